@@ -1,0 +1,54 @@
+"""One table for everything that can be added: models, backends, suites, checks, strategies.
+
+A table maps a name to a lazy ``"module:attribute"`` string. Packages add rows with entry points in the
+group ``kernelllm.<kind>``. Nothing is imported until it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from kernelllm.core.errors import UnknownName
+
+BUILTIN: dict[str, dict[str, str]] = {
+    "models": {
+        "compiler": "kernelllm.generate.compiler:Compiler",
+    },
+    "backends": {
+        "triton": "kernelllm.backends.triton:Triton",
+    },
+    "suites": {
+        "file": "kernelllm.suites.file:FileSuite",
+        "folder": "kernelllm.suites.folder:FolderSuite",
+    },
+    "checks": {},
+    "strategies": {},
+}
+
+
+@cache
+def _plugins(kind: str) -> dict[str, str]:
+    return {e.name: e.value for e in entry_points(group=f"kernelllm.{kind}")}
+
+
+def names(kind: str) -> list[str]:
+    """Known names of a kind, sorted. Raises UnknownName for an unknown kind."""
+    if kind not in BUILTIN:
+        raise UnknownName(f"There is no registry of {kind!r}; there are {', '.join(sorted(BUILTIN))}.")
+    return sorted({**BUILTIN[kind], **_plugins(kind)})
+
+
+def resolve(kind: str, name: str) -> Any:
+    """The object behind a name. Raises UnknownName with the known names and the nearest one."""
+    known = names(kind)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownName(f"Unknown {kind.removesuffix('s')} {name!r}.{hint}", fix=f"Known: {', '.join(known) or 'none'}.")
+    spec = {**BUILTIN[kind], **_plugins(kind)}[name]
+    module, _, attribute = spec.partition(":")
+    return getattr(import_module(module), attribute)

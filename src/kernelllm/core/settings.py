@@ -1,0 +1,74 @@
+"""Settings: command line over environment over ``./kernelllm.toml`` over the user's file over defaults."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelllm.core.errors import UsageError
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars for a million tokens."""
+
+    input: float
+    output: float
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set outside a command line."""
+
+    model: str = "compiler"
+    """What ``-m`` falls back to."""
+    kernelllm_weights: str = "facebook/KernelLLM"
+    """Repository or folder that ``KernelLLM()`` loads."""
+    target: str = "sm_90"
+    """What a machine with no GPU compiles for."""
+    kernelbench: str | None = None
+    """Folder of a KernelBench checkout."""
+    base_url: str | None = None
+    """OpenAI-compatible server for ``openai/NAME``."""
+    db: str | None = None
+    """SQLAlchemy URL of the attempt store; None means SQLite in ``data_dir``."""
+    data_dir: str = ""
+    """Where runs and caches live; empty means ``$XDG_DATA_HOME/kernelllm``."""
+    prices: dict[str, Price] = {}
+    """Model name to price; a model that is not here costs an unknown amount."""
+
+    @property
+    def data(self) -> Path:
+        """The data folder, as a path (not created)."""
+        if self.data_dir:
+            return Path(self.data_dir).expanduser()
+        base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+        return Path(base) / "kernelllm"
+
+
+def user_file() -> Path:
+    """The user's settings file."""
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "kernelllm" / "kernelllm.toml"
+
+
+def load(overrides: dict[str, Any] | None = None) -> Settings:
+    """Resolve all sources into one Settings. Raises UsageError naming the file and the wrong key."""
+    values: dict[str, Any] = {}
+    for file in (user_file(), Path("kernelllm.toml")):
+        if file.is_file():
+            try:
+                values.update(tomllib.loads(file.read_text()))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"The settings file is not valid TOML: {error}.", where=str(file)) from error
+    for field in Settings.__struct_fields__:
+        from_env = os.environ.get(f"KERNELLLM_{field.upper()}")
+        if from_env is not None and field != "prices":
+            values[field] = from_env
+    values.update({k: v for k, v in (overrides or {}).items() if v is not None})
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"A setting does not fit: {error}.", fix="See docs/reference/settings.md.") from error

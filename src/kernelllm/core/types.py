@@ -1,0 +1,245 @@
+"""The nouns of the house: Problem, Candidate, Verdict, Attempt and their parts.
+
+All are frozen ``msgspec`` structs: comparable, hashable by content where it matters, and JSON on
+``to_json``. Times are milliseconds where the name ends in ``_ms`` and seconds where it ends in ``_s``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Status(StrEnum):
+    """The closed list of what a verdict can say."""
+
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    CHEATING = "cheating"
+    INVALID = "invalid"
+    PROBLEM_ERROR = "problem_error"
+
+
+class Severity(StrEnum):
+    """``fail`` decides the verdict, ``warn`` is reported beside it, ``info`` is only for the record."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    INFO = "info"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check saw. ``line`` counts from 1 in the candidate's source, 0 when it has no line."""
+
+    check: str
+    message: str
+    severity: Severity = Severity.FAIL
+    line: int = 0
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference in KernelBench's format: ``source`` defines Model, get_inputs and get_init_inputs."""
+
+    name: str
+    source: str
+    origin: str = ""
+    """Where it came from, e.g. ``file`` or ``kernelbench:level1/19``."""
+    path: str | None = None
+    """The file it was read from; its folder is importable while the source runs."""
+    tags: tuple[str, ...] = ()
+    """Free labels such as ``level1`` or an operator family."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the source, hexadecimal."""
+        return digest(self.source)
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """Source text that defines ModelNew, and where it came from."""
+
+    source: str
+    backend: str = "triton"
+    model: str = "file"
+    """Which model wrote it (``provider/name``), or ``file`` when a person handed it in."""
+    sample: int = 0
+    parents: tuple[str, ...] = ()
+    """Digests of the candidates it was derived from."""
+    params: dict[str, Any] = {}
+    """Sampling parameters or compiler options that made it."""
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the source, hexadecimal."""
+        return digest(self.source)
+
+
+class SizeSet(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of the problem's sizes that a candidate was tried at."""
+
+    label: str
+    """``original`` or ``shrunk-1``, ``shrunk-2``, ..."""
+    changed: dict[str, tuple[Any, Any]] = {}
+    """Constant name to (original value, value used); empty for ``original``."""
+    inputs: tuple[str, ...] = ()
+    """Each input as ``float32[8, 128]``; non-tensors by their repr."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison of candidate and reference."""
+
+    sizes: str
+    """Label of the SizeSet."""
+    seed: int
+    kind: str = "problem"
+    """Which input distribution: ``problem`` (the problem's own), ``normal``, ``large``, ``zeros``, ..."""
+    ok: bool = True
+    max_error: float | None = None
+    """Largest |candidate - reference|; None when shapes or types already disagree."""
+    margin: float | None = None
+    """Largest |candidate - reference| / (atol + rtol * |reference|): at most 1 when it passes."""
+    message: str = ""
+
+
+class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that ran, and what the compile for the target says of it (None: not compiled)."""
+
+    name: str
+    launches: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    target: str = ""
+    error: str = ""
+    """The compiler's message when the compile failed."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A time: median and its 95 % confidence interval, in milliseconds, over ``runs`` runs."""
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    runs: int
+    mean_ms: float | None = None
+    launch_ms: float | None = None
+    """Median with launch gaps included, where the headline figure excludes them."""
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """A speed-up (baseline time / candidate time) with its 95 % interval; ``tie`` when noise explains it."""
+
+    value: float
+    low: float
+    high: float
+    tie: bool = False
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """Speed of light: the least time the device needs for the reference's bytes and operations."""
+
+    ms: float
+    bytes: int
+    flops: dict[str, float] = {}
+    """Operations by unit, e.g. ``{"fp32": 1e9, "tf32": 2e9}``."""
+    bound: str = "memory"
+    """``memory`` or ``compute``."""
+    device: str = ""
+    source: str = "datasheet"
+    """``datasheet`` or ``measured``."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Candidate and baselines, measured interleaved in one session on one device."""
+
+    device: str
+    candidate: Measured
+    baselines: dict[str, Measured] = {}
+    speedups: dict[str, Ratio] = {}
+    floor_percent: float | None = None
+    """100 * floor / candidate."""
+    sol_score: float | None = None
+    """SOL-ExecBench's S = 1 / (1 + (Tk - Tsol) / (Tb - Tsol)) with Tb the eager baseline."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judge says of one candidate, with its evidence."""
+
+    status: Status
+    message: str
+    findings: tuple[Finding, ...] = ()
+    max_error: float | None = None
+    tolerance: float | None = None
+    trials: tuple[Trial, ...] = ()
+    shapes: tuple[SizeSet, ...] = ()
+    kernels: tuple[KernelUse, ...] = ()
+    coverage: float | None = None
+    """Share (0 to 1, by FLOPs) of the reference's heavy operators that ran in the candidate's own kernels."""
+    timing: Timing | None = None
+    floor: Floor | None = None
+    environment: dict[str, str] = {}
+    """Device, versions, sandbox strength, profile, track."""
+    seconds: float = 0.0
+    """Wall time that judging took."""
+
+    @property
+    def correct(self) -> bool:
+        """True for status ``correct`` alone."""
+        return self.status is Status.CORRECT
+
+    def speedup(self, baseline: str = "eager") -> float | None:
+        """Measured speed-up over ``baseline``, None when it was not measured."""
+        if self.timing is None or baseline not in self.timing.speedups:
+            return None
+        return self.timing.speedups[baseline].value
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt cost. Tokens and dollars are None where unknown, never guessed."""
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    usd: float | None = None
+    generate_s: float = 0.0
+    judge_s: float = 0.0
+    gpu_s: float = 0.0
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """Candidate, verdict and cost: what a run stores."""
+
+    problem: str
+    """Name of the problem."""
+    candidate: Candidate
+    verdict: Verdict
+    cost: Cost = Cost()
+    round: int = 0
+    prompt: str = ""
+    answer: str = ""
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text as UTF-8, hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def to_json(value: Any, *, indent: int = 2) -> str:
+    """Any of the structs above as JSON text (NaN and infinities become null)."""
+    raw = msgspec.json.encode(value)
+    return msgspec.json.format(raw, indent=indent).decode() if indent else raw.decode()
+
+
+def from_json(text: str | bytes, kind: type[T]) -> T:
+    """The inverse of :func:`to_json`; raises ``msgspec.ValidationError`` where the text does not fit."""
+    return msgspec.json.decode(text, type=kind)
