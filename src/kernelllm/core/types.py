@@ -133,8 +133,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     high_ms: float
     runs: int
     mean_ms: float | None = None
-    launch_ms: float | None = None
-    """Median with launch gaps included, where the headline figure excludes them."""
+    graph_ms: float | None = None
+    """Median by CUDA-graph replay, launch gaps excluded; None where it was not or cannot be captured."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,69 @@
+"""What timings mean: confidence intervals of medians and of speed-ups, and ties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernelllm.core.types import Measured, Ratio
+
+NOISE = 0.01
+"""Two times closer than this are not told apart: processes differ by address layout and clock alone."""
+
+
+def median_interval(samples: Sequence[float], z: float = 1.96) -> tuple[float, float]:
+    """Distribution-free 95 % interval of the median by order statistics.
+
+    Ranks n/2 -+ z * sqrt(n)/2, the normal approximation of the binomial interval (Conover, Practical
+    Nonparametric Statistics, section 3.2). Raises ValueError for no samples.
+    """
+    if not samples:
+        raise ValueError("no samples")
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    n = len(ordered)
+    half = z * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - half))
+    high = min(n - 1, math.ceil(n / 2 + half))
+    return float(ordered[low]), float(ordered[high])
+
+
+def summarise(samples_ms: Sequence[float], graph_ms: float | None = None) -> Measured:
+    """Median, its interval and mean of run times in milliseconds."""
+    low, high = median_interval(samples_ms)
+    return Measured(
+        median_ms=float(np.median(samples_ms)),
+        low_ms=low,
+        high_ms=high,
+        runs=len(samples_ms),
+        mean_ms=float(np.mean(samples_ms)),
+        graph_ms=graph_ms,
+    )
+
+
+def relative_width(samples_ms: Sequence[float]) -> float:
+    """Half the width of the median's 95 % interval, as a share of the median."""
+    low, high = median_interval(samples_ms)
+    return (high - low) / 2 / float(np.median(samples_ms))
+
+
+def ratio(baseline_rounds: Sequence[Sequence[float]], candidate_rounds: Sequence[Sequence[float]], seed: int = 0) -> Ratio:
+    """Speed-up with its 95 % interval from runs that were interleaved round by round.
+
+    Rounds are the unit of resampling (a percentile bootstrap, Efron 1979), since drift of the clock is
+    shared within a round; within a resampled round the runs are resampled too.
+    """
+    rng = np.random.default_rng(seed)
+    base = [np.asarray(r, dtype=np.float64) for r in baseline_rounds]
+    cand = [np.asarray(r, dtype=np.float64) for r in candidate_rounds]
+    value = float(np.median(np.concatenate(base)) / np.median(np.concatenate(cand)))
+    rounds = min(len(base), len(cand))
+    draws = np.empty(500)
+    for i in range(len(draws)):
+        picks = rng.integers(0, rounds, rounds)
+        b = np.concatenate([rng.choice(base[j], len(base[j])) for j in picks])
+        c = np.concatenate([rng.choice(cand[j], len(cand[j])) for j in picks])
+        draws[i] = np.median(b) / np.median(c)
+    low, high = (float(x) for x in np.percentile(draws, [2.5, 97.5]))
+    return Ratio(value=value, low=low, high=high, tie=low <= 1 + NOISE and high >= 1 - NOISE)
