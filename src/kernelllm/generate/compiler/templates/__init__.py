@@ -1,0 +1,72 @@
+"""Hand-written Triton kernels for what Inductor leaves to a library: products, convolutions, attention, recurrent layers, pools, scans.
+
+Each file here is an ordinary importable module and, at the same time, the text that the emitter copies into a written file. So each
+imports ``torch``, ``triton`` and ``triton.language as tl`` only, needs nothing outside itself, runs nothing on import, and every
+top-level name (a function, a kernel or a plain constant) is unique over all files here: any set of them can be pasted into one module,
+and what is not reached from the host functions in use can be dropped (top-level functions and constants only, no classes).
+
+The table is the contract with ``generate/compiler/ops.py`` (custom ops with these names and signatures) and with the emitter:
+
+================================ ============ ====================================================================================
+host function                    file         semantics (``T`` is a tensor; every output is a new contiguous tensor)
+================================ ============ ====================================================================================
+``matmul(a, b, bias=None,        matmul       ``a [M,K] @ b [K,N] (+ bias)``; ``bias`` broadcasts to ``[M,N]`` (``[N]``,
+allow_tf32=False,                             ``[M,1]``, ``[M,N]``, ``[]``...); then ``activation``: ``""``, ``"relu"``,
+activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"sigmoid"``, ``"tanh"``, ``"silu"``
+``addmm(c, a, b, beta=1.0,       matmul       ``beta * c + alpha * (a @ b)``, ``c`` broadcasts to ``[M,N]``; ``c`` unread where
+alpha=1.0, allow_tf32=False)                  ``beta == 0``
+-> T
+``batched_matmul(a, b,           matmul       ``a [B,M,K] @ b [B,K,N] (+ bias)``; ``bias`` broadcasts to ``[B,M,N]``; batch
+bias=None, allow_tf32=False)                  strides may be 0
+-> T
+``baddbmm(c, a, b, beta=1.0,     matmul       ``beta * c + alpha * (a @ b)`` over batches
+alpha=1.0, allow_tf32=False)
+-> T
+``matvec(a, x) -> T``            matmul       ``a [M,K] @ x [K]`` -> ``[M]`` (aten.mv; aten.dot: ``matvec(x[None], y)[0]``)
+``conv(x, weight, bias, stride,  conv         aten.convolution with transposed=False: x ``[N,C,*S]``, weight ``[O,C/groups,*k]``,
+padding, dilation, groups,                    bias ``[O]`` or None, 1 to 3 spatial dims, lists of ints (one element a spatial dim)
+allow_tf32=False) -> T
+``conv_transpose(x, weight,      conv         aten.convolution with transposed=True: weight ``[C,O/groups,*k]``
+bias, stride, padding,           _transpose
+output_padding, dilation,
+groups, allow_tf32=False) -> T
+``attention(q, k, v, mask=None,  attention    scaled_dot_product_attention without dropout: q ``[B,H,T,D]``, k ``[B,Hk,S,D]``,
+is_causal=False, scale=None,                  v ``[B,Hk,S,Dv]``, Hk divides H; mask bool (True: attend) or additive, broadcasts
+allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-left aligned as in torch; scale default ``1/sqrt(D)``
+``rnn_tanh(x, hx, params,        recurrent    as aten.rnn_tanh.input: -> (output, h_n); ``params`` flat, torch's order. x
+has_biases, num_layers, dropout,              ``[T,B,I]`` (``[B,T,I]`` if batch_first), hx ``[layers*dirs,B,H]``. ``dropout > 0``
+train, bidirectional,                         with ``train`` and several layers raises ValueError (a random stream)
+batch_first, allow_tf32=False)
+-> (T, T)
+``rnn_relu(...) -> (T, T)``      recurrent    the same with ReLU
+``gru(...) -> (T, T)``           recurrent    the same, as aten.gru.input
+``lstm(x, hx, params, ...)       recurrent    as aten.lstm.input: ``hx`` is the list ``[h0, c0]``; -> (output, h_n, c_n)
+-> (T, T, T)``
+``max_pool(x, kernel_size,       pooling      x ``[N,C,*S]`` or ``[C,*S]``, 1 to 3 spatial dims = ``len(kernel_size)``; lists of
+stride, padding, dilation,                    ints, one element a dim (``stride`` never empty: the caller fills in kernel_size)
+ceil_mode) -> T
+``max_pool_with_indices(same)    pooling      indices int64, flat over the input's spatial dims as torch's
+-> (T, T)``
+``avg_pool(x, kernel_size,       pooling      as aten.avg_pool{1,2,3}d; ``divisor_override`` int or None
+stride, padding, ceil_mode,
+count_include_pad,
+divisor_override=None) -> T
+``adaptive_avg_pool(x,           pooling      ``output_size`` list of ints, one a spatial dim
+output_size) -> T``
+``adaptive_max_pool(x,           pooling      values and int64 indices
+output_size) -> (T, T)``
+``cumsum(x, dim) -> T``          scan         as torch.cumsum / cumprod in x's dtype (int types: the caller casts to int64 first)
+``cumprod(x, dim) -> T``         scan
+``cummax(x, dim) -> (T, T)``     scan         values and int64 indices (last among equals, as torch), NaN wins
+``cummin(x, dim) -> (T, T)``     scan
+``logcumsumexp(x, dim) -> T``    scan
+``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows up to 32768 elements
+-> (T, T)``
+``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index
+-> (T, T)``
+================================ ============ ====================================================================================
+
+Precision: fp32 inputs go to the tensor cores as ``tf32x3`` (three TF32 products, relative error near fp32's own) unless ``allow_tf32``,
+then as one TF32 product of inputs rounded to nearest; fp16 and bf16 natively with fp32 sums; fp64 and integers by plain sums (slow).
+Any sizes and strides are right, zero-size included; offsets are 64 bit where a tensor may exceed 2**31 elements.
+"""
