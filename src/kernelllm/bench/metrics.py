@@ -1,0 +1,172 @@
+"""Scores: pass@k, fast_p, mean speed-ups and their confidence intervals. Pure functions of attempts.
+
+Sources: pass@k is the unbiased estimator of Chen et al. 2021 (HumanEval), 1 - C(n-c, k) / C(n, k); fast_p
+is KernelBench's (share of problems with a correct sample whose speed-up over the baseline is above p);
+intervals are percentile bootstraps over problems (Efron 1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from kernelllm.core.types import Attempt, Status
+
+PASS_K = (1, 5, 10, 20, 100)
+FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A figure with its 95 % interval over ``problems`` problems."""
+
+    value: float
+    low: float
+    high: float
+    problems: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """All samples of one problem, reduced to what the scores need."""
+
+    problem: str
+    statuses: tuple[Status, ...]
+    speedups: dict[str, tuple[float | None, ...]] = {}
+    """Baseline to speed-up of each sample, None where it was not measured or is not correct."""
+    floor_percent: float | None = None
+    """Of the fastest correct sample."""
+    sol_score: float | None = None
+    tags: tuple[str, ...] = ()
+    usd: float | None = None
+
+    @property
+    def n(self) -> int:
+        """Samples drawn."""
+        return len(self.statuses)
+
+    @property
+    def c(self) -> int:
+        """Correct samples."""
+        return sum(s is Status.CORRECT for s in self.statuses)
+
+    def best(self, baseline: str) -> float | None:
+        """Best measured speed-up over a baseline among correct samples, None when there is none."""
+        known = [s for s in self.speedups.get(baseline, ()) if s is not None]
+        return max(known) if known else None
+
+
+def outcomes(attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None) -> list[Outcome]:
+    """Group attempts by problem, in order of first appearance; samples in order of their index."""
+    grouped: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        grouped.setdefault(attempt.problem, []).append(attempt)
+    known = tags or {}
+    return [_outcome(name, sorted(items, key=lambda a: a.candidate.sample), tuple(known.get(name, ()))) for name, items in grouped.items()]
+
+
+def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
+    baselines = sorted({b for a in items if a.verdict.timing for b in a.verdict.timing.speedups})
+    speedups = {b: tuple(a.verdict.speedup(b) if a.verdict.correct else None for a in items) for b in baselines}
+    timed = [a.verdict.timing for a in items if a.verdict.correct and a.verdict.timing is not None]
+    fastest = min(timed, key=lambda t: t.candidate.median_ms, default=None)
+    costs = [a.cost.usd for a in items]
+    return Outcome(
+        problem=name,
+        statuses=tuple(a.verdict.status for a in items),
+        speedups=speedups,
+        floor_percent=fastest.floor_percent if fastest else None,
+        sol_score=fastest.sol_score if fastest else None,
+        tags=tags,
+        usd=sum(c for c in costs if c is not None) if costs and None not in costs else None,
+    )
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """1 - C(n-c, k) / C(n, k) for n samples of which c are correct.
+
+    Computed as 1 - prod_{i=n-c+1}^{n} (1 - k/i). Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
+    """
+    if not 0 <= c <= n or not 1 <= k <= n:
+        raise ValueError(f"pass@{k} needs 0 <= c <= n and 1 <= k <= n; got n={n}, c={c}")
+    if n - c < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+
+
+def fast_p(items: Sequence[Outcome], p: float, baseline: str = "eager") -> float:
+    """Share of problems with a correct sample faster than p times the baseline. fast_0 is the share with a correct one.
+
+    A correct sample with no timing counts for p = 0 only.
+    """
+    if not items:
+        return 0.0
+    if p == 0:
+        return sum(o.c > 0 for o in items) / len(items)
+    return sum((o.best(baseline) or 0.0) > p for o in items) / len(items)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float | None:
+    """exp(mean(log r)), which cannot overflow as a product of ratios can; None for no ratios."""
+    return math.exp(sum(math.log(r) for r in ratios) / len(ratios)) if ratios else None
+
+
+def speedup_correct(items: Sequence[Outcome], baseline: str = "eager") -> float | None:
+    """Geometric mean of the best speed-up over problems that have one."""
+    return geometric_mean([s for o in items if (s := o.best(baseline)) is not None])
+
+
+def speedup_all(items: Sequence[Outcome], baseline: str = "eager") -> float | None:
+    """Geometric mean of the best speed-up over all problems; an unsolved one counts as 1.0 (keep the reference)."""
+    return geometric_mean([o.best(baseline) or 1.0 for o in items])
+
+
+def median_speedup(items: Sequence[Outcome], baseline: str = "eager") -> float | None:
+    """Median of the best speed-up over problems that have one."""
+    known = [s for o in items if (s := o.best(baseline)) is not None]
+    return float(np.median(known)) if known else None
+
+
+def mean_estimate(values: Sequence[float], *, draws: int = 1000, seed: int = 0) -> Estimate | None:
+    """Mean of one value a problem with its percentile-bootstrap interval; vectorised. None for no values."""
+    if not values:
+        return None
+    array = np.asarray(values, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, len(array), (draws, len(array)))
+    low, high = np.percentile(array[picks].mean(axis=1), [2.5, 97.5])
+    return Estimate(float(array.mean()), float(low), float(high), len(array))
+
+
+def speedup_estimate(items: Sequence[Outcome], baseline: str = "eager") -> Estimate | None:
+    """Geometric mean of the best speed-up over problems that have one, with its interval over those problems."""
+    logs = [math.log(s) for o in items if (s := o.best(baseline)) is not None]
+    found = mean_estimate(logs)
+    return found and Estimate(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.problems)
+
+
+def mean_pass_at_k(items: Sequence[Outcome], k: int) -> Estimate | None:
+    """pass@k averaged over the problems that have at least k samples; None when no problem has."""
+    return mean_estimate([pass_at_k(o.n, o.c, k) for o in items if o.n >= k])
+
+
+def mean_fast_p(items: Sequence[Outcome], p: float, baseline: str = "eager") -> Estimate | None:
+    """fast_p with its interval over problems."""
+    return mean_estimate([fast_p([o], p, baseline) for o in items])
+
+
+def status_counts(items: Iterable[Outcome]) -> dict[str, int]:
+    """How many samples ended in each status, every status listed."""
+    counts = {s.value: 0 for s in Status}
+    for outcome in items:
+        for status in outcome.statuses:
+            counts[status.value] += 1
+    return counts
+
+
+def cost_per_solved(items: Sequence[Outcome]) -> float | None:
+    """Dollars for each problem with a correct sample; None when a cost is unknown or nothing is solved."""
+    solved = sum(o.c > 0 for o in items)
+    costs = [o.usd for o in items]
+    known = [c for c in costs if c is not None]
+    return sum(known) / solved if solved and len(known) == len(costs) else None
