@@ -18,7 +18,8 @@ def _attempt(problem: str, sample: int, status: Status, ms: float | None = None)
     if ms is not None:
         measured = Measured(median_ms=ms, low_ms=ms, high_ms=ms, runs=100, mean_ms=ms)
         eager = Measured(median_ms=8.0, low_ms=7.9, high_ms=8.1, runs=100, mean_ms=8.0)
-        timing = Timing(device="GPU", candidate=measured, baselines={"eager": eager}, speedups={"eager": Ratio(value=8 / ms, low=1, high=9)})
+        speedups = {"eager": Ratio(value=8 / ms, low=1, high=9)}
+        timing = Timing(device="GPU", candidate=measured, baselines={"eager": eager}, speedups=speedups)
     verdict = Verdict(status=status, message="m", timing=timing)
     return Attempt(problem=problem, candidate=Candidate(source=f"# {problem} {sample}\n", sample=sample), verdict=verdict)
 

@@ -112,10 +112,8 @@ def read_results(file: Path, level: int, names: Mapping[int, str], baseline_ms: 
 
 
 def _attempt(name: str, row: Mapping[str, Any], baseline_ms: Mapping[str, float]) -> Attempt:
-    if row["correctness"]:
-        status = Status.CORRECT
-    else:
-        status = Status.INCORRECT if row["compiled"] else Status.COMPILE_ERROR
+    failed = Status.INCORRECT if row["compiled"] else Status.COMPILE_ERROR
+    status = Status.CORRECT if row["correctness"] else failed
     timing = None
     if status is Status.CORRECT and row["runtime"] > 0:
         ms, stats = float(row["runtime"]), row.get("runtime_stats") or {}
