@@ -1,0 +1,78 @@
+"""The pool: everything comes back once, failures stay with their item, nothing outlives it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from kernelllm.pool.local import LocalPool, Slot
+from kernelllm.pool.locks import exclusive
+
+
+def _setup(slot: Slot) -> dict[str, int]:
+    return {"slot": slot.index, "seen": 0}
+
+
+def _work(state: dict[str, int], item: int) -> tuple[int, int, int]:
+    if item == 13:
+        os._exit(7)
+    if item % 10 == 5:
+        raise ValueError(f"item {item}")
+    state["seen"] += 1
+    return item * item, state["slot"], state["seen"]
+
+
+def test_every_item_comes_back_once_and_failures_stay_with_their_item() -> None:
+    with LocalPool[int, tuple[int, int, int]](_setup, _work, per_device=2) as pool:
+        done = {d.item: d for d in pool.run(range(20))}
+        assert sorted(done) == list(range(20))
+        assert {i: d.result[0] for i, d in done.items() if d.result} == {i: i * i for i in range(20) if i not in (5, 13, 15)}
+        assert "ValueError: item 5" in done[5].error
+        assert "exit code 7" in done[13].error
+        assert max(d.result[2] for d in done.values() if d.result) > 1, "a slot keeps its state"
+    assert not multiprocessing.active_children()
+
+
+def test_items_are_drawn_only_as_slots_free_up() -> None:
+    drawn: list[int] = []
+
+    def source() -> object:
+        for i in range(6):
+            drawn.append(i)
+            yield i
+
+    with LocalPool[int, tuple[int, int, int]](_setup, _work) as pool:
+        for count, _ in enumerate(pool.run(source()), start=1):  # type: ignore[arg-type]
+            assert len(drawn) <= count + 1
+
+
+def _count_under_lock(file: Path, _: int) -> int:
+    with exclusive("test-device"):
+        value = int(file.read_text())
+        file.write_text(str(value + 1))
+        return value
+
+
+def test_the_device_lock_admits_one_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "counter"
+    file.write_text("0")
+    with LocalPool[int, int](_File(file), _count_under_lock, per_device=3) as pool:
+        seen = sorted(d.result for d in pool.run(range(60)) if d.result is not None)
+    assert seen == list(range(60))
+
+
+class _File:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, slot: Slot) -> Path:
+        return self.path
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_small_inputs(count: int) -> None:
+    with LocalPool[int, tuple[int, int, int]](_setup, _work) as pool:
+        assert len(list(pool.run(range(count)))) == count
