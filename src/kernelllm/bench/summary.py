@@ -1,0 +1,190 @@
+"""A run's scores as one structure, and the same as text, Markdown, CSV and rows for Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from kernelllm.bench import metrics
+from kernelllm.bench.metrics import Estimate, Outcome
+from kernelllm.core.types import Attempt, Severity, Status
+
+BASELINES = ("eager", "compile", "max-autotune")
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """All scores of one group of problems (a level, a family, everything)."""
+
+    group: str
+    problems: int
+    samples: int
+    correct_samples: int
+    pass_at: dict[int, Estimate]
+    """k to pass@k; only the k that some problem has samples for."""
+    fast: dict[str, dict[float, Estimate]]
+    """Baseline to p to fast_p."""
+    speedup: dict[str, Estimate | None]
+    """Baseline to geometric mean of the best speed-up over solved problems."""
+    speedup_all: dict[str, float | None]
+    """The same over all problems, 1.0 for unsolved ones."""
+    median_speedup: dict[str, float | None]
+    slower: dict[str, int]
+    """Baseline to the number of solved problems whose best speed-up is below 1."""
+    floor_percent: float | None
+    """Mean share of the floor reached by the best correct samples, percent."""
+    sol_score: float | None
+    statuses: dict[str, int]
+    usd_per_solved: float | None
+
+
+def score(group: str, items: Sequence[Outcome]) -> Scores:
+    """Every score of a group; baselines that were never measured are left out, except for fast_0 under ``eager``."""
+    baselines = [b for b in BASELINES if any(b in o.speedups for o in items)] or ["eager"]
+    pass_at = {k: e for k in metrics.PASS_K if (e := metrics.mean_pass_at_k(items, k)) is not None}
+    fast = {b: {p: e for p in metrics.FAST_P if (e := metrics.mean_fast_p(items, p, b)) is not None} for b in baselines}
+    return Scores(
+        group=group,
+        problems=len(items),
+        samples=sum(o.n for o in items),
+        correct_samples=sum(o.c for o in items),
+        pass_at=pass_at,
+        fast=fast,
+        speedup={b: metrics.speedup_estimate(items, b) for b in baselines},
+        speedup_all={b: metrics.speedup_all(items, b) for b in baselines},
+        median_speedup={b: metrics.median_speedup(items, b) for b in baselines},
+        slower={b: sum((s := o.best(b)) is not None and s < 1 for o in items) for b in baselines},
+        floor_percent=_mean([o.floor_percent for o in items]),
+        sol_score=_mean([o.sol_score for o in items]),
+        statuses={k: v for k, v in metrics.status_counts(items).items() if v},
+        usd_per_solved=metrics.cost_per_solved(items),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def by_group(items: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[Scores]:
+    """Scores of each group that ``key`` makes, in order of first appearance, and of everything (``all``) last."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in items:
+        groups.setdefault(key(outcome), []).append(outcome)
+    made = [score(name, members) for name, members in groups.items()]
+    return made if len(made) == 1 else [*made, score("all", items)]
+
+
+def level_of(outcome: Outcome) -> str:
+    """The part of the problem's name before the last slash: ``level1``, ``softmax`` (family), or ``all``."""
+    return outcome.problem.rpartition("/")[0].rpartition("/")[2] or "all"
+
+
+COLUMNS = (
+    "group", "problems", "samples", "pass@1", "pass@10", "fast_0", "fast_1 eager", "fast_1 compile", "x eager", "x compile", "below 1", "floor %",
+)  # fmt: skip
+
+
+def rows(scores: Sequence[Scores]) -> list[list[str]]:
+    """One row of text a group, in the order of :data:`COLUMNS`; a dash where a figure does not exist."""
+    return [
+        [
+            s.group,
+            str(s.problems),
+            str(s.samples),
+            _percent(s.pass_at.get(1)),
+            _percent(s.pass_at.get(10)),
+            _percent(next(iter(s.fast.values())).get(0.0)),
+            _percent(s.fast.get("eager", {}).get(1.0)),
+            _percent(s.fast.get("compile", {}).get(1.0)),
+            _times(s.speedup.get("eager")),
+            _times(s.speedup.get("compile")),
+            " / ".join(str(s.slower[b]) for b in ("eager", "compile") if b in s.slower) if any(s.speedup.values()) else "-",
+            "-" if s.floor_percent is None else f"{s.floor_percent:.0f}",
+        ]
+        for s in scores
+    ]
+
+
+def _percent(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return f"{100 * estimate.value:.1f} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+
+
+def _times(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def markdown(scores: Sequence[Scores]) -> str:
+    """The table as GitHub Markdown; brackets hold 95 % intervals over problems."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(scores)]
+    return "\n".join(lines) + "\n"
+
+
+ATTEMPT_COLUMNS = (
+    "problem", "sample", "round", "model", "status", "message", "max_error", "coverage", "median_ms", "low_ms", "high_ms",
+    *(f"{b}_ms" for b in BASELINES), *(f"speedup_{b}" for b in BASELINES),
+    "floor_ms", "floor_percent", "sol_score", "error_kind", "tokens_in", "tokens_out", "usd", "judge_s", "digest",
+)  # fmt: skip
+
+
+def attempt_rows(attempts: Iterable[Attempt]) -> list[dict[str, object]]:
+    """One flat row an attempt, the columns of :data:`ATTEMPT_COLUMNS`, None where a figure does not exist."""
+    return [_attempt_row(a) for a in attempts]
+
+
+def _attempt_row(attempt: Attempt) -> dict[str, object]:
+    verdict, cost, timing = attempt.verdict, attempt.cost, attempt.verdict.timing
+    row: dict[str, object] = dict.fromkeys(ATTEMPT_COLUMNS)
+    row.update(
+        problem=attempt.problem, sample=attempt.candidate.sample, round=attempt.round, model=attempt.candidate.model,
+        status=verdict.status.value, message=verdict.message, max_error=verdict.max_error, coverage=verdict.coverage,
+        floor_ms=verdict.floor.ms if verdict.floor else None, error_kind=error_kind(attempt), tokens_in=cost.tokens_in,
+        tokens_out=cost.tokens_out, usd=cost.usd, judge_s=cost.judge_s, digest=attempt.candidate.digest,
+    )  # fmt: skip
+    if timing is not None:
+        measured = timing.candidate
+        row.update(median_ms=measured.median_ms, low_ms=measured.low_ms, high_ms=measured.high_ms)
+        row.update(floor_percent=timing.floor_percent, sol_score=timing.sol_score)
+        for name in BASELINES:
+            row[f"{name}_ms"] = timing.baselines[name].median_ms if name in timing.baselines else None
+            row[f"speedup_{name}"] = verdict.speedup(name)
+    return row
+
+
+def csv_text(attempts: Iterable[Attempt]) -> str:
+    """The attempt rows as CSV with a header line."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ATTEMPT_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(attempt_rows(attempts))
+    return out.getvalue()
+
+
+_KINDS = (
+    ("syntax", ("syntaxerror", "indentationerror", "not python", "does not parse")),
+    ("shape", ("shape", "size mismatch", "broadcast", "dimension")),
+    ("dtype", ("dtype", "expected scalar type", "type mismatch", "cast")),
+    ("memory", ("illegal memory", "out of memory", "out-of-bounds", "out of bounds", "shared memory", "out of resource")),
+    ("api misuse", ("attributeerror", "typeerror", "nameerror", "importerror", "has no attribute", "unexpected keyword", "keyerror")),
+    ("numerics", ("nan", "inf", "tolerance", "error", "mismatch")),
+)
+_BY_STATUS = {Status.TIMEOUT: "timeout", Status.OUT_OF_MEMORY: "memory", Status.PROBLEM_ERROR: "problem"}
+
+
+def error_kind(attempt: Attempt) -> str | None:
+    """The error taxonomy's word for an attempt that is not correct; for cheating, ``cheat: <check>``."""
+    verdict = attempt.verdict
+    if verdict.correct:
+        return None
+    if verdict.status is Status.CHEATING:
+        checks = [f.check for f in verdict.findings if f.severity is Severity.FAIL]
+        return f"cheat: {checks[0]}" if checks else "cheat"
+    if verdict.status in _BY_STATUS:
+        return _BY_STATUS[verdict.status]
+    text = " ".join([verdict.message, *(t.message for t in verdict.trials)]).lower()
+    return next((kind for kind, words in _KINDS if any(w in text for w in words)), "other")
