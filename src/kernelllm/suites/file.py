@@ -1,0 +1,116 @@
+"""One problem from one file: KernelBench's format, or any ``nn.Module`` class in a file together with its inputs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernelllm.core.errors import ProblemError, UsageError
+from kernelllm.core.types import Problem
+from kernelllm.suites import sizes, wrap
+
+
+def open_problem(
+    spec: str, *, inputs: str | None = None, shapes: Sequence[str] = (), dtype: str = "float32", init: str | None = None
+) -> Problem:
+    """Read ``path.py`` (KernelBench's format) or ``path.py:ClassName`` (any module) into a Problem.
+
+    For a class, ``inputs`` names a callable in the file that returns a tensor, list, tuple or dictionary of inputs; or ``shapes``
+    gives one text per input such as ``"8,128,768"`` (``dtype`` for all, or ``"8,128:int64"`` for one); without either, the file's own
+    ``get_inputs`` serves. ``init`` holds the constructor's arguments as they would be written in a call: ``"64, heads=4"``.
+    The result's ``source`` is always in KernelBench's format; it may still import what lies next to the file.
+    Nothing is executed here. Raises UsageError for a wrong path or argument and ProblemError for a file that is no problem.
+    """
+    path, class_name = _split(spec)
+    source = read(path)
+    tree = sizes.parse(source, str(path))
+    name = problem_name(path.stem)
+    if class_name is None:
+        if inputs or shapes or init:
+            defined = wrap.classes(tree)
+            hint = f"{spec}:{defined[0] if defined else 'ClassName'}"
+            raise UsageError("--inputs, --shape and --init describe a class, and none was named.", where=spec, fix=f"Write {hint}.")
+        check(tree, str(path))
+        return Problem(name=name, source=source, origin="file", path=str(path.resolve()))
+    source = wrap.wrapped(source, tree, class_name, wrap.Arguments(inputs=inputs, shapes=tuple(shapes), dtype=dtype, init=init), str(path))
+    return Problem(name=f"{name}_{class_name}", source=source, origin=f"file:{class_name}", path=str(path.resolve()))
+
+
+class FileSuite:
+    """A suite of one problem: a file given by its path."""
+
+    name = "file"
+
+    def __init__(self, spec: str) -> None:
+        self.problem = open_problem(spec)
+        self.version = ""
+        self.digest = self.problem.digest
+
+    def problems(self) -> Iterator[Problem]:
+        """The one problem."""
+        yield self.problem
+
+
+def read(path: Path) -> str:
+    """The text of a problem file. Raises UsageError where there is no such file and ProblemError where it is not text."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, not a file.", fix=f"Name a file in it, or use the whole folder as a suite: folder/{path}.")
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {path}.", fix=_nearest(path)) from error
+    except OSError as error:
+        raise UsageError(f"The file {path} cannot be read: {error.strerror or error}.") from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"The file is not UTF-8 text (byte {error.start})."
+        raise ProblemError(what, where=str(path), fix="Give a Python source file.") from error
+    if not text.strip():
+        raise ProblemError("The file is empty.", where=str(path), fix="It should define Model, get_inputs and get_init_inputs.")
+    return text
+
+
+def check(tree: ast.Module, where: str) -> None:
+    """That ``Model`` and ``get_inputs`` are bound at module level. Raises ProblemError naming what is missing and what is there."""
+    bound = wrap.bound_names(tree)
+    if bound is None:  # a star import may bring anything
+        return
+    if "Model" not in bound:
+        defined = wrap.classes(tree)
+        fix = f"Name the class: {where}:{defined[0]} (with --shape or --inputs)." if defined else "Define class Model(nn.Module) in it."
+        raise ProblemError("The file defines no class Model.", where=where, fix=fix)
+    if "get_inputs" not in bound:
+        fix = f"Define get_inputs() that returns a list of tensors, or name the class and its inputs: {where}:Model --shape 8,128."
+        raise ProblemError("The file defines no get_inputs.", where=where, fix=fix)
+
+
+def problem_name(stem: str) -> str:
+    """A file's stem as a problem's name: letters, digits, ``_``, ``.`` and ``-`` stay, the rest becomes ``_``."""
+    return re.sub(r"[^\w.-]+", "_", stem).strip("_") or "problem"
+
+
+def _split(spec: str) -> tuple[Path, str | None]:
+    if not spec.strip():
+        raise UsageError("The problem's path is empty.", fix="Give a file such as examples/hinge_loss.py.")
+    path, colon, name = spec.rpartition(":")
+    if colon and path and not Path(spec).exists():
+        if name.isidentifier():
+            return Path(path).expanduser(), name
+        if path.endswith(".py"):
+            raise UsageError(f"{name!r} is not a class name.", where=spec, fix="Write file.py:ClassName.")
+    return Path(spec).expanduser(), None
+
+
+def _nearest(path: Path) -> str:
+    import difflib
+
+    if not path.parent.is_dir():
+        return f"The folder {path.parent} does not exist either."
+    there = sorted(p.name for p in path.parent.glob("*.py"))
+    near = difflib.get_close_matches(path.name, there, n=1)
+    if near:
+        return f"Did you mean {path.parent / near[0]}?"
+    return "Give the path of a Python file." + (f" In that folder: {', '.join(there[:5])}." if there else "")

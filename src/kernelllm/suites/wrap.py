@@ -1,0 +1,164 @@
+"""Any ``nn.Module`` class of a file, with inputs described on the command line, as a problem in KernelBench's format."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from dataclasses import dataclass
+
+from kernelllm.core.errors import ProblemError, UsageError
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the command line says of a class: a callable for its inputs or their shapes, their dtype, its constructor's arguments."""
+
+    inputs: str | None = None
+    shapes: tuple[str, ...] = ()
+    dtype: str = "float32"
+    init: str | None = None
+
+
+def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments, where: str) -> str:
+    """``source`` with ``Model``, ``get_inputs`` and ``get_init_inputs`` added for the class.
+
+    Raises UsageError for a class or callable that is not there or an argument that does not parse.
+    """
+    bound = bound_names(tree)
+    if bound is not None and class_name not in bound:
+        known = classes(tree)
+        near = difflib.get_close_matches(class_name, known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        what = f"The file defines no class {class_name}.{hint}"
+        raise UsageError(what, where=where, fix=f"It defines: {', '.join(known) or 'no class'}.")
+    forward = _forward(tree, class_name)
+    parts = [source.rstrip("\n"), ""]
+    taken = bound or frozenset()
+    if class_name != "Model":
+        if "Model" in taken:
+            raise ProblemError(
+                f"The file defines a class Model beside {class_name}, and the problem's format needs that name for {class_name}.",
+                where=where,
+                fix=f"Rename Model in the file, or move {class_name} to a file of its own.",
+            )
+        parts += ["", f"Model = {class_name}"]
+    parts += _inputs(arguments, taken, bound is None, forward, where)
+    if arguments.init is not None:
+        parts += ["", "", "def get_init_inputs():", f"    return {_call_arguments(arguments.init)}"]
+    elif "get_init_inputs" not in taken:
+        parts += ["", "", "def get_init_inputs():", "    return []"]
+    return "\n".join(parts) + "\n"
+
+
+def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, forward: list[tuple[str, str | None]], where: str) -> list[str]:
+    """Lines that define get_inputs."""
+    if arguments.inputs and arguments.shapes:
+        raise UsageError("--inputs and --shape exclude each other.", where=where, fix="Give one of them.")
+    if arguments.inputs:
+        name = arguments.inputs
+        if not anything and name not in taken:
+            near = difflib.get_close_matches(name, sorted(taken), n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Define it: a function without arguments that returns the inputs."
+            raise UsageError(f"The file defines no {name}, which --inputs names.", where=where, fix=hint)
+        if not name.isidentifier():
+            raise UsageError(f"--inputs takes the name of a function in the file, not {name!r}.", where=where)
+        order = "".join(f"({p!r}, {default if default is not None else '...'}), " for p, default in forward)
+        return [
+            *(["", "", f"_draw_inputs = {name}"] if name == "get_inputs" else []),
+            "",
+            "",
+            "def get_inputs():",
+            f"    value = {'_draw_inputs' if name == 'get_inputs' else name}()",
+            "    if isinstance(value, dict):  # by name: in the order of forward's parameters",
+            f"        parameters = [{order.rstrip(', ')}]" if order else "        parameters = [(name, ...) for name in value]",
+            "        last = max((i for i, (name, _) in enumerate(parameters) if name in value), default=-1)",
+            "        return [value[name] if name in value else default for name, default in parameters[: last + 1]]",
+            "    return list(value) if isinstance(value, (list, tuple)) else [value]",
+        ]
+    if arguments.shapes:
+        lines = [f"        {_tensor(shape, arguments.dtype, where)}," for shape in arguments.shapes]
+        return ["", "", "def get_inputs():", "    import torch", "", "    return [", *lines, "    ]"]
+    if anything or "get_inputs" in taken:
+        return []
+    fix = "Add --shape 8,128,768 (once for each input), or --inputs NAME."
+    raise UsageError("Nothing says what the inputs of the class look like.", where=where, fix=fix)
+
+
+def _tensor(shape: str, dtype: str, where: str) -> str:
+    """The call that draws one input from ``8,128`` or ``8,128:int64``."""
+    dims, _, own = shape.partition(":")
+    dtype = (own or dtype).removeprefix("torch.").strip()
+    if dtype not in DTYPES:
+        near = difflib.get_close_matches(dtype, DTYPES, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"Unknown dtype {dtype!r}.{hint}", where=where, fix=f"Known: {', '.join(DTYPES)}.")
+    text = dims.strip().strip("()[]").replace("x", ",")
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    if not all(re.fullmatch(r"\d+", p) for p in parts) or (not parts and dims.strip() not in ("()", "")):
+        what = f"--shape takes whole numbers separated by commas, not {shape!r}."
+        raise UsageError(what, where=where, fix="For example: --shape 8,128,768.")
+    if any(int(p) == 0 for p in parts):
+        raise UsageError(f"--shape {shape} has a dimension of 0.", where=where, fix="Give every dimension a size of at least 1.")
+    size = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    if dtype in FLOATS:
+        return f"torch.randn({size}, dtype=torch.{dtype})"
+    if dtype == "bool":
+        return f"torch.rand({size}) < 0.5"
+    return f"torch.randint(0, 100, {size}, dtype=torch.{dtype})"
+
+
+def _call_arguments(text: str) -> str:
+    """``64, heads=4`` as the pair ``[[64], {'heads': 4}]``. Raises UsageError where it is not a list of literal arguments."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        args = [ast.literal_eval(a) for a in call.args]
+        kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
+    except (SyntaxError, ValueError, AssertionError) as error:
+        what = f"--init takes the constructor's arguments as literals, not {text!r}."
+        raise UsageError(what, fix="For example: --init '64, heads=4'.") from error
+    return repr([args, kwargs]) if kwargs else repr(args)
+
+
+def classes(tree: ast.Module) -> list[str]:
+    """Names of the classes at module level that have a base class, the likely modules first."""
+    found = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    likely = [c.name for c in found if any("Module" in ast.unparse(b) for b in c.bases)]
+    return likely + [c.name for c in found if c.name not in likely]
+
+
+def bound_names(tree: ast.Module) -> frozenset[str] | None:
+    """Every name that the module's top level binds (inside ``if``, ``try`` and ``with`` too); None with a star import."""
+    names: set[str] = set()
+    queue: list[ast.AST] = list(tree.body)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    return None
+                names.add(alias.asname or alias.name.partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        queue.extend(ast.iter_child_nodes(node))
+    return frozenset(names)
+
+
+def _forward(tree: ast.Module, class_name: str) -> list[tuple[str, str | None]]:
+    """Parameters of the class's own ``forward`` with the text of their defaults; empty where it is inherited or imported."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "forward":
+                    params = [a.arg for a in [*item.args.posonlyargs, *item.args.args]][1:]
+                    defaults: list[str | None] = [ast.unparse(d) for d in item.args.defaults]
+                    return list(zip(params, [None] * (len(params) - len(defaults)) + defaults, strict=True))
+    return []
