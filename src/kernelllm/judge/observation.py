@@ -1,0 +1,117 @@
+"""What judge and worker saw of one candidate: the material that checks decide on.
+
+Fields marked *worker* were reported by the untrusted worker: a check may use them to accuse, never to
+acquit. All others were seen or computed in the judge's own process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Trial
+
+
+@dataclass(frozen=True)
+class OutputStats:
+    """Figures of one output tensor of one run (floats in float64; NaN and infinities left out)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    mean: float
+    std: float
+    low: float
+    high: float
+    zeros: float
+    """Share of elements that are exactly zero."""
+    digest: str
+    """SHA-256 of the bytes: equal digests mean equal outputs."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the candidate on one set of inputs, beside the reference's."""
+
+    trial: Trial
+    state: str = "reference"
+    """Which parameters: ``reference`` (the reference's), ``random`` (a second state), ``own`` (names did not agree)."""
+    mutated_inputs: tuple[int, ...] = ()
+    """Positions of the flattened input tensors that differ after the candidate's run and not after the reference's."""
+    mutated_state: tuple[str, ...] = ()
+    """Parameters and buffers whose values after the run differ from the reference's after its run."""
+    candidate: tuple[OutputStats, ...] = ()
+    reference: tuple[OutputStats, ...] = ()
+    wall_ms: float = 0.0
+    """From sending the command to its reply, by the judge's clock."""
+    busy_ms: float = 0.0
+    """*worker*: how long the call took by the worker's clock."""
+    launches: int = 0
+    """*worker*: kernel launches in this run."""
+    output_types: tuple[str, ...] = ()
+    """*worker*: type names of the output tensors (``Tensor`` when plain)."""
+    timed: bool = False
+    """True for an output taken out of the timed runs."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """*worker*: one thing that Python's audit hook saw while candidate code ran."""
+
+    name: str
+    """Audit event name, e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``."""
+    detail: str
+    count: int
+    phase: str
+    """``import`` (the file's top level), ``construct``, ``run`` or ``time``."""
+
+
+@dataclass
+class Observation:
+    """Everything that is known of one candidate when its trials are over."""
+
+    problem: Problem
+    candidate: Candidate
+    device: str
+    """``cpu`` or ``cuda``."""
+    profile: str
+    track: str | None
+    sizes: tuple[SizeSet, ...] = ()
+    runs: tuple[Run, ...] = ()
+    kernels: tuple[KernelUse, ...] = ()
+    """*worker*: kernels launched, all runs together."""
+    kernel_bodies: dict[str, str] = field(default_factory=dict)
+    """*worker*: kernel name to its source text as loaded."""
+    depends_on_kernels: bool | None = None
+    """False when outputs stay right with every launch suppressed; None when that could not be decided."""
+    aten_ops: dict[str, int] = field(default_factory=dict)
+    """*worker*: ATen operators that the candidate ran in one observed run, with counts (``aten.mm.default``)."""
+    reference_ops: dict[str, int] = field(default_factory=dict)
+    """The reference's, for the same run."""
+    heavy_flops: dict[str, float] = field(default_factory=dict)
+    """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator."""
+    reference_flops: dict[str, float] = field(default_factory=dict)
+    coverage: float | None = None
+    state_names_agree: bool = True
+    """Whether ModelNew's parameter and buffer names and shapes equal the reference's."""
+    state_missing: tuple[str, ...] = ()
+    """Names of the reference's state that ModelNew has not (or in another shape)."""
+    state_extra: tuple[str, ...] = ()
+    reference_varies: bool = True
+    """False when the reference's outputs hardly depend on its inputs (same within tolerance for all trials of a size)."""
+    reference_constant: bool = False
+    """True when the reference's output is the same number everywhere, up to the tolerance."""
+    events: tuple[Event, ...] = ()
+    threads: int = 0
+    """*worker*: threads started by candidate code."""
+    processes: int = 0
+    """Most descendants of the worker that its supervisor saw at once."""
+    streams: int = 0
+    """*worker*: CUDA streams created by candidate code (0 on the CPU)."""
+    tampered: tuple[str, ...] = ()
+    """*worker*: names of library functions that were replaced while candidate code ran (``torch.allclose``, ``time.perf_counter``)."""
+    printed: str = ""
+    """First part of what the worker wrote to its standard output and error."""
+    printed_bytes: int = 0
+    timed_reported_ms: float | None = None
+    """*worker*: sum of the timed runs by device events."""
+    timed_seen_ms: float | None = None
+    """The same batch by the judge's clock."""

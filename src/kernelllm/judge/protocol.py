@@ -1,0 +1,351 @@
+"""The messages between judge and worker.
+
+Transport: a Unix stream socket pair. Each message is a 4-byte big-endian length and that many bytes of
+msgpack. File descriptors (memory arenas) travel from judge to worker only, with the length bytes
+(``SCM_RIGHTS``). The judge sends one command and waits for exactly one reply with the same ``id``; it decodes replies with a typed
+decoder, so that anything else (a wrong type, an unknown tag, too long) is a :class:`ProtocolError`. Nothing is ever unpickled.
+
+==============  ============================================================  ===============================
+command         meaning                                                       replies
+==============  ============================================================  ===============================
+``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
+``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
+``Run``         call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
+``Collect``     copy the outputs of the last run again, to a larger arena     ``Ran``, ``Failed``
+``ReadState``   copy parameters and buffers to the output arena               ``State``, ``Grow``, ``Failed``
+``TimeRuns``    run many times over several input sets, timed                 ``Timed``, ``Grow``, ``Failed``
+``Compile``     compile every kernel a run launches, launch none              ``Compiled``, ``Failed``
+``Report``      what was seen: kernels, operators, events                     ``Reported``
+``Quit``        exit                                                          none
+==============  ============================================================  ===============================
+
+Values (arguments, outputs) are trees of ``[tag, payload]`` (:mod:`kernelllm.judge.values`); tensors in them are
+indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import Any
+
+import msgspec
+
+from kernelllm.core.errors import WorkerError
+
+MAX_COMMAND = 64 * 2**20
+MAX_REPLY = 16 * 2**20
+MAX_TENSORS = 4096
+
+
+class ProtocolError(WorkerError):
+    """The worker sent something that is not a valid reply."""
+
+
+class WorkerGone(WorkerError):
+    """The worker's end of the socket is closed."""
+
+
+class WorkerTimeout(WorkerError):
+    """No reply came before the deadline."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """Where a tensor lies in an arena: ``offset`` in bytes, ``shape`` and ``stride`` in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class ArenaRef(msgspec.Struct, frozen=True):
+    """An arena the worker may open. ``fd``: the position of its descriptor beside this message (CPU); ``handle``: a CUDA IPC handle."""
+
+    key: int
+    """Unique per session: an arena that is already open is not sent again (``fd`` -1, empty handle)."""
+    size: int
+    fd: int = -1
+    handle: bytes = b""
+    device: int = -1
+    """CUDA device index, -1 for host memory."""
+
+
+class Values(msgspec.Struct, frozen=True):
+    """A value tree and the tensors it refers to, all in one arena."""
+
+    tree: Any
+    tensors: tuple[TensorSpec, ...]
+    arena: ArenaRef
+
+
+class Construct(msgspec.Struct, tag="construct"):
+    id: int
+    args: Values
+    """Tree of ``[list of positional, dict of keyword]`` constructor arguments."""
+    seed: int
+    """Torch is seeded with it just before the constructor."""
+    class_name: str = "ModelNew"
+    fake: bool = False
+    """Build without memory (FakeTensorMode): the compile check at original sizes."""
+
+
+class LoadState(msgspec.Struct, tag="load_state"):
+    id: int
+    names: tuple[str, ...]
+    values: Values
+    """Tree: a list of tensors in the order of ``names``."""
+    training: bool
+
+
+class Run(msgspec.Struct, tag="run"):
+    id: int
+    inputs: Values
+    """Tree: the list of positional arguments."""
+    output: ArenaRef
+    seed: int
+    suppress: bool = False
+    """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise instead."""
+    observe: bool = False
+    """Record ATen operators and FLOPs in this run."""
+
+
+class Collect(msgspec.Struct, tag="collect"):
+    id: int
+    output: ArenaRef
+
+
+class ReadState(msgspec.Struct, tag="read_state"):
+    id: int
+    output: ArenaRef
+    names: tuple[str, ...]
+
+
+class TimeRuns(msgspec.Struct, tag="time_runs"):
+    """Timed batch on a GPU. For each entry of ``order``: clear L2, record a start event, call the model on that
+    input set ``repeat`` times, record an end event. The judge picks the order and which outputs to see, and does not tell before."""
+
+    id: int
+    inputs: tuple[Values, ...]
+    order: tuple[int, ...]
+    output: ArenaRef
+    warmup: int = 3
+    """Untimed runs before the first."""
+    flush_bytes: int = 0
+    """Size of the buffer that is written before each timed run; 0: no L2 flush."""
+    repeat: int = 1
+    """Back-to-back calls between the two events; the reported time is divided by it."""
+    graph: bool = False
+    """Capture one CUDA graph for each input set and time its replay."""
+    keep: tuple[int, ...] = ()
+    """Positions in ``order`` whose outputs are copied to the output arena."""
+
+
+class Compile(msgspec.Struct, tag="compile"):
+    """Run the model with launches replaced by a compile for ``target``. ``inputs.tensors`` give shapes and dtypes; without memory when ``fake``."""
+
+    id: int
+    inputs: Values
+    target: str
+    fake: bool
+    seed: int = 0
+
+
+class Report(msgspec.Struct, tag="report"):
+    id: int
+
+
+class Quit(msgspec.Struct, tag="quit"):
+    id: int
+
+
+Command = Construct | LoadState | Run | Collect | ReadState | TimeRuns | Compile | Report | Quit
+
+
+class StateEntry(msgspec.Struct, frozen=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: bool
+
+
+class Constructed(msgspec.Struct, tag="constructed"):
+    id: int
+    state: tuple[StateEntry, ...]
+    training: bool
+
+
+class Done(msgspec.Struct, tag="done"):
+    id: int
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The candidate's code raised, or is no candidate."""
+
+    id: int
+    kind: str
+    """``invalid``, ``compile``, ``memory``, ``illegal_access`` or ``error``."""
+    error: str
+    """Exception type name."""
+    message: str
+    line: int = 0
+    """Line of the candidate's source where it was raised or last passed through, 0 if none."""
+    trace: str = ""
+    """The candidate's own frames, innermost last."""
+
+
+class Grow(msgspec.Struct, tag="grow"):
+    """The output arena is too small: ``Collect`` with at least ``bytes``."""
+
+    id: int
+    bytes: int
+
+
+class Ran(msgspec.Struct, tag="ran"):
+    id: int
+    tree: Any
+    tensors: tuple[TensorSpec, ...]
+    types: tuple[str, ...] = ()
+    """Type name of each output tensor."""
+    launches: int = 0
+    busy_ms: float = 0.0
+
+
+class State(msgspec.Struct, tag="state"):
+    id: int
+    names: tuple[str, ...]
+    tensors: tuple[TensorSpec, ...]
+
+
+class Timed(msgspec.Struct, tag="timed"):
+    id: int
+    times_ms: tuple[float, ...]
+    """One figure for each entry of ``order``."""
+    kept: tuple[int, ...] = ()
+    """Positions whose outputs follow, in the order of ``trees``."""
+    trees: tuple[Any, ...] = ()
+    tensors: tuple[TensorSpec, ...] = ()
+    """Tensors of all trees together; indices in the trees count through."""
+    host_ms: float = 0.0
+    """Wall time of the batch by the worker's clock."""
+
+
+class CompiledKernel(msgspec.Struct, frozen=True):
+    name: str
+    launches: int
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    error: str = ""
+    line: int = 0
+
+
+class Compiled(msgspec.Struct, tag="compiled"):
+    id: int
+    kernels: tuple[CompiledKernel, ...]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """An audit event (see :class:`kernelllm.judge.observation.Event`)."""
+
+    name: str
+    detail: str
+    count: int
+    phase: str
+
+
+class Reported(msgspec.Struct, tag="reported"):
+    id: int
+    kernels: tuple[CompiledKernel, ...] = ()
+    bodies: dict[str, str] = {}
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    events: tuple[Seen, ...] = ()
+    threads: int = 0
+    streams: int = 0
+    tampered: tuple[str, ...] = ()
+    peak_bytes: int = 0
+
+
+Reply = Constructed | Done | Failed | Grow | Ran | State | Timed | Compiled | Reported
+
+_HEADER = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+_replies = msgspec.msgpack.Decoder(Reply)
+_commands = msgspec.msgpack.Decoder(Command)
+
+
+def send(sock: socket.socket, message: Command | Reply, fds: tuple[int, ...] = (), deadline: float | None = None) -> None:
+    """Write one message. ``deadline`` by ``time.monotonic``. Raises WorkerGone, WorkerTimeout."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_COMMAND:
+        raise ProtocolError(f"A message of {len(body)} bytes is too long for the worker protocol.")
+    header = _HEADER.pack(len(body))
+    try:
+        _set_timeout(sock, deadline)
+        if fds:
+            sent = socket.send_fds(sock, [header], list(fds))
+            header = header[sent:]
+        sock.sendall(header + body)
+    except TimeoutError as error:
+        raise WorkerTimeout("The worker did not take a command in time.") from error
+    except OSError as error:
+        raise WorkerGone(f"The worker closed its end of the socket ({error}).") from error
+
+
+def receive_reply(sock: socket.socket, expected_id: int, deadline: float) -> Reply:
+    """Judge's side: the reply to command ``expected_id``. Raises WorkerGone, WorkerTimeout, ProtocolError."""
+    body = _receive_body(sock, deadline, MAX_REPLY)
+    try:
+        reply = _replies.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProtocolError(f"The worker sent a reply that breaks the protocol ({error}).") from error
+    if reply.id != expected_id:
+        raise ProtocolError("The worker answered a command that was not asked.")
+    return reply
+
+
+def receive_command(sock: socket.socket) -> tuple[Command, list[int]]:
+    """Worker's side: the next command and its descriptors. Raises WorkerGone at the end."""
+    sock.settimeout(None)
+    header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, 16)
+    if not header:
+        raise WorkerGone("The judge closed the socket.")
+    header += _read_exactly(sock, _HEADER.size - len(header), None)
+    body = _read_exactly(sock, _HEADER.unpack(header)[0], None)
+    return _commands.decode(body), fds
+
+
+def _receive_body(sock: socket.socket, deadline: float | None, limit: int) -> bytes:
+    (length,) = _HEADER.unpack(_read_exactly(sock, _HEADER.size, deadline))
+    if length > limit:
+        raise ProtocolError(f"The worker announced a reply of {length} bytes; the limit is {limit}.")
+    return _read_exactly(sock, length, deadline)
+
+
+def _read_exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        try:
+            _set_timeout(sock, deadline)
+            piece = sock.recv(min(count - len(parts), 2**20))
+        except TimeoutError as error:
+            raise WorkerTimeout("The worker did not answer in time.") from error
+        except OSError as error:
+            raise WorkerGone(f"The worker's socket failed ({error}).") from error
+        if not piece:
+            raise WorkerGone("The worker closed its end of the socket.")
+        parts += piece
+    return bytes(parts)
+
+
+def _set_timeout(sock: socket.socket, deadline: float | None) -> None:
+    if deadline is None:
+        sock.settimeout(None)
+        return
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    sock.settimeout(left)

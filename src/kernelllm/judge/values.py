@@ -1,0 +1,179 @@
+"""Python values as trees of ``[tag, payload]`` that msgpack can carry, tensors apart.
+
+=======  ==================================  ========================
+tag      value                               payload
+=======  ==================================  ========================
+``n``    None                                0
+``b``    bool                                bool
+``i``    int                                 decimal text
+``f``    float                               float
+``c``    complex                             [real, imaginary]
+``s``    str                                 str
+``y``    bytes                               bytes
+``l``    list                                list of trees
+``u``    tuple (also named tuples)           list of trees
+``d``    mapping                             list of [key tree, tree]
+``z``    torch.Size                          list of ints
+``p``    torch.dtype                         name, e.g. ``float32``
+``v``    torch.device                        text, e.g. ``cpu``
+``t``    tensor                              index in the tensor list
+=======  ==================================  ========================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+MAX_DEPTH = 32
+MAX_NODES = 100_000
+Tree = list[Any]
+
+
+class ValueProblem(ValueError):
+    """A value that cannot cross, or a tree that is none."""
+
+
+def encode(value: Any, tensors: list[torch.Tensor]) -> Tree:
+    """``value`` as a tree; its tensors are appended to ``tensors`` (the same tensor twice gets one index).
+
+    Raises ValueProblem for an object of a type not in the table above.
+    """
+    return _encode(value, tensors, 0)
+
+
+def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:
+    if depth > MAX_DEPTH:
+        raise ValueProblem("The value is nested too deeply.")
+    if value is None:
+        return ["n", 0]
+    if isinstance(value, torch.Tensor):
+        for index, known in enumerate(tensors):
+            if known is value:
+                return ["t", index]
+        tensors.append(value)
+        return ["t", len(tensors) - 1]
+    plain = _encode_plain(value)
+    if plain is not None:
+        return plain
+    if isinstance(value, Mapping):
+        return ["d", [[_encode(k, tensors, depth + 1), _encode(v, tensors, depth + 1)] for k, v in value.items()]]
+    if isinstance(value, list | tuple):
+        return ["u" if isinstance(value, tuple) else "l", [_encode(v, tensors, depth + 1) for v in value]]
+    if hasattr(value, "item") and type(value).__module__ == "numpy":
+        return _encode(value.item(), tensors, depth + 1)
+    raise ValueProblem(f"A value of type {type(value).__module__}.{type(value).__qualname__} cannot be handed over.")
+
+
+def _encode_plain(value: Any) -> Tree | None:
+    match value:
+        case bool():
+            return ["b", value]
+        case int():
+            return ["i", str(int(value))]
+        case float():
+            return ["f", float(value)]
+        case complex():
+            return ["c", [value.real, value.imag]]
+        case str():
+            return ["s", str(value)]
+        case bytes():
+            return ["y", value]
+        case torch.Size():
+            return ["z", list(value)]
+        case torch.dtype():
+            return ["p", str(value).removeprefix("torch.")]
+        case torch.device():
+            return ["v", str(value)]
+        case _:
+            return None
+
+
+def decode(tree: Any, tensor: Callable[[int], Any]) -> Any:
+    """The value of a tree; ``tensor`` gives what stands at a tensor index. Raises ValueProblem for anything malformed."""
+    budget = [MAX_NODES]
+    try:
+        return _decode(tree, tensor, 0, budget)
+    except (TypeError, ValueError, AttributeError, IndexError, KeyError, RuntimeError) as error:
+        raise ValueProblem(f"Not a value tree: {error}.") from error
+
+
+def _decode(tree: Any, tensor: Callable[[int], Any], depth: int, budget: list[int]) -> Any:
+    budget[0] -= 1
+    if depth > MAX_DEPTH or budget[0] < 0:
+        raise ValueProblem("The tree is too deep or too large.")
+    if not isinstance(tree, list | tuple) or len(tree) != 2 or not isinstance(tree[0], str):
+        raise ValueProblem("A node is not [tag, payload].")
+    tag, payload = tree
+    if tag == "t":
+        if type(payload) is not int or payload < 0:
+            raise ValueProblem("A tensor index is not a number.")
+        return tensor(payload)
+    if tag in ("l", "u"):
+        items = [_decode(item, tensor, depth + 1, budget) for item in payload]
+        return tuple(items) if tag == "u" else items
+    if tag == "d":
+        return {_decode(k, tensor, depth + 1, budget): _decode(v, tensor, depth + 1, budget) for k, v in payload}
+    return _decode_plain(tag, payload)
+
+
+def _decode_plain(tag: str, payload: Any) -> Any:
+    match tag:
+        case "n":
+            return None
+        case "b":
+            return bool(payload)
+        case "i":
+            return int(str(payload)[:4000])
+        case "f":
+            return float(payload)
+        case "c":
+            return complex(float(payload[0]), float(payload[1]))
+        case "s":
+            return str(payload)
+        case "y":
+            return bytes(payload)
+        case "z":
+            return torch.Size(payload)
+        case "p":
+            return dtype(payload)
+        case "v":
+            return torch.device(payload)
+        case _:
+            raise ValueProblem(f"Unknown tag {tag!r}.")
+
+
+def dtype(name: str) -> torch.dtype:
+    """``float32`` to ``torch.float32``. Raises ValueProblem for anything that is no dtype."""
+    found = getattr(torch, name, None) if name.isidentifier() else None
+    if not isinstance(found, torch.dtype):
+        raise ValueProblem(f"{name!r} is not a dtype.")
+    return found
+
+
+def dtype_name(kind: torch.dtype) -> str:
+    """``torch.float32`` to ``float32``."""
+    return str(kind).removeprefix("torch.")
+
+
+def flatten(value: Any) -> list[torch.Tensor]:
+    """The tensors of a value, in order, each once."""
+    tensors: list[torch.Tensor] = []
+    encode(value, tensors)
+    return tensors
+
+
+def describe(value: Any) -> tuple[str, ...]:
+    """Arguments as ``float32[8, 128]``, others by their (shortened) repr."""
+
+    def one(item: Any) -> str:
+        if isinstance(item, torch.Tensor):
+            return f"{dtype_name(item.dtype)}{list(item.shape)}"
+        if isinstance(item, list | tuple):
+            inner = ", ".join(one(part) for part in item)
+            return f"[{inner}]"
+        return repr(item)[:80]
+
+    return tuple(one(item) for item in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
