@@ -1,3 +1,64 @@
-"""kernelllm: PyTorch module in, verified Triton kernel out."""
+"""kernelllm: PyTorch module in, verified Triton kernel out.
+
+The public names below are imported when they are first used, so that ``import kernelllm`` costs nothing::
+
+    import kernelllm
+
+    result = kernelllm.optimize("examples/hinge_loss.py", out="hinge_loss_triton.py")
+    print(result.best.verdict.message, result.path)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kernelllm.app.optimize import Result, optimize
+    from kernelllm.core.errors import KernelLLMError
+    from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
+    from kernelllm.judge import Judge, JudgeSettings, judge
+    from kernelllm.suites.file import open_problem
+
+_PUBLIC = {
+    "Attempt": "kernelllm.core.types",
+    "Candidate": "kernelllm.core.types",
+    "Judge": "kernelllm.judge",
+    "JudgeSettings": "kernelllm.judge",
+    "KernelLLMError": "kernelllm.core.errors",
+    "Problem": "kernelllm.core.types",
+    "Result": "kernelllm.app.optimize",
+    "Status": "kernelllm.core.types",
+    "Verdict": "kernelllm.core.types",
+    "open_problem": "kernelllm.suites.file",
+    "optimize": "kernelllm.app.optimize",
+}
+
+__all__ = [
+    "Attempt",
+    "Candidate",
+    "Judge",
+    "JudgeSettings",
+    "KernelLLMError",
+    "Problem",
+    "Result",
+    "Status",
+    "Verdict",
+    "judge",
+    "open_problem",
+    "optimize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "judge":  # the room itself, which can be called
+        return import_module("kernelllm.judge")
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'kernelllm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -42,13 +42,18 @@ def names(kind: str) -> list[str]:
     return sorted({**BUILTIN[kind], **_plugins(kind)})
 
 
-def resolve(kind: str, name: str) -> Any:
-    """The object behind a name. Raises UnknownName with the known names and the nearest one."""
+def require(kind: str, name: str) -> str:
+    """The ``module:attribute`` of a name, nothing imported. Raises UnknownName with the known names and the nearest one."""
     known = names(kind)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownName(f"Unknown {kind.removesuffix('s')} {name!r}.{hint}", fix=f"Known: {', '.join(known) or 'none'}.")
-    spec = {**BUILTIN[kind], **_plugins(kind)}[name]
-    module, _, attribute = spec.partition(":")
+        one = "strategy" if kind == "strategies" else kind.removesuffix("s")
+        raise UnknownName(f"Unknown {one} {name!r}.{hint}", fix=f"Known: {', '.join(known) or 'none'}.")
+    return {**BUILTIN[kind], **_plugins(kind)}[name]
+
+
+def resolve(kind: str, name: str) -> Any:
+    """The object behind a name. Raises UnknownName with the known names and the nearest one."""
+    module, _, attribute = require(kind, name).partition(":")
     return getattr(import_module(module), attribute)

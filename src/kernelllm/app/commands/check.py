@@ -1,0 +1,66 @@
+"""``kernelllm check``: judge a file that somebody or something wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernelllm.app.options import json_option, judge_options, problem_options, verbose_option
+
+
+@click.command()
+@click.argument("candidate", type=click.Path(path_type=Path))
+@click.option(
+    "--against", "problem", required=True, metavar="PROBLEM", help="The reference: FILE.py, or FILE.py:Class with --inputs or --shape."
+)
+@click.option("--backend", default="triton", show_default=True, metavar="NAME", help="The kernel language of the candidate.")
+@problem_options
+@judge_options
+@json_option
+@verbose_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    candidate: Path,
+    problem: str,
+    backend: str,
+    inputs: str | None,
+    shapes: tuple[str, ...],
+    init: str | None,
+    dtype: str,
+    as_json: bool,
+    verbose: bool,
+    **judging: Any,
+) -> None:
+    """Judge a file against a problem.
+
+    CANDIDATE is any file that defines ModelNew.
+
+    Exit code 0: it is correct and honest; 1: it is not; 2: the problem itself is at fault, or wrong use.
+
+    \b
+    kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
+    """
+    from kernelllm.app.judging import check_file
+    from kernelllm.app.judging import judge_settings as settings_of
+    from kernelllm.app.optimize import as_problem
+    from kernelllm.app.progress import Console
+    from kernelllm.core import registry
+    from kernelllm.core.types import Status, to_json
+
+    registry.require("backends", backend)
+    settings = settings_of(**judging)
+    opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    with Console() as progress:
+        progress.stage(f"Judging {candidate.name}")
+        verdict = check_file(opened, candidate, settings, backend)
+    if as_json:
+        click.echo(to_json(verdict))
+    else:
+        from kernelllm.app.report import show_verdict
+
+        show_verdict(f"{candidate} against {opened.name}", verdict)
+    ctx.exit({Status.CORRECT: 0, Status.PROBLEM_ERROR: 2}.get(verdict.status, 1))

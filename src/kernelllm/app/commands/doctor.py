@@ -1,0 +1,40 @@
+"""``kernelllm doctor``: what this machine can do."""
+
+from __future__ import annotations
+
+import click
+
+from kernelllm.app.options import json_option, verbose_option
+
+
+@click.command()
+@json_option
+@verbose_option
+@click.pass_context
+def doctor(ctx: click.Context, /, as_json: bool, verbose: bool) -> None:
+    """Say what this machine can do and what is missing.
+
+    Each missing thing comes with the way to get it.
+
+    Exit code 0: 'kernelllm optimize' works here; 1: something that it needs is missing.
+    """
+    from kernelllm.app.doctor import examine
+    from kernelllm.core.types import to_json
+
+    probes = list(examine())
+    if as_json:
+        click.echo(to_json(probes))
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        from kernelllm.app.report import stdout
+
+        styles = {"ok": "green", "limited": "yellow", "missing": "bold red"}
+        grid = Table.grid(padding=(0, 2))
+        for probe in probes:
+            grid.add_row(probe.name, Text(probe.state, style=styles[probe.state]), Text(probe.detail))
+            if probe.fix:
+                grid.add_row("", "", Text(probe.fix, style="italic"))
+        stdout().print(grid)
+    ctx.exit(1 if any(probe.state == "missing" for probe in probes) else 0)

@@ -1,0 +1,89 @@
+"""``kernelllm optimize``: a problem becomes a verified kernel in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kernelllm.app.options import json_option, judge_options, problem_options, verbose_option
+
+
+@click.command()
+@click.argument("problem")
+@click.option("-m", "--model", metavar="NAME", help="Who writes: compiler, or provider/name.  [default: compiler]")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="How many candidates to write.")
+@click.option(
+    "--extern",
+    type=click.Choice(["allow", "avoid", "forbid"]),
+    default="avoid",
+    show_default=True,
+    help="May the compiler leave matmul, convolution and attention to torch?",
+)
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the kernel goes.  [default: PROBLEM_triton.py]")
+@click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
+@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep every candidate and its verdict in this folder.")
+@problem_options
+@judge_options
+@json_option
+@verbose_option
+@click.pass_context
+def optimize(
+    ctx: click.Context,
+    /,
+    problem: str,
+    model: str | None,
+    n: int,
+    extern: str,
+    out: Path | None,
+    force: bool,
+    keep: Path | None,
+    inputs: str | None,
+    shapes: tuple[str, ...],
+    init: str | None,
+    dtype: str,
+    as_json: bool,
+    verbose: bool,
+    **judging: Any,
+) -> None:
+    """Turn a PyTorch module into a verified Triton kernel.
+
+    PROBLEM is a file in KernelBench's format (Model, get_inputs, get_init_inputs), or FILE.py:Class of any
+    module together with --inputs or --shape. Exit code 0: a correct candidate was written; 1: none was correct.
+
+    \b
+    kernelllm optimize examples/hinge_loss.py
+    kernelllm optimize net.py:Block --shape 8,128,768 --dtype float16 -n 4
+    """
+    from kernelllm.app import optimize as work
+    from kernelllm.app.judging import judge_settings
+    from kernelllm.app.main import INTERRUPTED
+    from kernelllm.app.output import OutputError, check_writable
+    from kernelllm.app.progress import Console
+    from kernelllm.core import registry
+    from kernelllm.core.types import to_json
+
+    if model:
+        registry.require("models", model.partition("/")[0])
+    settings = judge_settings(**judging)
+    opened = work.as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    path = out or Path(f"{work.file_name(opened.name)}_triton.py")
+    check_writable(path, force=force)
+    with Console() as progress:
+        result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress)
+    written = True
+    try:
+        result = work.save(result, path)
+    except OutputError as error:
+        written = False
+        result = msgspec.structs.replace(result, message=str(error))
+        click.echo(f"Error: {error}", err=True)
+    if as_json:
+        click.echo(to_json(result))
+    else:
+        from kernelllm.app.report import show_result
+
+        show_result(result)
+    ctx.exit(INTERRUPTED if result.interrupted else 0 if result.best and written else 1)

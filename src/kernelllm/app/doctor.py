@@ -1,0 +1,221 @@
+"""What this machine can do, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kernelllm
+from kernelllm.core import gpus, registry, settings
+from kernelllm.core.errors import KernelLLMError
+
+EXTRAS = {"transformers": "hf", "vllm": "vllm", "openai": "openai", "anthropic": "anthropic", "litellm": "litellm"}
+"""Optional package to the extra that brings it."""
+GIB = 2**30
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. ``state``: ``ok``, ``limited`` (works, with less) or ``missing`` (the main job fails)."""
+
+    name: str
+    state: str
+    detail: str
+    fix: str = ""
+
+
+def examine(only: str = "") -> Iterator[Probe]:
+    """Look at everything, or at probes whose name starts with ``only``; yields as it goes and never raises on a broken install."""
+    for probe in PROBES:
+        if probe.__name__.removeprefix("_").startswith(only):
+            try:
+                yield probe()
+            except (ImportError, OSError, RuntimeError, KernelLLMError) as error:
+                yield Probe(name=probe.__name__.removeprefix("_"), state="missing", detail=f"{type(error).__name__}: {error}")
+
+
+def _python() -> Probe:
+    version = platform.python_version()
+    return Probe(name="python", state="ok", detail=f"{version} on {platform.platform(terse=True)}; kernelllm {kernelllm.__version__}")
+
+
+def _torch() -> Probe:
+    if importlib.util.find_spec("torch") is None:
+        return Probe(name="torch", state="missing", detail="not installed", fix="pip install torch")
+    import torch
+
+    return Probe(
+        name="torch", state="ok", detail=f"{torch.__version__} ({'CUDA ' + torch.version.cuda if torch.version.cuda else 'CPU build'})"
+    )
+
+
+def _triton() -> Probe:
+    if importlib.util.find_spec("triton") is None:
+        return Probe(name="triton", state="missing", detail="not installed", fix="pip install triton (Linux only)")
+    import triton
+
+    return Probe(name="triton", state="ok", detail=triton.__version__)
+
+
+def _gpu() -> Probe:
+    import torch
+
+    if not torch.cuda.is_available():
+        fix = (
+            "This machine has an NVIDIA driver; install a CUDA build of torch: https://pytorch.org/get-started/locally/"
+            if shutil.which("nvidia-smi")
+            else "With an NVIDIA GPU, kernels are also run at full size and timed."
+        )
+        return Probe(
+            name="gpu",
+            state="limited",
+            detail="none: kernels are compiled for a target, run by Triton's interpreter and not timed",
+            fix=fix,
+        )
+    found = []
+    for index in range(torch.cuda.device_count()):
+        name = torch.cuda.get_device_name(index)
+        free, total = torch.cuda.mem_get_info(index)
+        known = "" if gpus.by_name(name) else ", not in the GPU table: no speed-of-light figures"
+        found.append(f"{name} ({free / GIB:.0f} of {total / GIB:.0f} GiB free{known})")
+    return Probe(name="gpu", state="ok", detail="; ".join(found))
+
+
+def _compiler() -> Probe:
+    """Triton's own ptxas, and the C compiler that it needs to launch kernels on a GPU."""
+    import torch
+    import triton
+
+    own = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    ptxas = os.environ.get("TRITON_PTXAS_PATH") or (str(own) if own.exists() else shutil.which("ptxas"))
+    if not ptxas:
+        return Probe(
+            name="compiler",
+            state="limited",
+            detail="no ptxas: kernels compile to PTX alone, without registers and spills",
+            fix="Install the CUDA toolkit or set TRITON_PTXAS_PATH.",
+        )
+    told = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout.split("release ")
+    version = told[1].split(",")[0] if len(told) > 1 else "of unknown version"
+    c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if c_compiler is None and torch.cuda.is_available():
+        return Probe(
+            name="compiler",
+            state="missing",
+            detail=f"ptxas {version}, but no C compiler",
+            fix="Install gcc: Triton builds its launchers with it.",
+        )
+    return Probe(name="compiler", state="ok", detail=f"ptxas {version}" + (f", {Path(c_compiler).name}" if c_compiler else ""))
+
+
+def _interpreter() -> Probe:
+    import numpy as np
+    import triton
+
+    numbers = tuple(int(part) for part in np.__version__.split(".")[:2])
+    if triton.__version__.startswith("3.6") and numbers >= (2, 4):
+        return Probe(
+            name="interpreter",
+            state="limited",
+            detail=f"triton {triton.__version__} cannot interpret kernels with numpy {np.__version__}",
+            fix="pip install 'triton>=3.7' or 'numpy<2.4'",
+        )
+    return Probe(name="interpreter", state="ok", detail=f"Triton's interpreter with numpy {np.__version__}")
+
+
+def _sandbox() -> Probe:
+    if importlib.util.find_spec("kernelllm.judge.sandbox") is None:
+        return Probe(name="sandbox", state="limited", detail="candidates run in a process of their own, with no further confinement")
+    from kernelllm.judge import sandbox
+
+    found: Any = sandbox.available()
+    bwrap = "" if shutil.which("bwrap") else "Install bubblewrap for the strongest sandbox."
+    return Probe(name="sandbox", state="ok", detail=str(found), fix=bwrap)
+
+
+def _memory() -> Probe:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    detail = f"{pages / GIB:.0f} GiB, {usable} CPU cores"
+    if pages < 6 * GIB:
+        return Probe(name="memory", state="limited", detail=detail, fix="Below 6 GiB, large problems may not fit.")
+    return Probe(name="memory", state="ok", detail=detail)
+
+
+def _disk() -> Probe:
+    places = {"temporary folder": Path(tempfile.gettempdir()), "shared memory": Path("/dev/shm"), "data folder": settings.load().data}
+    parts, short = [], []
+    for what, place in places.items():
+        there = next((p for p in (place, *place.parents) if p.exists()), None)
+        if there is None or (what == "shared memory" and not place.exists()):
+            short.append(f"{what} {place} does not exist")
+            continue
+        free = shutil.disk_usage(there).free
+        parts.append(f"{what} {free / GIB:.0f} GiB free")
+        if free < GIB:
+            short.append(f"{what} {there} has under 1 GiB free")
+    if short:
+        return Probe(
+            name="disk",
+            state="limited",
+            detail="; ".join([*parts, *short]),
+            fix="Free some space, or point TMPDIR elsewhere; in a container, raise --shm-size.",
+        )
+    return Probe(name="disk", state="ok", detail="; ".join(parts))
+
+
+def _suites() -> Probe:
+    found = settings.load()
+    known = [name for name in registry.names("suites") if name != "kernelbench"]
+    if found.kernelbench is None:
+        return Probe(
+            name="suites",
+            state="ok",
+            detail=f"{', '.join(known)}; KernelBench is not set up",
+            fix="For KernelBench: clone it and set KERNELLLM_KERNELBENCH, or kernelbench in kernelllm.toml, to its folder.",
+        )
+    if not Path(found.kernelbench).expanduser().is_dir():
+        return Probe(
+            name="suites",
+            state="limited",
+            detail=f"the setting kernelbench names {found.kernelbench}, which is no folder",
+            fix="Correct the setting.",
+        )
+    return Probe(name="suites", state="ok", detail=f"{', '.join(known)}, KernelBench in {found.kernelbench}")
+
+
+def _models() -> Probe:
+    from kernelllm.app.catalogue import entries
+
+    rows = entries("models")
+    ready = [row["name"] for row in rows if row["state"] != "missing"]
+    lacking = [row["name"] for row in rows if row["state"] == "missing"]
+    missing = sorted({extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None})
+    detail = f"ready: {', '.join(ready) or 'none'}" + (f"; not ready: {', '.join(lacking)}" if lacking else "")
+    fix = "See 'kernelllm list models'." if lacking else ""
+    if missing:
+        fix += f" Extras that are not installed: pip install 'kernelllm[{','.join(missing)}]'"
+    return Probe(name="models", state="ok", detail=detail, fix=fix.strip())
+
+
+PROBES: tuple[Callable[[], Probe], ...] = (
+    _python,
+    _torch,
+    _triton,
+    _gpu,
+    _compiler,
+    _interpreter,
+    _sandbox,
+    _memory,
+    _disk,
+    _suites,
+    _models,
+)

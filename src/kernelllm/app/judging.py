@@ -1,0 +1,84 @@
+"""From options to the judge's settings, with everything that can be wrong found before any work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.core import gpus, registry, settings
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Candidate, Problem, Verdict
+
+if TYPE_CHECKING:
+    from kernelllm.judge import JudgeSettings
+
+PROFILES = ("strict", "kernelbench")
+
+
+def judge_settings(
+    *,
+    device: str = "auto",
+    target: str | None = None,
+    profile: str = "strict",
+    tolerance: float | None = None,
+    checks: Sequence[str] = (),
+    time_limit: float | None = None,
+    require_sandbox: str | None = None,
+    no_measure: bool = False,
+) -> JudgeSettings:
+    """JudgeSettings for these options. Raises UsageError or UnknownName on a name that does not exist."""
+    target = target or settings.load().target
+    gpus.by_arch(target)
+    for name in checks:
+        registry.require("checks", name)
+    if profile not in PROFILES:
+        raise UsageError(f"Unknown profile {profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
+    if device == "cuda":
+        _need_gpu()
+    from kernelllm.judge import JudgeSettings
+
+    chosen: dict[str, Any] = {
+        "device": device,
+        "target": target,
+        "profile": profile,
+        "tolerance": tolerance,
+        "checks": tuple(checks) or None,
+        "require_sandbox": require_sandbox,
+        "measure": not no_measure,
+    }
+    if time_limit is not None:
+        chosen["time_limit_s"] = time_limit
+    return JudgeSettings(**chosen)
+
+
+def _need_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        built = "" if torch.version.cuda else f" (torch {torch.__version__} is a CPU build)"
+        raise UsageError(
+            f"--device cuda needs a CUDA GPU, and torch sees none{built}.",
+            fix="Use --device cpu, or run 'kernelllm doctor' to see what is missing.",
+        )
+
+
+def read_source(path: Path) -> str:
+    """The text of a source file. Raises UsageError naming what is wrong with it."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", fix="Name a Python file.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {path}.", fix="Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file in UTF-8.", fix="Name a Python file.") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", fix="Check its permissions.") from error
+
+
+def check_file(problem: Problem, path: Path, how: JudgeSettings, backend: str = "triton") -> Verdict:
+    """Judge the candidate in a file. Raises UsageError when it cannot be read."""
+    from kernelllm.judge import judge
+
+    return judge(problem, Candidate(source=read_source(path), backend=backend, note=str(path)), how)

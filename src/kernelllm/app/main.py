@@ -1,0 +1,97 @@
+"""The command line's entry point: finds the verb, runs it, and turns errors into one paragraph and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import json
+import traceback
+from importlib import import_module
+from typing import Any
+
+import click
+
+from kernelllm import __version__
+from kernelllm.core.errors import KernelLLMError
+
+COMMANDS = {
+    "optimize": "kernelllm.app.commands.optimize:optimize",
+    "check": "kernelllm.app.commands.check:check",
+    "list": "kernelllm.app.commands.list:list_",
+    "doctor": "kernelllm.app.commands.doctor:doctor",
+}
+"""Verb to ``module:attribute``, in the order in which ``--help`` shows them."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells expect."""
+
+
+class Verbs(click.Group):
+    """A click group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {name!r}.{hint} Commands: {', '.join(COMMANDS)}.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; every error that leaves it ends here."""
+        try:
+            return super().invoke(ctx)
+        except KernelLLMError as error:
+            fail(ctx, str(error), error)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted; nothing was left to keep.", err=True)
+            ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # the outermost border: a person gets a paragraph, not a traceback
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise
+            text = f"This is a fault in kernelllm: {type(error).__name__}: {error}. Please report it with the output of 'kernelllm doctor'"
+            text += "." if ctx.meta.get("kernelllm.verbose") else " and the traceback that --verbose shows."
+            fail(ctx, text, error)
+            ctx.exit(1)
+
+
+def fail(ctx: click.Context, text: str, error: BaseException) -> None:
+    """Say what was wrong: one paragraph on standard error, with ``--json`` an object on standard output as well."""
+    if ctx.meta.get("kernelllm.verbose"):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.echo(f"Error: {' '.join(text.split())}", err=True)
+    if ctx.meta.get("kernelllm.json"):
+        body = {
+            "kind": type(error).__name__,
+            "what": getattr(error, "what", str(error)),
+            "where": getattr(error, "where", ""),
+            "fix": getattr(error, "fix", ""),
+        }
+        click.echo(json.dumps({"error": body}, indent=2))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="kernelllm", message="%(prog)s %(version)s")
+def cli() -> None:
+    """PyTorch module in, verified Triton kernel out.
+
+    Exit codes: 0 what was asked holds, 1 it does not, 2 wrong use, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """What the ``kernelllm`` script calls."""
+    cli.main(prog_name="kernelllm")

@@ -1,0 +1,228 @@
+"""The main path: a problem, a model that writes, the judge that decides, and the best candidate in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import kernelllm
+from kernelllm.app import output
+from kernelllm.app.progress import Progress, Silent
+from kernelllm.core import registry, settings
+from kernelllm.core.errors import CaptureError, ModelError, UsageError
+from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
+
+if TYPE_CHECKING:
+    from kernelllm.judge import JudgeSettings
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``optimize`` found."""
+
+    problem: Problem
+    model: str
+    best: Attempt | None = None
+    """The best correct attempt, None when there is none."""
+    attempts: tuple[Attempt, ...] = ()
+    """All attempts in the order in which they were judged."""
+    path: str | None = None
+    """The file that holds the best candidate, None when nothing was written."""
+    kept: str | None = None
+    """The folder that holds all candidates, None when they were not kept."""
+    interrupted: bool = False
+    """True when Ctrl-C ended the work early; what was done until then is here."""
+    message: str = ""
+    """Why there are fewer attempts than were asked for; empty when there are not."""
+    seconds: float = 0.0
+    version: str = kernelllm.__version__
+
+
+def optimize(
+    problem: Problem | str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    n: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    extern: str = "avoid",
+    judge: JudgeSettings | None = None,
+    progress: Progress | None = None,
+    force: bool = False,
+) -> Result:
+    """Turn a PyTorch module into a verified Triton kernel.
+
+    ``problem`` is a Problem, the path of a KernelBench-format file (``file.py`` or ``file.py:Class``) or the
+    source of one. ``model`` writes ``n`` candidates (``compiler`` unless set otherwise); ``judge`` says how
+    they are judged; ``extern`` is what the compiler may leave to torch (``allow``, ``avoid``, ``forbid``).
+    The best correct candidate is in ``Result.best`` and, when ``out`` is given, in that file; every candidate
+    goes to the folder ``keep`` when that is given.
+
+    Raises UsageError on wrong arguments, ProblemError when the reference is at fault, CaptureError or
+    ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
+    end. That no candidate is correct is not an error: ``Result.best`` is then None.
+    """
+    model = model or settings.load().model
+    registry.require("models", model.partition("/")[0])
+    if out is not None:
+        output.check_writable(Path(out), force=force)
+    folder = _make_folder(keep)
+    result = _attempt_all(as_problem(problem), model, n, extern, judge, progress or Silent(), folder)
+    return result if out is None else save(result, Path(out))
+
+
+def as_problem(problem: Problem | str | os.PathLike[str], **how: Any) -> Problem:
+    """A Problem from what a person may hand in; ``how`` goes to ``open_problem``."""
+    if isinstance(problem, Problem):
+        return problem
+    if isinstance(problem, str) and "\n" in problem:
+        return Problem(name="module", source=problem, origin="text")
+    from kernelllm.suites.file import open_problem
+
+    return open_problem(os.fspath(problem), **how)
+
+
+def file_name(name: str) -> str:
+    """A problem's name as a safe file name: ``level1/19`` becomes ``level1_19``."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("._") or "problem"
+
+
+def save(result: Result, path: Path) -> Result:
+    """Write the best candidate with its header. Raises OutputError; does nothing when there is no best one."""
+    if result.best is None:
+        return result
+    output.write_text(path, header(result.problem, result.best) + result.best.candidate.source)
+    return msgspec.structs.replace(result, path=str(path))
+
+
+def header(problem: Problem, attempt: Attempt) -> str:
+    """The comment on top of a written file: where it came from and what the judge said."""
+    verdict = attempt.verdict
+    target = next((kernel.target for kernel in verdict.kernels if kernel.target), "")
+    source = Path(problem.path).name if problem.path else problem.name
+    lines = [
+        f"{output.MARK} {kernelllm.__version__} (model: {attempt.candidate.model}) from {source}.",
+        f"# Verdict: {verdict.status}. {_evidence(verdict)}",
+    ]
+    if target:
+        lines.append(f"# Compiled for {target}: {len(verdict.kernels)} kernel{'s' if len(verdict.kernels) != 1 else ''}.")
+    lines.append("# Takes the reference's weights: ModelNew(...).load_state_dict(model.state_dict())")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _evidence(verdict: Verdict) -> str:
+    sizes = ", ".join(" ".join(shape.inputs) or shape.label for shape in verdict.shapes)
+    text = f"{len(verdict.trials)} trials" + (f" at {sizes}" if sizes else "")
+    if verdict.max_error is not None:
+        text += f"; largest error {verdict.max_error:.1e}"
+    if verdict.tolerance is not None:
+        text += f", tolerance {verdict.tolerance:.0e}"
+    return " ".join(text.split()) + "."
+
+
+def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The correct attempt with the least measured time; with no times, the most Triton, then the first."""
+
+    def rank(attempt: Attempt) -> tuple[bool, float, float]:
+        timing = attempt.verdict.timing
+        coverage = attempt.verdict.coverage
+        return (timing is None, timing.candidate.median_ms if timing else 0.0, -(coverage if coverage is not None else 0.0))
+
+    return min((a for a in attempts if a.verdict.correct), key=rank, default=None)
+
+
+def _make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
+    if keep is None:
+        return None
+    folder = Path(keep)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The folder {folder} cannot be made: {error.strerror}.", fix="Choose another --keep DIR.") from error
+    output.check_writable(folder / "candidate.py", force=True)
+    return folder
+
+
+def _attempt_all(
+    problem: Problem, model: str, n: int, extern: str, how: JudgeSettings | None, report: Progress, folder: Path | None
+) -> Result:
+    """Write and judge up to ``n`` candidates, one after the other; Ctrl-C keeps what is done."""
+    start = time.monotonic()
+    attempts: list[Attempt] = []
+    interrupted, message = False, ""
+    try:
+        report.stage("Starting")
+        from kernelllm.judge import Judge, JudgeSettings
+
+        how = how or JudgeSettings()
+        with closing(Judge(how)) as judge:
+            for candidate, seconds in _candidates(problem, model, n, extern, how.target, report):
+                report.stage(f"Judging candidate {len(attempts) + 1} of {n}")
+                verdict = judge.judge(problem, candidate)
+                attempts.append(
+                    Attempt(
+                        problem=problem.name, candidate=candidate, verdict=verdict, cost=Cost(generate_s=seconds, judge_s=verdict.seconds)
+                    )
+                )
+                report.note(f"candidate {len(attempts)} of {n}: {summary(verdict)}")
+                if folder is not None:
+                    _keep(folder, len(attempts), problem, attempts[-1])
+    except KeyboardInterrupt:
+        interrupted, message = True, "Interrupted; what was done until then is kept."
+    except (CaptureError, ModelError) as error:
+        if not attempts:
+            raise
+        message = str(error)
+    return Result(
+        problem=problem,
+        model=model,
+        best=best_of(attempts),
+        attempts=tuple(attempts),
+        interrupted=interrupted,
+        message=message,
+        kept=str(folder) if folder else None,
+        seconds=time.monotonic() - start,
+    )
+
+
+def _candidates(problem: Problem, model: str, n: int, extern: str, target: str, report: Progress) -> Iterator[tuple[Candidate, float]]:
+    """The writer's candidates, each with the seconds that it took to write."""
+    from kernelllm.generate import writer
+
+    options = {"extern": extern, "target": target} if model == "compiler" else {}
+    source = iter(writer(model, **options).write(problem, n))
+    number = 0
+    while True:
+        number += 1
+        report.stage(f"Writing candidate {number} of {n} with {model}")
+        start = time.monotonic()
+        candidate = next(source, None)
+        if candidate is None:
+            return
+        yield candidate, time.monotonic() - start
+
+
+def summary(verdict: Verdict) -> str:
+    """A verdict in a few words: ``correct, 1.20 ms`` or ``incorrect: ...``."""
+    if verdict.status is not Status.CORRECT:
+        return f"{verdict.status}: {' '.join(verdict.message.split())[:160]}"
+    text = str(verdict.status)
+    if verdict.timing is not None:
+        text += f", {verdict.timing.candidate.median_ms:.3g} ms"
+    if verdict.coverage is not None:
+        text += f", {verdict.coverage:.0%} in Triton kernels"
+    return text + f" (judged in {verdict.seconds:.1f} s)"
+
+
+def _keep(folder: Path, number: int, problem: Problem, attempt: Attempt) -> None:
+    from kernelllm.core.types import to_json
+
+    stem = f"{file_name(problem.name)}_{number:02d}_{attempt.verdict.status}"
+    output.write_text(folder / f"{stem}.py", header(problem, attempt) + attempt.candidate.source)
+    output.write_text(folder / f"{stem}.json", to_json(attempt.verdict))

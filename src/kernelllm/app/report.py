@@ -1,0 +1,177 @@
+"""A verdict as a page that a person can read, on a terminal of 80 columns or in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from kernelllm.app.optimize import Result
+from kernelllm.core.types import Floor, Ratio, Severity, Status, Timing, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PLAIN_WIDTH = 100
+"""Columns where standard output is not a terminal."""
+
+Rows = list[tuple[str, str]]
+
+
+def show_result(result: Result) -> None:
+    """Print what ``optimize`` found: the best candidate's verdict, or why there is none."""
+    best = result.best
+    if best is not None:
+        rows = verdict_rows(best.verdict)
+        if len(result.attempts) > 1:
+            right = sum(a.verdict.correct for a in result.attempts)
+            rows.insert(1, ("chosen", f"candidate {result.attempts.index(best) + 1} of {len(result.attempts)} ({right} correct)"))
+        rows.append(("file", result.path or "not written"))
+        shown = best.verdict
+    elif result.attempts:
+        shown = result.attempts[-1].verdict
+        rows = [("status", f"none of {len(result.attempts)} candidates is correct; nothing was written")]
+        rows += [(f"candidate {i}", f"{a.verdict.status}: {a.verdict.message}") for i, a in enumerate(result.attempts, 1)]
+        rows += findings_rows(shown)
+    else:
+        shown = None
+        rows = [("status", "no candidate was judged")]
+    if result.kept:
+        rows.append(("kept", f"all candidates in {result.kept}"))
+    if result.message:
+        rows.append(("note", result.message))
+    rows.append(("took", f"{result.seconds:.1f} s"))
+    show(f"{result.problem.name} by {result.model}", rows, shown)
+
+
+def show_verdict(title: str, verdict: Verdict) -> None:
+    """Print what ``check`` found."""
+    show(title, [*verdict_rows(verdict), ("took", f"{verdict.seconds:.1f} s")], verdict)
+
+
+def show(title: str, rows: Rows, verdict: Verdict | None) -> None:
+    """Print rows of label and text, and the table of kernels when there is one."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = stdout()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for label, text in rows:
+        grid.add_row(label, Text(text, style=_style(label, verdict)))
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(grid)
+    if verdict is not None and verdict.kernels:
+        console.print()
+        console.print(_kernel_table(verdict))
+
+
+def stdout() -> Console:
+    """A console on standard output: as wide as the terminal, plain and 100 columns wide elsewhere."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def _style(label: str, verdict: Verdict | None) -> str:
+    if label != "status" or verdict is None:
+        return ""
+    return "bold green" if verdict.status is Status.CORRECT else "bold red"
+
+
+def verdict_rows(verdict: Verdict) -> Rows:
+    """The verdict, line by line: status, how it was verified, coverage, findings and speed."""
+    rows: Rows = [("status", str(verdict.status) if verdict.correct else f"{verdict.status}: {verdict.message}")]
+    rows += findings_rows(verdict)
+    if verdict.trials:
+        rows.append(("verified", _verified(verdict)))
+    rows += [("" if i else "sizes", text) for i, text in enumerate(_sizes(verdict))]
+    if verdict.coverage is not None:
+        rows.append(("in Triton", f"{verdict.coverage:.0%} of the heavy operators' work runs in the candidate's own kernels"))
+    if verdict.correct or verdict.timing:
+        rows.append(("speed", _speed(verdict)))
+        rows += [("", line) for line in _floor_lines(verdict)]
+    ran = [verdict.environment[key] for key in ("device", "sandbox") if verdict.environment.get(key)]
+    if ran:
+        rows.append(("judged on", ", sandbox: ".join(ran[:2])))
+    return rows
+
+
+def findings_rows(verdict: Verdict) -> Rows:
+    """What the checks saw, ``info`` left out."""
+    shown = [f for f in verdict.findings if f.severity is not Severity.INFO]
+    return [(str(f.severity), f"{f.check}: {f.message}" + (f" (line {f.line})" if f.line else "")) for f in shown]
+
+
+def _verified(verdict: Verdict) -> str:
+    passed = sum(trial.ok for trial in verdict.trials)
+    total = len(verdict.trials)
+    seeds = len({trial.seed for trial in verdict.trials})
+    text = f"{passed} of {total} trials ({len(verdict.shapes)} sizes, {seeds} seeds)"
+    if verdict.max_error is not None and verdict.tolerance is not None:
+        text += f"; largest error {verdict.max_error:.1e}, tolerance {verdict.tolerance:.0e}"
+        margins = [t.margin for t in verdict.trials if t.margin is not None]
+        if margins:
+            text += f" ({max(margins):.1%} of what is allowed)"
+    return text
+
+
+def _sizes(verdict: Verdict) -> list[str]:
+    lines = []
+    for shape in verdict.shapes:
+        changed = ", ".join(f"{name} {old} to {new}" for name, (old, new) in shape.changed.items())
+        lines.append(f"{shape.label}: {', '.join(shape.inputs)}" + (f"  ({changed})" if changed else ""))
+    return lines
+
+
+def _speed(verdict: Verdict) -> str:
+    timing = verdict.timing
+    if timing is None:
+        on_gpu = verdict.environment.get("device", "").lower() not in ("", "cpu")
+        return "not measured" if on_gpu else "not measured: no GPU"
+    parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
+    parts += [_against(name, timing) for name in timing.baselines]
+    return "; ".join(parts)
+
+
+def _against(name: str, timing: Timing) -> str:
+    text = f"{name} {_ms(timing.baselines[name].median_ms)}"
+    ratio: Ratio | None = timing.speedups.get(name)
+    if ratio is None:
+        return text
+    return f"{text}: {ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}{', a tie' if ratio.tie else ''})"
+
+
+def _floor_lines(verdict: Verdict) -> list[str]:
+    floor: Floor | None = verdict.floor
+    if floor is None:
+        return []
+    work = f"{floor.bytes / 1e9:.3g} GB" if floor.bound == "memory" else f"{sum(floor.flops.values()) / 1e9:.3g} GFLOP"
+    text = f"floor {_ms(floor.ms)} for {work} on {floor.device} (estimate from its {floor.source}; bound by {floor.bound})"
+    if verdict.timing is not None and verdict.timing.floor_percent is not None:
+        text += f"; {verdict.timing.floor_percent:.0f} % of it reached"
+    return [text]
+
+
+def _ms(value: float) -> str:
+    return f"{value * 1000:.3g} us" if value < 0.1 else f"{value:.3g} ms"
+
+
+def _kernel_table(verdict: Verdict) -> Table:
+    from rich.table import Table
+
+    target = next((kernel.target for kernel in verdict.kernels if kernel.target), "")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("kernel", overflow="fold")
+    for name in ("launches", "registers", "shared", "spills"):
+        table.add_column(name, justify="right")
+    for kernel in verdict.kernels:
+        shared = None if kernel.shared_bytes is None else f"{kernel.shared_bytes / 1024:.3g} KB"
+        figures = [None, None, None] if kernel.error else [kernel.registers, shared, kernel.spills]
+        table.add_row(kernel.name, str(kernel.launches), *("-" if f is None else str(f) for f in figures))
+    if target:
+        table.caption = f"compiled for {target}"
+        table.caption_justify = "left"
+    return table
