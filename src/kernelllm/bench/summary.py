@@ -83,7 +83,8 @@ def level_of(outcome: Outcome) -> str:
 
 
 COLUMNS = (
-    "group", "problems", "samples", "pass@1", "pass@10", "fast_0", "fast_1 eager", "fast_1 compile", "x eager", "x compile", "below 1", "floor %",
+    "group", "problems", "samples", "pass@1", "pass@10", "fast_0", "fast_1 eager", "fast_1 compile",
+    "x eager", "x compile", "below 1", "floor %",
 )  # fmt: skip
 
 
