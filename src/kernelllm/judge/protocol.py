@@ -25,6 +25,7 @@ indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -143,7 +144,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
 
 
 class Compile(msgspec.Struct, tag="compile"):
-    """Run the model with launches replaced by a compile for ``target``. ``inputs.tensors`` give shapes and dtypes; without memory when ``fake``."""
+    """Run the model with launches replaced by a compile for ``target``. ``inputs.tensors`` give shapes and dtypes;
+    without memory when ``fake``."""
 
     id: int
     inputs: Values
@@ -295,11 +297,12 @@ def send(sock: socket.socket, message: Command | Reply, fds: tuple[int, ...] = (
         raise WorkerGone(f"The worker closed its end of the socket ({error}).") from error
 
 
-def receive_reply(sock: socket.socket, expected_id: int, deadline: float) -> Reply:
-    """Judge's side: the reply to command ``expected_id``. Raises WorkerGone, WorkerTimeout, ProtocolError."""
-    body = _receive_body(sock, deadline, MAX_REPLY)
+def receive_reply(sock: socket.socket, expected_id: int, deadline: float, watch: int = -1) -> Reply:
+    """Judge's side: the reply to command ``expected_id``. ``watch``: a descriptor that turns readable when the worker
+    has ended (its socket alone does not tell: a child may hold it open). Raises WorkerGone, WorkerTimeout, ProtocolError."""
+    body = _receive_body(sock, deadline, MAX_REPLY, watch)
     try:
-        reply = _replies.decode(body)
+        reply: Reply = _replies.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"The worker sent a reply that breaks the protocol ({error}).") from error
     if reply.id != expected_id:
@@ -313,23 +316,24 @@ def receive_command(sock: socket.socket) -> tuple[Command, list[int]]:
     header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, 16)
     if not header:
         raise WorkerGone("The judge closed the socket.")
-    header += _read_exactly(sock, _HEADER.size - len(header), None)
-    body = _read_exactly(sock, _HEADER.unpack(header)[0], None)
+    header += _read_exactly(sock, _HEADER.size - len(header))
+    body = _read_exactly(sock, _HEADER.unpack(header)[0])
     return _commands.decode(body), fds
 
 
-def _receive_body(sock: socket.socket, deadline: float | None, limit: int) -> bytes:
-    (length,) = _HEADER.unpack(_read_exactly(sock, _HEADER.size, deadline))
+def _receive_body(sock: socket.socket, deadline: float, limit: int, watch: int) -> bytes:
+    (length,) = _HEADER.unpack(_read_exactly(sock, _HEADER.size, deadline, watch))
     if length > limit:
         raise ProtocolError(f"The worker announced a reply of {length} bytes; the limit is {limit}.")
-    return _read_exactly(sock, length, deadline)
+    return _read_exactly(sock, length, deadline, watch)
 
 
-def _read_exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
+def _read_exactly(sock: socket.socket, count: int, deadline: float | None = None, watch: int = -1) -> bytes:
     parts = bytearray()
     while len(parts) < count:
         try:
-            _set_timeout(sock, deadline)
+            if deadline is not None:
+                _wait_readable(sock, deadline, watch)
             piece = sock.recv(min(count - len(parts), 2**20))
         except TimeoutError as error:
             raise WorkerTimeout("The worker did not answer in time.") from error
@@ -339,6 +343,19 @@ def _read_exactly(sock: socket.socket, count: int, deadline: float | None) -> by
             raise WorkerGone("The worker closed its end of the socket.")
         parts += piece
     return bytes(parts)
+
+
+def _wait_readable(sock: socket.socket, deadline: float, watch: int) -> None:
+    _set_timeout(sock, deadline)
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    if watch >= 0:
+        poll.register(watch, select.POLLIN)
+    ready = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
+    if not ready:
+        raise TimeoutError
+    if sock.fileno() not in ready:
+        raise WorkerGone("The worker ended.")
 
 
 def _set_timeout(sock: socket.socket, deadline: float | None) -> None:
