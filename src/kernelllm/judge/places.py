@@ -1,0 +1,72 @@
+"""Which files a worker may read, and which variables it may see."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import site
+import stat
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+_SYSTEM = (
+    "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/sys/devices", "/sys/bus", "/sys/class", "/sys/kernel/mm", "/sys/module",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives", "/etc/localtime",
+    "/etc/timezone", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/nix", "/nix/store", "/opt/cuda", "/opt/nvidia",
+)  # fmt: skip
+_GPU = ("/etc/nvidia", "/run/nvidia-persistenced", "/sys/fs/cgroup")
+_PACKAGES = ("torch", "triton", "numpy", "kernelllm", "msgspec")
+_VARIABLES = (
+    "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "CC",
+)  # fmt: skip
+_PREFIXES = ("LC_", "NVIDIA_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_", "CONDA_PREFIX")
+
+
+@cache
+def readable(*, gpu: bool = False) -> tuple[str, ...]:
+    """Files and folders with the interpreter, its packages, the system's libraries and compilers. Nothing of the user's own."""
+    paths = sysconfig.get_paths()
+    found = [*_SYSTEM, *(_GPU if gpu else ()), paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
+    found += [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}:
+        found += [f"{prefix}/{part}" for part in ("bin", "lib", "lib64", "include", "pyvenv.cfg", "nvvm", "targets")]
+    for name in _PACKAGES:
+        found += _package(name)
+    for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"):
+        found += [part for part in os.environ.get(variable, "").split(":") if part not in ("", "/", ".")]
+    kept = {place for place in found if place and os.path.lexists(place)}
+    return tuple(sorted(kept))
+
+
+def _package(name: str) -> list[str]:
+    module = sys.modules.get(name)
+    spec = module.__spec__ if module is not None else importlib.util.find_spec(name)
+    if spec is None:
+        return []
+    return list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
+
+
+def reachable_by_others(places: Sequence[str], workdir: str) -> bool:
+    """True when a user who owns nothing could read ``places`` and reach ``workdir``: every folder above is open to all."""
+    ours = [place for place in places if not place.startswith(("/usr/", "/etc", "/sys", "/run", "/lib"))]
+    for place in [*ours, workdir, sys.executable]:
+        real = Path(place).resolve()
+        try:
+            if place is not workdir and not real.stat().st_mode & stat.S_IROTH:
+                return False
+            if not all(above.stat().st_mode & stat.S_IXOTH for above in real.parents):
+                return False
+        except OSError:
+            return False
+    return True
+
+
+def clean_environment(workdir: str) -> dict[str, str]:
+    """The variables a forkserver and its workers see: no keys, no tokens, no home. Caches and temporary files go to ``workdir``."""
+    kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
+    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TORCHINDUCTOR_CACHE_DIR"), workdir)
+    return {**kept, **folders, "TRITON_CACHE_DIR": f"{workdir}/triton", "TRITON_HOME": workdir, "USER": "worker", "LOGNAME": "worker"}

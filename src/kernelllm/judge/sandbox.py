@@ -1,0 +1,322 @@
+"""What a candidate's process may touch: its own folder, the libraries it runs on, and nothing else.
+
+The forkserver calls :func:`enter` in the forked child, single-threaded and before any candidate code or CUDA, so that
+every later thread and subprocess (ptxas, gcc) is confined too. Each layer is used where the kernel allows it; what is
+in force and what is missing is told in a :class:`Strength`, never assumed. docs/explanation/sandbox.md has the limits
+of all this.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from kernelllm.core.errors import SandboxError, UnknownName
+from kernelllm.judge import confine, landlock, seccomp
+from kernelllm.judge.places import clean_environment, reachable_by_others, readable
+
+GIB = 2**30
+
+
+class Level(StrEnum):
+    """How strong the sandbox is, weakest first."""
+
+    NONE = "none"
+    LIMITS = "limits"
+    """Memory, processes, file size, CPU time; environment scrubbed; no inherited descriptors."""
+    FILESYSTEM = "filesystem"
+    """Also: reads only libraries, writes only its own folder."""
+    FULL = "full"
+    """Also: no network, no reach into other processes."""
+
+
+_ORDER = tuple(Level)
+
+
+class Strength(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force (``active``) and what is not (``missing``, each with its fix), in plain words."""
+
+    level: Level
+    active: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def require(self, level: str) -> None:
+        """Raises SandboxError when weaker than ``level``, UnknownName when there is no such level."""
+        if level not in _ORDER:
+            raise UnknownName(f"Unknown sandbox level {level!r}.", fix=f"Known: {', '.join(_ORDER)}.")
+        if _ORDER.index(self.level) < _ORDER.index(Level(level)):
+            raise SandboxError(
+                f"The sandbox here reaches level {self.level.value!r}, weaker than the {level!r} that was required.",
+                fix=" ".join(self.missing) or "See docs/explanation/sandbox.md.",
+            )
+
+    def __str__(self) -> str:
+        return f"{self.level.value} ({', '.join(self.active) or 'nothing'})"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker is allowed. Made by :func:`policy` on the trusted side; sizes in bytes, times in seconds."""
+
+    workdir: str
+    gpu: bool = False
+    memory_bytes: int = 8 * GIB
+    """Host memory the worker may add to what it was forked with."""
+    cpu_s: int = 120
+    processes: int = 256
+    """Processes and threads together."""
+    file_bytes: int = GIB
+    open_files: int = 1024
+    keep: tuple[int, ...] = (0, 1, 2)
+    """Descriptors that stay open."""
+    read: tuple[str, ...] = ()
+    """Readable files and folders."""
+    uid: int | None = None
+    """First of the users to become where the judge is root; None to stay."""
+    reads_for_all: bool = True
+    """False where only root may read Python itself, so that the worker keeps root's right to read (Landlock says what)."""
+    environment: dict[str, str] = {}
+    contained: bool = False
+    """True where bubblewrap was put around the forkserver."""
+
+
+def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), keep: Sequence[int] = (0, 1, 2), **limits: int) -> Policy:
+    """The usual policy for a worker that lives in ``workdir``; ``read`` adds readable places, ``limits`` overrides fields of Policy."""
+    places = (*readable(gpu=gpu), *read)
+    open_to_all = reachable_by_others(places, str(workdir))
+    root = os.geteuid() == 0
+    uid = 1_000_000 if root and (open_to_all or (landlock.abi() > 0 and seccomp.supported())) else None
+    return Policy(
+        workdir=str(workdir), gpu=gpu, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
+        environment=clean_environment(str(workdir)), contained=os.environ.get("KERNELLLM_BWRAP") == "1", **limits,
+    )  # fmt: skip
+
+
+def enter(p: Policy) -> Strength:
+    """Confine this process for good. Call in a forked, single-threaded child. Raises SandboxError where even limits cannot be set."""
+    active: list[str] = []
+    missing: list[str] = []
+    parent = os.getppid()
+    if threading.active_count() > 1 or confine.threads() > 1:
+        missing.append("The worker already had threads when it was confined; those stay free.")
+    with suppress(PermissionError):
+        os.setsid()  # already a leader: fine
+    _close_others(p.keep)
+    os.environ.clear()
+    os.environ.update(p.environment)
+    os.umask(0o077)
+    namespaces = _namespaces(p, active)
+    _limits(p, active, missing, own_count=namespaces)
+    dropped = _become(p, active, missing)
+    os.chdir(p.workdir)
+    confine.no_new_privileges()
+    files, signals = _files(p, active, missing)
+    confine.die_with_parent()
+    confine.hide()
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)  # the forkserver died before the line above could tell the kernel
+    quiet = _calls(p, active, missing, signals=signals)
+    level = Level.LIMITS
+    if files:
+        level = Level.FULL if quiet and (dropped or signals or os.geteuid() != 0) else Level.FILESYSTEM
+    return Strength(level=level, active=tuple(active), missing=tuple(missing))
+
+
+def _close_others(keep: Sequence[int]) -> None:
+    low = 0
+    for fd in sorted({*keep, max(os.sysconf("SC_OPEN_MAX"), 1 << 16)}):
+        if low < fd:  # an empty range would close everything
+            os.closerange(low, fd)
+        low = fd + 1
+
+
+def _namespaces(p: Policy, active: list[str]) -> bool:
+    """A network of its own, and for a plain user a count of processes of its own. Not on a GPU: CUDA IPC meets in the network's
+    abstract sockets. True when processes are counted apart."""
+    if p.gpu:
+        return False
+    if os.geteuid() == 0:
+        if confine.unshare(confine.NEWNET | confine.NEWIPC):
+            active.append("own network")
+        return False
+    if not confine.unshare_as_user(confine.NEWNET | confine.NEWIPC):
+        return False
+    active.append("own user, network")
+    return True
+
+
+def _limits(p: Policy, active: list[str], missing: list[str], *, own_count: bool) -> None:
+    size, data = confine.memory_in_use()
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: p.file_bytes,
+        resource.RLIMIT_NOFILE: p.open_files,
+        resource.RLIMIT_CPU: p.cpu_s,
+        resource.RLIMIT_DATA: data + p.memory_bytes,
+    }
+    if not p.gpu:  # CUDA reserves more address space than any limit worth setting
+        wanted[resource.RLIMIT_AS] = size + p.memory_bytes + 2 * GIB
+    if own_count or p.uid is not None:
+        wanted[resource.RLIMIT_NPROC] = p.processes
+    elif os.geteuid() != 0:
+        wanted[resource.RLIMIT_NPROC] = confine.tasks_of_user() + p.processes
+    else:
+        missing.append("Processes are not limited: the kernel exempts root. Run as a plain user.")
+    try:
+        for which, value in wanted.items():
+            hard = resource.getrlimit(which)[1]
+            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            # CPU: a signal first, so that the parent can tell it from other kills
+            resource.setrlimit(which, (limit, limit + 2 if which == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else limit))
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"The limits could not be set: {error}.") from error
+    active.append("limits on memory, CPU time, file size, descriptors" + (", processes" if resource.RLIMIT_NPROC in wanted else ""))
+
+
+def _become(p: Policy, active: list[str], missing: list[str]) -> bool:
+    """Leave root for a user that owns nothing but the work folder; True when done."""
+    if p.uid is None:
+        if os.geteuid() == 0:
+            missing.append("The worker stays root: Python's folder is not readable by other users, and Landlock is not there.")
+        confine.drop_capabilities()
+        return False
+    # distinct per worker, so that limits on processes are counted apart and no worker can signal another
+    uid = p.uid + os.getpid()
+    try:
+        os.chown(p.workdir, uid, uid)
+        confine.keep_capabilities()
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    except OSError as error:
+        missing.append(f"The worker stays root: {error}.")
+        confine.drop_capabilities()
+        return False
+    confine.drop_capabilities(keep_read=not p.reads_for_all)
+    active.append("own user")
+    return True
+
+
+def _files(p: Policy, active: list[str], missing: list[str]) -> tuple[bool, bool]:
+    """(files confined, signals confined)."""
+    rules = [(place, landlock.READ) for place in p.read]
+    rules += [(place, landlock.READ) for place in ("/proc/self", *confine.PROC_READABLE)]
+    rules += [(place, landlock.DEVICE) for place in confine.devices(gpu=p.gpu)]
+    rules.append((p.workdir, landlock.READ | landlock.WRITE))
+    scoped = landlock.SCOPE_SIGNAL | (0 if p.gpu else landlock.SCOPE_ABSTRACT_UNIX)
+    try:
+        version = landlock.restrict(rules, scoped=scoped)
+    except OSError as error:
+        if p.contained:
+            active.append("files (bubblewrap)")
+            return True, False
+        missing.append(f"Files are not confined ({error}). Use Linux 5.13 or newer with Landlock, or install bubblewrap.")
+        return False, False
+    active.append(f"files (Landlock {version})")
+    if version < 3:
+        missing.append("Files elsewhere could still be truncated if their owner is the judge's user: Landlock 3 (Linux 6.2) closes this.")
+    if version >= 6:
+        active.append("signals (Landlock)")
+    return True, version >= 6
+
+
+def _calls(p: Policy, active: list[str], missing: list[str], *, signals: bool) -> bool:
+    """System calls that no kernel needs; True when network and other processes are out of reach."""
+    if not seccomp.supported():
+        missing.append("System calls are not filtered (no seccomp for this kernel or processor): network and processes are less confined.")
+        return False
+    try:
+        seccomp.install(seccomp.program(pid=os.getpid(), signals_scoped=signals, families=(1,) if p.gpu else ()))
+    except OSError as error:
+        missing.append(f"System calls are not filtered ({error}): network and processes are less confined.")
+        return False
+    active.append("system calls (seccomp): no network, no other processes")
+    if p.gpu:
+        missing.append("Unix sockets stay open on a GPU: CUDA IPC needs them.")
+    return True
+
+
+def available(*, gpu: bool = False) -> Strength:
+    """What :func:`enter` reaches on this machine: tried for real in a short-lived child, which then attacks its own walls."""
+    if platform.system() != "Linux":
+        return Strength(level=Level.NONE, missing=("Candidates are confined on Linux only. Use Linux or a Linux container.",))
+    folder = Path(tempfile.mkdtemp(prefix="kernelllm-"))
+    read_end, write_end = os.pipe()
+    try:
+        home = str(Path.home())
+        planned = policy(folder, gpu=gpu, keep=(0, 1, 2, write_end))
+        pid = os.fork()
+        if pid == 0:
+            confine.report_and_exit(write_end, lambda: msgspec.json.encode(_checked(enter(planned), home)))
+        os.close(write_end)
+        write_end = -1
+        with os.fdopen(read_end, "rb", closefd=False) as stream:
+            answer = stream.read()
+        os.waitpid(pid, 0)
+        try:
+            return msgspec.json.decode(answer, type=Strength)
+        except msgspec.DecodeError:
+            said = answer.decode(errors="replace") or "no answer"
+            return Strength(level=Level.NONE, missing=(f"The sandbox could not be entered: {said}.",))
+    finally:
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checked(strength: Strength, home: str) -> Strength:
+    """Lower the level to what attacks from inside confirm."""
+    leaks = confine.leaks(home)
+    level = strength.level
+    if leaks.files and level in (Level.FILESYSTEM, Level.FULL):
+        level = Level.LIMITS
+    elif leaks.reach and level is Level.FULL:
+        level = Level.FILESYSTEM
+    return msgspec.structs.replace(strength, level=level, missing=(*strength.missing, *leaks.files, *leaks.reach))
+
+
+def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False) -> list[str]:
+    """``command`` inside bubblewrap, where that is installed and Landlock is not there to do it better; else unchanged."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None or landlock.abi() > 0:
+        return list(command)
+    binds = [part for place in readable(gpu=gpu) for part in ("--ro-bind-try", place, place)]
+    network = [] if gpu else ["--unshare-net", "--unshare-ipc"]
+    return [
+        bwrap, "--die-with-parent", "--new-session", *network, "--tmpfs", "/", "--proc", "/proc",
+        *(["--dev-bind", "/dev", "/dev"] if gpu else ["--dev", "/dev"]), *binds, "--bind", workdir, workdir, "--chdir", workdir,
+        "--setenv", "KERNELLLM_BWRAP", "1", "--", *command,
+    ]  # fmt: skip
+
+
+def end_group(leader: int, *, patience_s: float = 2.0) -> bool:
+    """Kill every process of ``leader``'s group (the filter forbids leaving it); True when none is left. The caller reaps its own child."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(leader, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        if all(state == "Z" for state in confine.states_of_group(leader)):
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def usage(leader: int, workdir: str) -> tuple[int, int]:
+    """(resident bytes of the group's processes, bytes below ``workdir``): what no limit counts together. About 1 ms."""
+    return confine.resident_of_group(leader), confine.folder_bytes(workdir)
