@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Candidate, Problem, Verdict
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
@@ -75,10 +74,3 @@ def read_source(path: Path) -> str:
         raise UsageError(f"{path} is not a text file in UTF-8.", fix="Name a Python file.") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", fix="Check its permissions.") from error
-
-
-def check_file(problem: Problem, path: Path, how: JudgeSettings, backend: str = "triton") -> Verdict:
-    """Judge the candidate in a file. Raises UsageError when it cannot be read."""
-    from kernelllm.judge import judge
-
-    return judge(problem, Candidate(source=read_source(path), backend=backend, note=str(path)), how)

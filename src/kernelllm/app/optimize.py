@@ -72,7 +72,7 @@ def optimize(
     registry.require("models", model.partition("/")[0])
     if out is not None:
         output.check_writable(Path(out), force=force)
-    folder = _make_folder(keep)
+    folder = make_folder(keep)
     result = _attempt_all(as_problem(problem), model, n, extern, judge, progress or Silent(), folder)
     return result if out is None else save(result, Path(out))
 
@@ -137,7 +137,8 @@ def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
     return min((a for a in attempts if a.verdict.correct), key=rank, default=None)
 
 
-def _make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
+def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
+    """The folder for all candidates, made and known to be writable. Raises UsageError when it cannot be."""
     if keep is None:
         return None
     folder = Path(keep)

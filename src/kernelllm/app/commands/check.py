@@ -44,19 +44,22 @@ def check(
     \b
     kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
     """
-    from kernelllm.app.judging import check_file
     from kernelllm.app.judging import judge_settings as settings_of
+    from kernelllm.app.judging import read_source
     from kernelllm.app.optimize import as_problem
     from kernelllm.app.progress import Console
     from kernelllm.core import registry
-    from kernelllm.core.types import Status, to_json
+    from kernelllm.core.types import Candidate, Status, to_json
 
     registry.require("backends", backend)
-    settings = settings_of(**judging)
     opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    source = read_source(candidate)
+    settings = settings_of(**judging)
+    from kernelllm.judge import judge
+
     with Console() as progress:
         progress.stage(f"Judging {candidate.name}")
-        verdict = check_file(opened, candidate, settings, backend)
+        verdict = judge(opened, Candidate(source=source, backend=backend, note=str(candidate)), settings)
     if as_json:
         click.echo(to_json(verdict))
     else:

@@ -67,10 +67,11 @@ def optimize(
 
     if model:
         registry.require("models", model.partition("/")[0])
-    settings = judge_settings(**judging)
     opened = work.as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
+    work.make_folder(keep)
+    settings = judge_settings(**judging)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress)
     written = True

@@ -1,0 +1,207 @@
+"""Everything that can be handed in wrongly: one paragraph that names the cause and the next step, no traceback, the right exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kernelllm.app.main import cli
+
+GOOD = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.rand(8, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def kernelllm(*args: str) -> Result:
+    return CliRunner().invoke(cli, args)
+
+
+def refused(result: Result, *words: str, code: int = 2) -> None:
+    """Refused with this code, in one paragraph that holds the words, nothing on standard output."""
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    said = [line for line in result.stderr.splitlines() if line.startswith("Error:")]
+    assert len(said) == 1, result.stderr
+    for word in words:
+        assert word in said[0]
+
+
+def problem(text: str, name: str = "problem.py") -> str:
+    Path(name).write_text(text)
+    return name
+
+
+def test_missing_file() -> None:
+    refused(kernelllm("optimize", "nowhere.py"), "nowhere.py")
+
+
+def test_misspelt_file_suggests_the_nearest() -> None:
+    problem(GOOD, "hinge_loss.py")
+    refused(kernelllm("optimize", "hing_loss.py"), "Did you mean", "hinge_loss.py")
+
+
+def test_folder_instead_of_file() -> None:
+    Path("folder").mkdir()
+    refused(kernelllm("optimize", "folder"), "folder")
+
+
+def test_empty_file() -> None:
+    refused(kernelllm("optimize", problem("")), "empty")
+
+
+def test_not_text() -> None:
+    Path("binary.py").write_bytes(b"\x80\x81\xff\x00")
+    refused(kernelllm("optimize", "binary.py"), "UTF-8")
+
+
+def test_syntax_error_names_the_line() -> None:
+    refused(kernelllm("optimize", problem("import torch\nclass Model(:\n")), "line 2")
+
+
+def test_no_model() -> None:
+    refused(kernelllm("optimize", problem(GOOD.replace("class Model", "class Net"))), "Model", "problem.py:Net")
+
+
+def test_no_inputs() -> None:
+    refused(kernelllm("optimize", problem(GOOD.replace("def get_inputs", "def inputs"))), "get_inputs")
+
+
+def test_class_that_is_not_there() -> None:
+    refused(kernelllm("optimize", problem(GOOD) + ":Nett", "--shape", "8,16"), "Nett")
+
+
+def test_unknown_model_suggests_the_nearest() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "-m", "compilr"), "compilr", "Did you mean 'compiler'?")
+
+
+def test_unknown_check() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--check", "no_such_check"), "no_such_check", "Known")
+
+
+def test_unknown_target() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--target", "sm_91"), "sm_91", "sm_90")
+
+
+def test_unknown_profile() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--profile", "lax"), "lax", "strict")
+
+
+def test_cuda_without_a_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    refused(kernelllm("optimize", problem(GOOD), "--device", "cuda"), "--device cpu")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-n", "0"), ("--dtype", "float7"), ("--tolerance", "0"), ("--time-limit", "-1"), ("--extern", "maybe")]
+)
+def test_values_out_of_range(arguments: tuple[str, str]) -> None:
+    result = kernelllm("optimize", problem(GOOD), *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+
+
+def test_out_in_a_folder_that_does_not_exist() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--out", "nowhere/kernel.py"), "nowhere", "mkdir")
+
+
+def test_out_is_a_folder() -> None:
+    Path("kernels").mkdir()
+    refused(kernelllm("optimize", problem(GOOD), "--out", "kernels"), "kernels", "--out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").is_dir(), reason="needs a folder that even root cannot write to")
+def test_out_that_cannot_be_written() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--out", "/proc/kernel.py"), "/proc", "--out")
+
+
+def test_out_would_overwrite_foreign_work() -> None:
+    problem("print('my own work')\n", "problem_triton.py")
+    refused(kernelllm("optimize", problem(GOOD)), "problem_triton.py", "--force")
+    assert Path("problem_triton.py").read_text() == "print('my own work')\n"
+
+
+def test_out_is_the_problem_itself() -> None:
+    name = problem(GOOD)
+    refused(kernelllm("optimize", name, "--out", name), "problem.py", "--force")
+
+
+def test_keep_is_a_file() -> None:
+    problem("", "taken")
+    refused(kernelllm("optimize", problem(GOOD), "--keep", "taken"), "taken", "--keep")
+
+
+def test_broken_settings_file() -> None:
+    problem("model = \n", "kernelllm.toml")
+    refused(kernelllm("optimize", problem(GOOD)), "kernelllm.toml")
+
+
+def test_unknown_setting() -> None:
+    problem("modle = 'compiler'\n", "kernelllm.toml")
+    refused(kernelllm("optimize", problem(GOOD)), "modle")
+
+
+def test_check_missing_candidate() -> None:
+    refused(kernelllm("check", "nowhere.py", "--against", problem(GOOD)), "nowhere.py")
+
+
+def test_check_unknown_backend() -> None:
+    refused(kernelllm("check", problem(GOOD, "c.py"), "--against", problem(GOOD), "--backend", "tritn"), "Did you mean 'triton'?")
+
+
+def test_unknown_command_suggests_the_nearest() -> None:
+    refused(kernelllm("optimise"), "Did you mean 'optimize'?")
+
+
+def test_unknown_list() -> None:
+    result = kernelllm("list", "modls")
+    assert result.exit_code == 2
+    assert "models" in result.stderr
+
+
+def test_json_errors_are_json_too() -> None:
+    result = kernelllm("optimize", "nowhere.py", "--json")
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "UsageError"
+    assert "nowhere.py" in error["what"]
+    assert "Error:" in result.stderr
+
+
+def test_verbose_shows_the_traceback() -> None:
+    result = kernelllm("optimize", "nowhere.py", "--verbose")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+
+
+def test_fault_of_our_own_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr("kernelllm.app.optimize.as_problem", broken)
+    refused(kernelllm("optimize", problem(GOOD)), "fault in kernelllm", "ZeroDivisionError", "--verbose", code=1)

@@ -1,0 +1,106 @@
+"""The house rules that a machine can hold: layers, types, style, lazy imports, file sizes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(path for path in (ROOT / "src" / "kernelllm").rglob("*.py") if path.parent.name != "examples")  # examples are data
+HEAVY = {"torch", "triton", "transformers", "vllm", "openai", "anthropic", "litellm", "numpy", "sqlalchemy", "jinja2", "rich"}
+
+
+def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=timeout, check=False)
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level packages that ``code`` loads in a fresh interpreter."""
+    done = run(sys.executable, "-c", f"{code}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_layers_hold() -> None:
+    done = run(sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache", "--no-logo")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_types_hold() -> None:
+    done = run(sys.executable, "-m", "mypy")
+    assert done.returncode == 0, done.stdout
+
+
+def test_style_holds() -> None:
+    done = run(sys.executable, "-m", "ruff", "check", ".")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import kernelllm",
+        "import kernelllm.core.types, kernelllm.core.registry, kernelllm.core.settings, kernelllm.core.gpus",
+        "from click.testing import CliRunner; from kernelllm.app.main import cli; CliRunner().invoke(cli, ['--help'])",
+        "from click.testing import CliRunner; from kernelllm.app.main import cli; CliRunner().invoke(cli, ['optimize', '--help'])",
+    ],
+    ids=["import", "core", "help", "optimize-help"],
+)
+def test_nothing_heavy_is_loaded(code: str) -> None:
+    assert not loaded_by(code) & HEAVY
+
+
+def test_import_and_help_are_quick() -> None:
+    """Well under the 0.3 s that a person would notice; counted in CPU time, so that a busy machine does not matter."""
+    code = (
+        "import time; t = time.process_time(); from click.testing import CliRunner; from kernelllm.app.main import cli;"
+        "CliRunner().invoke(cli, ['--help']); print(time.process_time() - t)"
+    )
+    best = min(float(run(sys.executable, "-c", code).stdout) for _ in range(3))
+    assert best < 0.3
+
+
+def test_public_names_resolve() -> None:
+    code = "import kernelllm; missing = [n for n in kernelllm.__all__ if not hasattr(kernelllm, n)]; assert not missing, missing"
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    import kernelllm
+
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = kernelllm.nothing_of_the_kind
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src" / "kernelllm")))
+def test_file_is_documented_and_small(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    if text.strip():
+        assert ast.get_docstring(tree), f"{path} has no module docstring"
+    assert len(text.splitlines()) < 400, f"{path} has {len(text.splitlines())} lines: a question of what else it does"
+
+
+def test_every_room_is_in_the_layers() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    named = {room.strip("() ") for layer in contract["layers"] for room in layer.split("|")}
+    rooms = {p.name for p in (ROOT / "src" / "kernelllm").iterdir() if (p / "__init__.py").exists()}
+    assert rooms <= named
+
+
+def test_registry_rows_exist() -> None:
+    """Every registered name points at a module that is there (importing it may need an extra)."""
+    from kernelllm.core import registry
+
+    for kind, rows in registry.BUILTIN.items():
+        for name, spec in rows.items():
+            module, _, attribute = spec.partition(":")
+            base = ROOT / "src" / Path(*module.split("."))
+            assert base.with_suffix(".py").exists() or (base / "__init__.py").exists(), f"{kind} {name}: no module {module}"
+            assert attribute, f"{kind} {name}: no attribute"
