@@ -1,0 +1,95 @@
+"""A real run of the reference at given sizes: does it work, is it quick, and can its output be compared at all?"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+from kernelllm.suites.instance import Instance, seed_all
+from kernelllm.suites.trace import tensors
+
+CONDITION = 0.2
+"""Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
+
+
+def confirmed(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
+    """Whether the reference runs at these sizes within ten times ``budget_s``, stays finite, varies, and is well conditioned.
+
+    Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
+    an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
+    """
+    try:
+        return _confirmed(problem, overrides, budget_s)
+    except ProblemError:
+        return False
+
+
+def _confirmed(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
+    import torch
+
+    instance = Instance(problem, overrides)
+    model, inputs = instance.model(0), instance.inputs(0)
+    double = None
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        double = _double(model, inputs)
+        start = time.perf_counter()
+        with instance.running("forward()"):
+            seed_all(0)
+            outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
+        if time.perf_counter() - start > 10 * budget_s:
+            return False
+        exact = _outputs(double) if double else None
+    if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
+        return False
+    if exact is None or len(exact) != len(outputs):
+        return True
+    return all(_close(a, b) for a, b in zip(outputs, exact, strict=True))
+
+
+def _varies(outputs: list[Any]) -> bool:
+    return not outputs or any(t.numel() < 2 or float(t.float().std()) > 1e-7 for t in outputs)
+
+
+def _close(output: Any, exact: Any) -> bool:
+    if output.shape != exact.shape or str(output.dtype) != "torch.float32":
+        return True
+    error = (output.double() - exact).abs()
+    return bool((error <= CONDITION * 1e-4 * (1 + exact.abs())).all())
+
+
+def _double(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]] | None:
+    """Copies of model and inputs in float64; None where that is not possible or would be large."""
+    if sum(p.numel() for p in model.parameters()) > 3e7:
+        return None
+    try:
+        return copy.deepcopy(model).double(), [_doubled(v) for v in inputs]
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+
+
+def _doubled(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    if isinstance(value, list):
+        return [_doubled(v) for v in value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_doubled(v) for v in value)
+    return value
+
+
+def _outputs(pair: tuple[Any, list[Any]]) -> list[Any] | None:
+    """The float64 run; None where the model insists on another precision."""
+    model, inputs = pair
+    try:
+        seed_all(0)
+        return [t for t in tensors(model(*inputs)) if t.is_floating_point()]
+    except (RuntimeError, TypeError, ValueError, AssertionError):
+        return None
