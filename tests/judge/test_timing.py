@@ -1,0 +1,98 @@
+"""Timing statistics on simulated clocks: intervals cover, ties are called, real differences are found."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelllm.core.types import Floor
+from kernelllm.judge import statistics, timing
+from kernelllm.judge.roofline import sol_score
+
+
+class Simulated:
+    """A contestant on a simulated device whose speed drifts for everybody alike."""
+
+    input_sets = 3
+
+    def __init__(self, name: str, ms: float, clock: random.Random, drift: list[float], noise: float = 0.01) -> None:
+        self.name, self.ms, self.clock, self.drift, self.noise = name, ms, clock, drift, noise
+        self.orders: list[list[int]] = []
+
+    def times(self, order: Sequence[int], *, graph: bool = False) -> list[float]:
+        self.orders.append(list(order))
+        self.drift[0] *= 1 + self.clock.uniform(-0.002, 0.002)
+        return [self.ms * self.drift[0] * (1 + abs(self.clock.gauss(0, self.noise))) for _ in order]
+
+
+def _pair(a: float, b: float, seed: int) -> tuple[Simulated, Simulated]:
+    clock, drift = random.Random(seed), [1.0]
+    return Simulated("candidate", a, clock, drift), Simulated("eager", b, clock, drift)
+
+
+def test_equal_contestants_tie_and_their_ratio_is_near_one() -> None:
+    ties = 0
+    worst = 0.0
+    for seed in range(40):
+        rounds = timing.run_rounds(_pair(1.0, 1.0, seed), budget_s=1, seed=seed)
+        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        ties += ratio.tie
+        worst = max(worst, abs(ratio.value - 1))
+    assert ties >= 38
+    assert worst < 0.02
+
+
+def test_a_real_difference_is_no_tie_and_the_interval_holds_it() -> None:
+    covered = 0
+    for seed in range(40):
+        rounds = timing.run_rounds(_pair(1.0, 1.2, seed), budget_s=1, seed=seed)
+        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        assert not ratio.tie
+        covered += ratio.low <= 1.2 <= ratio.high
+    assert covered >= 34
+
+
+def test_every_contestant_gets_the_same_number_of_rounds_and_unforeseeable_input_sets() -> None:
+    pair = _pair(0.5, 5.0, 1)
+    rounds = timing.run_rounds(pair, budget_s=1, seed=1)
+    assert len(rounds.by_name["candidate"]) == len(rounds.by_name["eager"]) >= timing.MIN_ROUNDS
+    visited = [i for order in pair[0].orders for i in order]
+    assert set(visited) == {0, 1, 2}
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
+def test_the_interval_of_the_median_holds_the_median(samples: list[float]) -> None:
+    measured = statistics.summarise(samples)
+    assert measured.low_ms <= measured.median_ms <= measured.high_ms
+    assert measured.runs == len(samples)
+
+
+def test_no_samples_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        statistics.median_interval([])
+
+
+def test_sol_score_is_half_at_the_baseline_and_one_at_the_floor() -> None:
+    assert sol_score(4.0, 4.0, 1.0) == pytest.approx(0.5)
+    assert sol_score(1.0, 4.0, 1.0) == pytest.approx(1.0)
+    assert sol_score(1.0, 1.0, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("reported", "seen", "honest"),
+    [(100.0, 104.0, True), (10.0, 100.0, False), (0.5, 4.0, True), (0.5, 40.0, False)],
+)
+def test_a_clock_that_reports_less_than_passed_is_caught(reported: float, seen: float, honest: bool) -> None:
+    check = timing.ClockCheck(reported_ms=reported, seen_ms=seen, runs=10, launches=1)
+    assert check.honest() is honest
+
+
+def test_below_the_memory_floor_is_impossible_and_below_the_arithmetic_floor_is_not() -> None:
+    floor = Floor(ms=5.0, bytes=4_000_000_000, flops={"fp32": 1e15}, bound="compute")
+    assert timing.below_floor({"candidate": 0.5}, floor, bandwidth=4e12)
+    assert not timing.below_floor({"candidate": 1.0}, floor, bandwidth=4e12)
