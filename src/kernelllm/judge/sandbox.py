@@ -115,6 +115,7 @@ def enter(p: Policy) -> Strength:
     _close_others(p.keep)
     os.environ.clear()
     os.environ.update(p.environment)
+    tempfile.tempdir = p.workdir  # what was cached before the fork is out of reach now
     os.umask(0o077)
     namespaces = _namespaces(p, active)
     _limits(p, active, missing, own_count=namespaces)
@@ -237,7 +238,8 @@ def _calls(p: Policy, active: list[str], missing: list[str], *, signals: bool) -
         missing.append("System calls are not filtered (no seccomp for this kernel or processor): network and processes are less confined.")
         return False
     try:
-        seccomp.install(seccomp.program(pid=os.getpid(), signals_scoped=signals, families=(1,) if p.gpu else ()))
+        families = (1,) if p.gpu else ()
+        seccomp.install(seccomp.program(pid=os.getpid(), signals_scoped=signals, families=families, memory_files=p.gpu))
     except OSError as error:
         missing.append(f"System calls are not filtered ({error}): network and processes are less confined.")
         return False

@@ -46,7 +46,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
     "quotactl": (179, 60), "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
     "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None),
-    "vhangup": (153, 58), "ioctl": (16, 29),
+    "vhangup": (153, 58), "ioctl": (16, 29), "memfd_create": (319, 279), "memfd_secret": (447, 447),
 }
 _SIGNALS = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _SIGNALS_BY_HANDLE = ("tkill", "pidfd_open", "pidfd_send_signal")
@@ -54,7 +54,10 @@ _PRETEND = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utimensat", "utime", "utimes", "futimesat",
 )  # fmt: skip
 """Answered with success and not done: linkers set the mode of their output and would stop otherwise."""
-_BY_ARGUMENT = (*_SIGNALS, *_SIGNALS_BY_HANDLE, *_PRETEND, "prlimit64", "sched_setaffinity", "prctl", "socket", "clone", "clone3", "ioctl")
+_BY_ARGUMENT = (
+    *_SIGNALS, *_SIGNALS_BY_HANDLE, *_PRETEND, "prlimit64", "sched_setaffinity", "prctl", "socket", "clone", "clone3", "ioctl",
+    "memfd_create",
+)  # fmt: skip
 _PRCTL_DENIED = (1, 4, 35, 0x59616D61)  # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_MM, PR_SET_PTRACER
 _IOCTL_DENIED = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
@@ -106,9 +109,9 @@ def _if_equal(index: int, denied: Sequence[int], code: int) -> list[Instruction]
     return [_argument(index), *tests, (_RET, 0, 0, _ALLOW), _deny(code)]
 
 
-def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = ()) -> bytes:
-    """The filter as bytes. ``pid``: this process; ``signals_scoped``: Landlock already confines signals;
-    ``families``: socket families that may still be opened."""
+def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), memory_files: bool = False) -> bytes:
+    """The filter as bytes. ``pid``: this process; ``signals_scoped``: Landlock already confines signals; ``families``: socket families
+    that may still be opened; ``memory_files``: files in memory, which no limit counts together, may be made."""
     code: list[Instruction] = [
         (_LD_W_ABS, 0, 0, 4), (_JEQ, 1, 0, _ARCH[platform.machine()]), _deny(errno.EPERM),
         (_LD_W_ABS, 0, 0, 0), (_JGE, 0, 1, 0x40000000), _deny(errno.ENOSYS),  # the x32 numbers
@@ -125,6 +128,8 @@ def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = ()) -> 
             code += _rule(name, [_deny(errno.EPERM)])
     for name in ("prlimit64", "sched_setaffinity"):
         code += _rule(name, _unless_equal(0, (0, pid), errno.EPERM))
+    if not memory_files:
+        code += _rule("memfd_create", [_deny(errno.EPERM)])
     code += _rule("socket", _unless_equal(0, families, errno.EACCES))
     code += _rule("prctl", _if_equal(0, _PRCTL_DENIED, errno.EPERM))
     code += _rule("ioctl", _if_equal(1, _IOCTL_DENIED, errno.EPERM))
