@@ -151,7 +151,7 @@ def _floor_lines(verdict: Verdict) -> list[str]:
     work = f"{floor.bytes / 1e9:.3g} GB" if floor.bound == "memory" else f"{sum(floor.flops.values()) / 1e9:.3g} GFLOP"
     text = f"floor {_ms(floor.ms)} for {work} on {floor.device} (estimate from its {floor.source}; bound by {floor.bound})"
     if verdict.timing is not None and verdict.timing.floor_percent is not None:
-        text += f"; {verdict.timing.floor_percent:.0f} % of it reached"
+        text += f"; {verdict.timing.floor_percent:.0f}% of it reached"
     return [text]
 
 

@@ -1,0 +1,90 @@
+"""The report for people: what it says of each part of a verdict, and that it fits 80 columns."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kernelllm.app import report
+from kernelllm.core.types import Finding, Floor, KernelUse, Measured, Ratio, Severity, SizeSet, Status, Timing, Trial, Verdict
+
+FLOOR = Floor(ms=0.559, bytes=2_684_354_560, flops={"fp32": 1e9}, bound="memory", device="NVIDIA H200")
+VERDICT = Verdict(
+    status=Status.CORRECT,
+    message="It agrees.",
+    findings=(Finding(check="autotune", message="tuned at run time", severity=Severity.WARN, line=7),),
+    max_error=2.4e-7,
+    tolerance=1e-4,
+    trials=tuple(Trial(sizes=s, seed=i, max_error=1e-7, margin=0.002) for s in ("shrunk-1", "shrunk-2") for i in range(3)),
+    shapes=(
+        SizeSet(label="shrunk-1", changed={"N": (4096, 33)}, inputs=("float32[33, 64]", "float32[33]")),
+        SizeSet(label="shrunk-2", changed={"N": (4096, 64)}, inputs=("float32[64, 64]", "float32[64]")),
+    ),
+    kernels=(
+        KernelUse(name="a_kernel_with_a_name_that_goes_on_and_on_until_it_is_wide", launches=6, registers=40, shared_bytes=1536, spills=0,
+                  target="sm_90"),
+        KernelUse(name="broken", launches=6, error="no such instruction"),
+    ),
+    coverage=0.875,
+    floor=FLOOR,
+    environment={"device": "cpu", "sandbox": "full"},
+    seconds=1.25,
+)  # fmt: skip
+
+
+def text_of(verdict: Verdict) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    label = ""
+    for name, text in report.verdict_rows(verdict):
+        label = name or label
+        merged[label] = (merged.get(label, "") + " " + text).strip()
+    return merged
+
+
+def test_without_a_gpu_it_says_so_and_estimates_the_floor() -> None:
+    said = text_of(VERDICT)
+    assert said["status"] == "correct"
+    assert said["speed"].startswith("not measured: no GPU")
+    assert "0.559 ms" in said["speed"]
+    assert "NVIDIA H200" in said["speed"]
+    assert "estimate" in said["speed"]
+
+
+def test_how_it_was_verified() -> None:
+    said = text_of(VERDICT)
+    assert said["verified"] == "6 of 6 trials (2 sizes, 3 seeds); largest error 2.4e-07, tolerance 1e-04 (0.2% of what is allowed)"
+    assert "shrunk-1: float32[33, 64], float32[33]  (N 4096 to 33)" in said["sizes"]
+    assert said["in Triton"].startswith("88%")
+    assert said["warn"] == "autotune: tuned at run time (line 7)"
+
+
+def test_measured_times_have_their_spread_and_baselines() -> None:
+    def ms(value: float) -> Measured:
+        return Measured(median_ms=value, low_ms=value * 0.99, high_ms=value * 1.01, runs=100)
+
+    ratios = {"eager": Ratio(value=8.42, low=8.3, high=8.5), "compile": Ratio(value=1.0, low=0.99, high=1.01, tie=True)}
+    baselines = {"eager": ms(8.08), "compile": ms(0.96)}
+    timing = Timing(device="NVIDIA H200", candidate=ms(0.96), baselines=baselines, speedups=ratios, floor_percent=58.2)
+    said = text_of(msgspec.structs.replace(VERDICT, timing=timing))["speed"]
+    assert "0.96 ms (0.95 ms to 0.97 ms) on NVIDIA H200" in said
+    assert "eager 8.08 ms: 8.42x (8.30 to 8.50)" in said
+    assert "compile 0.96 ms: 1.00x (0.99 to 1.01, a tie)" in said
+    assert "58% of it reached" in said
+
+
+def test_a_failure_leads_with_its_message() -> None:
+    wrong = Verdict(status=Status.INCORRECT, message="3 of 6 trials differ.", findings=(Finding(check="no_kernel", message="none ran"),))
+    said = text_of(wrong)
+    assert said["status"] == "incorrect: 3 of 6 trials differ."
+    assert said["fail"] == "no_kernel: none ran"
+    assert "speed" not in said
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_it_fits(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(report, "PLAIN_WIDTH", width)
+    report.show_verdict("a candidate against a problem", VERDICT)
+    shown = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    assert "\x1b" not in shown
+    assert "1.5 KB" in shown
