@@ -121,42 +121,6 @@ def devices(*, gpu: bool) -> list[str]:
     return found
 
 
-def _group_members(leader: int) -> list[tuple[int, str, int]]:
-    """(pid, state, resident pages) of the processes in ``leader``'s group."""
-    members = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            text = Path(entry.path, "stat").read_text()
-        except OSError:
-            continue
-        fields = text.rpartition(")")[2].split()
-        if int(fields[2]) == leader:
-            members.append((int(entry.name), fields[0], int(fields[21])))
-    return members
-
-
-def states_of_group(leader: int) -> list[str]:
-    """One-letter states (``R``, ``S``, ``Z``, ...) of the processes in ``leader``'s group."""
-    return [state for _, state, _ in _group_members(leader)]
-
-
-def resident_of_group(leader: int) -> int:
-    """Bytes of memory the group's processes hold, shared pages counted in each."""
-    return sum(pages for _, _, pages in _group_members(leader)) * os.sysconf("SC_PAGE_SIZE")
-
-
-def folder_bytes(folder: str) -> int:
-    """Bytes on disk below ``folder``."""
-    total = 0
-    for base, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(f"{base}/{name}").st_blocks * 512
-    return total
-
-
 class Leaks(NamedTuple):
     """Attacks from inside that worked: on files, and on network or other processes."""
 

@@ -21,7 +21,8 @@ _GPU = ("/etc/nvidia", "/run/nvidia-persistenced", "/sys/fs/cgroup")
 _PACKAGES = ("torch", "triton", "numpy", "kernelllm", "msgspec")
 _VARIABLES = (
     "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "CC",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED", "CC", "CXX",
+    "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH",
 )  # fmt: skip
 _PREFIXES = ("LC_", "NVIDIA_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_", "CONDA_PREFIX")
 
@@ -68,5 +69,7 @@ def reachable_by_others(places: Sequence[str], workdir: str) -> bool:
 def clean_environment(workdir: str) -> dict[str, str]:
     """The variables a forkserver and its workers see: no keys, no tokens, no home. Caches and temporary files go to ``workdir``."""
     kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
-    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TORCHINDUCTOR_CACHE_DIR"), workdir)
-    return {**kept, **folders, "TRITON_CACHE_DIR": f"{workdir}/triton", "TRITON_HOME": workdir, "USER": "worker", "LOGNAME": "worker"}
+    folders = dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP", "PWD", "TRITON_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), workdir)
+    caches = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
+    folders |= {name: f"{workdir}/{folder}" for name, folder in caches.items()}
+    return {**kept, **folders, "USER": "worker", "LOGNAME": "worker"}

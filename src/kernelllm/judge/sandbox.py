@@ -1,9 +1,9 @@
 """What a candidate's process may touch: its own folder, the libraries it runs on, and nothing else.
 
-The forkserver calls :func:`enter` in the forked child, single-threaded and before any candidate code or CUDA, so that
-every later thread and subprocess (ptxas, gcc) is confined too. Each layer is used where the kernel allows it; what is
-in force and what is missing is told in a :class:`Strength`, never assumed. docs/explanation/sandbox.md has the limits
-of all this.
+The supervisor asks :func:`prepare` what this machine offers, then forks, and the child calls :func:`enter`, single-threaded
+and before any candidate code or CUDA, so that every later thread and subprocess (ptxas, gcc) is confined too. Each layer is
+used where the kernel allows it; what is in force and what is missing is told in a :class:`Strength`, never assumed.
+docs/explanation/sandbox.md has the limits of all this.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from kernelllm.core.errors import SandboxError, UnknownName
 from kernelllm.judge import confine, landlock, seccomp
+from kernelllm.judge.limits import Limits
 from kernelllm.judge.places import clean_environment, reachable_by_others, readable
 
 GIB = 2**30
@@ -91,20 +92,37 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """True where bubblewrap was put around the forkserver."""
 
 
-def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), keep: Sequence[int] = (0, 1, 2), **limits: int) -> Policy:
-    """The usual policy for a worker that lives in ``workdir``; ``read`` adds readable places, ``limits`` overrides fields of Policy."""
+def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), keep: Sequence[int] = (0, 1, 2)) -> Policy:
+    """The usual policy for a worker that lives in ``workdir``; ``read`` adds readable places, ``keep`` names descriptors to leave open."""
     places = (*readable(gpu=gpu), *read)
     open_to_all = reachable_by_others(places, str(workdir))
     root = os.geteuid() == 0
     uid = 1_000_000 if root and (open_to_all or (landlock.abi() > 0 and seccomp.supported())) else None
     return Policy(
         workdir=str(workdir), gpu=gpu, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
-        environment=clean_environment(str(workdir)), contained=os.environ.get("KERNELLLM_BWRAP") == "1", **limits,
+        environment=clean_environment(str(workdir)), contained=os.environ.get("KERNELLLM_BWRAP") == "1",
     )  # fmt: skip
 
 
-def enter(p: Policy) -> Strength:
-    """Confine this process for good. Call in a forked, single-threaded child. Raises SandboxError where even limits cannot be set."""
+def prepare(folder: str, limits: Limits, mode: str, required: str | None = None) -> Level:
+    """Trusted side, before the fork: the level that :func:`enter` will reach here. Raises SandboxError when ``required`` is higher."""
+    strength = available(gpu=mode == "cuda")
+    if required is not None:
+        strength.require(required)
+    return strength.level
+
+
+def enter(folder: str, limits: Limits, mode: str) -> Strength:
+    """Worker's side, after the fork: confine this process for good. Raises SandboxError where that falls short of :func:`prepare`."""
+    gpu = mode == "cuda"
+    chosen = {name: value for name in ("memory_bytes", "file_bytes", "cpu_s") if (value := getattr(limits, name))}
+    strength = apply(msgspec.structs.replace(policy(folder, gpu=gpu, keep=(0, 1, 2, 3)), **chosen))
+    strength.require(available(gpu=gpu).level)
+    return strength
+
+
+def apply(p: Policy) -> Strength:
+    """Confine this process to a policy. Call in a forked, single-threaded child. Raises SandboxError where even limits cannot be set."""
     active: list[str] = []
     missing: list[str] = []
     parent = os.getppid()
@@ -249,8 +267,9 @@ def _calls(p: Policy, active: list[str], missing: list[str], *, signals: bool) -
     return True
 
 
+@cache
 def available(*, gpu: bool = False) -> Strength:
-    """What :func:`enter` reaches on this machine: tried for real in a short-lived child, which then attacks its own walls."""
+    """What a worker reaches on this machine: tried for real in a short-lived child, which then attacks its own walls. About 20 ms, once."""
     if platform.system() != "Linux":
         return Strength(level=Level.NONE, missing=("Candidates are confined on Linux only. Use Linux or a Linux container.",))
     folder = Path(tempfile.mkdtemp(prefix="kernelllm-"))
@@ -260,7 +279,7 @@ def available(*, gpu: bool = False) -> Strength:
         planned = policy(folder, gpu=gpu, keep=(0, 1, 2, write_end))
         pid = os.fork()
         if pid == 0:
-            confine.report_and_exit(write_end, lambda: msgspec.json.encode(_checked(enter(planned), home)))
+            confine.report_and_exit(write_end, lambda: msgspec.json.encode(_checked(apply(planned), home)))
         os.close(write_end)
         write_end = -1
         with os.fdopen(read_end, "rb", closefd=False) as stream:
@@ -301,24 +320,3 @@ def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False) -> list[str
         *(["--dev-bind", "/dev", "/dev"] if gpu else ["--dev", "/dev"]), *binds, "--bind", workdir, workdir, "--chdir", workdir,
         "--setenv", "KERNELLLM_BWRAP", "1", "--", *command,
     ]  # fmt: skip
-
-
-def end_group(leader: int, *, patience_s: float = 2.0) -> bool:
-    """Kill every process of ``leader``'s group (the filter forbids leaving it); True when none is left. The caller reaps its own child."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(leader, signal.SIGKILL)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        if all(state == "Z" for state in confine.states_of_group(leader)):
-            return True
-        time.sleep(0.002)
-    return False
-
-
-def usage(leader: int, workdir: str) -> tuple[int, int]:
-    """(resident bytes of the group's processes, bytes below ``workdir``): what no limit counts together. About 1 ms."""
-    return confine.resident_of_group(leader), confine.folder_bytes(workdir)
