@@ -16,6 +16,13 @@ from kernelllm.core.errors import UnknownName
 
 BUILTIN: dict[str, dict[str, str]] = {
     "models": {
+        "anthropic": "kernelllm.models.anthropic:Anthropic",
+        "hf": "kernelllm.models.hf:HF",
+        "litellm": "kernelllm.models.litellm:LiteLLM",
+        "mock": "kernelllm.models.mock:Mock",
+        "openai": "kernelllm.models.openai:OpenAI",
+        "replay": "kernelllm.models.replay:Replay",
+        "vllm": "kernelllm.models.vllm:VLLM",
         "compiler": "kernelllm.generate.compiler:Compiler",
     },
     "backends": {
@@ -26,7 +33,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "folder": "kernelllm.suites.folder:FolderSuite",
     },
     "checks": {},
-    "strategies": {},
+    "strategies": {
+        "refine": "kernelllm.search.refine:Refine",
+        "sample": "kernelllm.search.sample:Sample",
+    },
 }
 
 

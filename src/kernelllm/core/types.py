@@ -229,6 +229,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = ""
 
 
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate before it is judged, with what was asked, what came back, and what that cost."""
+
+    candidate: Candidate
+    prompt: str = ""
+    answer: str = ""
+    cost: Cost = Cost()
+    reason: str = ""
+    """Why there is no usable source: such a draft is an attempt with status ``invalid``, not judged."""
+
+
 def digest(text: str) -> str:
     """SHA-256 of a text as UTF-8, hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

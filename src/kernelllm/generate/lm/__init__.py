@@ -1,0 +1,1 @@
+"""Language models as writers of candidates: prompt, answer, parse."""

@@ -1,0 +1,103 @@
+"""Answers that were given once are not asked for again: a cache around any model, kept in the attempt store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from kernelllm.models.base import Completion, LanguageModel, Message, SamplingParams, request_key
+
+
+class Answers(Protocol):
+    """Where answers are kept: :class:`kernelllm.core.store.Store`."""
+
+    def answer(self, key: str) -> bytes | None:
+        """The recorded answer (JSON), or None."""
+        ...
+
+    def put_answer(self, key: str, model: str, body: bytes) -> None:
+        """Record an answer."""
+        ...
+
+
+class Cached:
+    """A model whose answers are recorded by model, messages, parameters and sample index.
+
+    ``salt`` parts caches: with a run's id in it, the run finds its own answers again (so a killed one
+    resumes and asks nothing twice) and no others, which is what ``--no-cache`` means.
+    """
+
+    def __init__(self, model: LanguageModel, answers: Answers, *, salt: str = "", run: str = "") -> None:
+        self.inner = model
+        self.name = model.name
+        self.concurrency = model.concurrency
+        self._answers = answers
+        self._salt = salt
+        self._run = run
+
+    @property
+    def identity(self) -> str:
+        """That of the model inside."""
+        return getattr(self.inner, "identity", "")
+
+    def cancel(self) -> None:
+        """Cancel the model inside."""
+        self.inner.cancel()
+
+    def recorded(self, messages: Sequence[Message], params: SamplingParams, sample: int) -> Completion | None:
+        """The recorded answer of one sample, None when there is none."""
+        body = self._answers.answer(request_key(self.inner, messages, params, sample, self._salt))
+        if body is None:
+            return None
+        found = msgspec.json.decode(body, type=Completion)
+        # What this very run asked for before it was killed is its own cost still.
+        return msgspec.structs.replace(found, cached=not self._run or found.run != self._run)
+
+    def record(self, messages: Sequence[Message], params: SamplingParams, completion: Completion) -> None:
+        """Keep an answer that was got by other means (a stream)."""
+        key = request_key(self.inner, messages, params, completion.sample, self._salt)
+        self._answers.put_answer(key, self.name, msgspec.json.encode(msgspec.structs.replace(completion, run=self._run)))
+
+    def sample(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        n: int = 1,
+        first: int = 0,
+        *,
+        ask: SamplingParams | None = None,
+    ) -> Iterator[Completion]:
+        """Recorded answers first, then the missing ones, each recorded before it is handed on.
+
+        ``ask`` is what the model is really asked with when a budget leaves fewer tokens than ``params``
+        wants: an answer that ends by itself is the same and is recorded, one that the budget cut is not.
+        """
+        missing: list[int] = []
+        for index in range(first, first + n):
+            known = self.recorded(messages, params, index)
+            if known is None:
+                missing.append(index)
+            else:
+                yield known
+        for start, count in _ranges(missing):
+            for completion in self.inner.sample(messages, ask or params, count, start):
+                if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
+                    self.record(messages, params, completion)
+                yield completion
+
+    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
+        """Streams are not recorded."""
+        return self.inner.stream(messages, params)
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """[3, 4, 7] to [(3, 2), (7, 1)]: neighbours go into one request."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and sum(found[-1]) == number:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((number, 1))
+    return found

@@ -1,0 +1,83 @@
+"""What a strategy is: it says which drafts to ask for next, and knows nothing of who writes or judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Verdict
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to the writer: samples ``first`` to ``first + n - 1`` of one round, from the same feedback."""
+
+    round: int = 0
+    first: int = 0
+    n: int = 1
+    feedback: tuple[Attempt, ...] = ()
+
+
+class Strategy(Protocol):
+    """Decides what to ask for. Must be deterministic: a resumed run asks it the same questions again."""
+
+    name: str
+
+    def start(self, n: int, rounds: int) -> Iterable[Task]:
+        """The first requests."""
+        ...
+
+    def after(self, attempt: Attempt) -> Iterable[Task]:
+        """What to ask for once an attempt has been judged."""
+        ...
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one search. Tokens and dollars are held by the writer, which asks; time is held here."""
+
+    max_seconds: float | None = None
+    """Wall time after which nothing new is asked for or judged."""
+
+
+class Writer(Protocol):
+    """What a search needs of a writer (``generate.base.Writer``)."""
+
+    name: str
+
+    def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
+        """``n`` candidates, lazily."""
+        ...
+
+
+class Judge(Protocol):
+    """What a search needs of a judge (``judge.Judge``)."""
+
+    def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """The verdict on one candidate."""
+        ...
+
+
+class Record(Protocol):
+    """Where attempts are kept as they happen (``core.store.Run``)."""
+
+    def add(self, attempt: Attempt) -> None:
+        """Keep one attempt."""
+        ...
+
+    def attempts(self, problem: str | None = None) -> list[Attempt]:
+        """Those that are kept already."""
+        ...
+
+
+def drafts(writer: Writer, problem: Problem, task: Task) -> Iterator[Draft]:
+    """A writer's drafts for a task; a writer of bare candidates has them wrapped and numbered."""
+    rich = getattr(writer, "drafts", None)
+    if rich is not None:
+        yield from rich(problem, task.n, task.feedback, task.first)
+        return
+    # A writer with no numbering of its own starts at 0: what comes before the task's first is passed over.
+    numbered = enumerate(writer.write(problem, task.first + task.n, task.feedback))
+    for sample, candidate in numbered:
+        if sample >= task.first:
+            yield Draft(candidate=msgspec.structs.replace(candidate, sample=sample))

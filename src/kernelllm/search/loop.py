@@ -1,0 +1,217 @@
+"""The loop: drafts are written in the background while earlier ones are judged here, each attempt kept at once."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from kernelllm.core import registry
+from kernelllm.core.errors import BudgetExceeded, KernelLLMError
+from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
+from kernelllm.search.base import Budget, Judge, Record, Strategy, Task, Writer, drafts
+
+Event = Callable[[str, dict[str, Any]], None]
+"""Told ``("drafted", {...})`` and ``("judged", {...})`` as they happen, from any thread."""
+
+
+class _Done(msgspec.Struct, frozen=True):
+    """A task has come to its end, with the error that ended it."""
+
+    task: Task
+    error: BaseException | None
+
+
+class Search:
+    """One search for one problem: iterate over it to run it and get its attempts as they are judged.
+
+    After the iteration ``stopped`` says why it ended early (empty: it did not) and ``errors`` holds what
+    single requests failed with. Raises the first such error when there is no attempt at all.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        writer: Writer,
+        judge: Judge,
+        *,
+        strategy: str | Strategy = "sample",
+        n: int = 1,
+        rounds: int = 1,
+        budget: Budget | None = None,
+        record: Record | None = None,
+        on_event: Event | None = None,
+    ) -> None:
+        self.problem = problem
+        self.writer = writer
+        self.judge = judge
+        self.strategy: Strategy = registry.resolve("strategies", strategy)() if isinstance(strategy, str) else strategy
+        self.n = n
+        self.rounds = rounds
+        self.budget = budget or Budget()
+        self.record = record
+        self.attempts: list[Attempt] = []
+        self.errors: list[KernelLLMError] = []
+        self.stopped = ""
+        self._event = on_event or (lambda name, data: None)
+        self._halt = threading.Event()
+        self._queue: queue.SimpleQueue[tuple[Task, Draft] | _Done] = queue.SimpleQueue()
+        self._pool: ThreadPoolExecutor | None = None
+        self._open = 0
+        self._deadline: float | None = None
+
+    def __iter__(self) -> Iterator[Attempt]:
+        known = {(a.round, a.candidate.sample): a for a in (self.record.attempts(self.problem.name) if self.record else [])}
+        if self.budget.max_seconds is not None:
+            self._deadline = time.monotonic() + self.budget.max_seconds
+        workers = max(1, getattr(self.writer, "concurrency", 1))
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="kernelllm-writer")
+        try:
+            yield from self._replayed(self.strategy.start(self.n, self.rounds), known)
+            while self._open:
+                if (attempt := self._next()) is not None:
+                    yield attempt
+                    yield from self._replayed(self.strategy.after(attempt), known)
+        finally:
+            self._stop_writing()
+        if self.errors and not self.attempts:
+            raise self.errors[0]
+
+    @property
+    def best(self) -> Attempt | None:
+        """The correct attempt with the least time, None when none is correct."""
+        return best(self.attempts)
+
+    def _replayed(self, tasks: Iterable[Task], known: dict[tuple[int, int], Attempt]) -> Iterator[Attempt]:
+        """Attempts that a resumed run has already, at every depth; what is missing is asked for."""
+        todo = deque(tasks)
+        while todo:
+            task = todo.popleft()
+            samples = range(task.first, task.first + task.n)
+            for start, count in _ranges([s for s in samples if (task.round, s) not in known]):
+                self._ask(msgspec.structs.replace(task, first=start, n=count))
+            for sample in samples:
+                attempt = known.get((task.round, sample))
+                if attempt is not None:
+                    self.attempts.append(attempt)
+                    yield attempt
+                    todo.extend(self.strategy.after(attempt))
+
+    def _ask(self, task: Task) -> None:
+        """Have a task written in the background."""
+        if self.stopped or self._pool is None:
+            return
+        self._open += 1
+        future: Future[None] = self._pool.submit(self._write, task)
+        future.add_done_callback(lambda f: self._queue.put(_Done(task, None)) if f.cancelled() else None)
+
+    def _write(self, task: Task) -> None:
+        error: BaseException | None = None
+        try:
+            for draft in drafts(self.writer, self.problem, task):
+                self._queue.put((task, draft))
+                self._event("drafted", {"round": task.round, "sample": draft.candidate.sample})
+                if self._halt.is_set():
+                    break
+        except BaseException as caught:  # noqa: BLE001 - handed to the loop, which raises it in its own thread
+            error = caught
+        self._queue.put(_Done(task, error))
+
+    def _next(self) -> Attempt | None:
+        """The next draft judged, None when a task ended or the time is up."""
+        try:
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            item = self._queue.get(timeout=left)
+        except queue.Empty:
+            self._stop("time")
+            return None
+        if isinstance(item, _Done):
+            self._open -= 1
+            self._note(item.error)
+            return None
+        if self.stopped == "time":
+            return None
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._stop("time")
+            return None
+        return self._judged(*item)
+
+    def _judged(self, task: Task, draft: Draft) -> Attempt:
+        started = time.monotonic()
+        unusable = Verdict(status=Status.INVALID, message=draft.reason) if draft.reason else None
+        verdict = unusable or self.judge.judge(self.problem, draft.candidate)
+        seconds = verdict.seconds or time.monotonic() - started
+        cost: Cost = msgspec.structs.replace(draft.cost, judge_s=0.0 if draft.reason else seconds)
+        attempt = Attempt(
+            problem=self.problem.name,
+            candidate=draft.candidate,
+            verdict=verdict,
+            cost=cost,
+            round=task.round,
+            prompt=draft.prompt,
+            answer=draft.answer,
+        )
+        if self.record is not None:
+            self.record.add(attempt)
+        self.attempts.append(attempt)
+        self._event("judged", {"round": task.round, "sample": draft.candidate.sample, "status": str(verdict.status)})
+        return attempt
+
+    def _note(self, error: BaseException | None) -> None:
+        if error is None:
+            return
+        if isinstance(error, BudgetExceeded):
+            self.stopped = self.stopped or str(error)
+        elif isinstance(error, KernelLLMError):
+            self.errors.append(error)
+        else:
+            raise error
+
+    def _stop(self, why: str) -> None:
+        """Ask for nothing more; what is under way is told to end."""
+        self.stopped = self.stopped or why
+        self._stop_writing()
+        self._open = 0
+
+    def _stop_writing(self) -> None:
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        unfinished = self._open > 0
+        self._halt.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        cancel = getattr(self.writer, "cancel", None)
+        if unfinished and cancel is not None:
+            cancel()
+
+
+def run(problem: Problem, writer: Writer, judge: Judge, **options: Any) -> Iterator[Attempt]:
+    """The attempts of a :class:`Search` (see there for the options), as they are judged."""
+    return iter(Search(problem, writer, judge, **options))
+
+
+def best(attempts: Iterable[Attempt]) -> Attempt | None:
+    """The correct attempt with the least measured time; with no times, the first. None when none is correct."""
+
+    def rank(attempt: Attempt) -> tuple[bool, float]:
+        timing = attempt.verdict.timing
+        return (timing is None, timing.candidate.median_ms if timing else 0.0)
+
+    return min((a for a in attempts if a.verdict.correct), key=rank, default=None)
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    """[3, 4, 7] to [(3, 2), (7, 1)]."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and sum(found[-1]) == number:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((number, 1))
+    return found
