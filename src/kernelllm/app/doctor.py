@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -136,9 +135,9 @@ def _sandbox() -> Probe:
         return Probe(name="sandbox", state="limited", detail="candidates run in a process of their own, with no further confinement")
     from kernelllm.judge import sandbox
 
-    found: Any = sandbox.available()
-    bwrap = "" if shutil.which("bwrap") else "Install bubblewrap for the strongest sandbox."
-    return Probe(name="sandbox", state="ok", detail=str(found), fix=bwrap)
+    found = sandbox.available()
+    state = "ok" if found.level in ("filesystem", "full") else "limited"
+    return Probe(name="sandbox", state=state, detail=str(found), fix=" ".join(found.missing))
 
 
 def _memory() -> Probe:

@@ -18,6 +18,7 @@ COMMANDS = {
     "optimize": "kernelllm.app.commands.optimize:optimize",
     "check": "kernelllm.app.commands.check:check",
     "list": "kernelllm.app.commands.list:list_",
+    "problems": "kernelllm.app.commands.problems:problems",
     "doctor": "kernelllm.app.commands.doctor:doctor",
 }
 """Verb to ``module:attribute``, in the order in which ``--help`` shows them."""

@@ -1,0 +1,79 @@
+"""``kernelllm problems``: look at problems without optimizing them."""
+
+from __future__ import annotations
+
+import click
+
+from kernelllm.app.options import json_option, problem_options, verbose_option
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def problems() -> None:
+    """List, show, shrink and lint problems."""
+
+
+@problems.command("list")
+@click.argument("suite")
+@json_option
+@verbose_option
+def list_(suite: str, as_json: bool, verbose: bool) -> None:
+    """List the problems of SUITE: a folder, a registered suite, or one file."""
+    from kernelllm.app.problems import find, rows
+
+    _show(rows(find(suite)), as_json)
+
+
+@problems.command()
+@click.argument("problem")
+@problem_options
+@json_option
+@verbose_option
+def show(problem: str, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool, verbose: bool) -> None:
+    """Show a problem: where it comes from, its sizes, its inputs and its source."""
+    from kernelllm.app.optimize import as_problem
+    from kernelllm.app.problems import describe
+
+    told = describe(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype))
+    if as_json:
+        _json(told)
+        return
+    for key in ("name", "origin", "path", "digest"):
+        click.echo(f"{key:10} {told[key]}")
+    click.echo(f"{'sizes':10} " + (", ".join(f"{name}={value}" for name, value in told["constants"].items()) or "none at module level"))
+    click.echo(f"{'inputs':10} {', '.join(told['inputs'])}\n\n{told['source'].rstrip()}")
+
+
+@problems.command()
+@click.argument("problem")
+@click.option("-n", "--count", type=click.IntRange(min=1), default=2, show_default=True, help="How many sets of sizes.")
+@problem_options
+@json_option
+@verbose_option
+def shrink(problem: str, count: int, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool,
+           verbose: bool) -> None:  # fmt: skip
+    """Show the smaller sizes at which the judge would verify PROBLEM on a machine with no GPU."""
+    from kernelllm.app.optimize import as_problem
+    from kernelllm.app.problems import shrunk
+
+    found = shrunk(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype), count)
+    if as_json:
+        _json(found)
+        return
+    for number, (changed, shown) in enumerate(found, 1):
+        click.echo(f"shrunk-{number}: {', '.join(shown)}")
+        for name, (old, new) in changed.items():
+            click.echo(f"  {name}: {old} to {new}")
+
+
+def _show(table: list[dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        _json(table)
+        return
+    for row in table:
+        click.echo("  ".join(row.values()))
+
+
+def _json(value: object) -> None:
+    from kernelllm.core.types import to_json
+
+    click.echo(to_json(value))
