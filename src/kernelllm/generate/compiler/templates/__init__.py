@@ -27,7 +27,7 @@ alpha=1.0, allow_tf32=False)
 padding, dilation, groups,                    bias ``[O]`` or None, 1 to 3 spatial dims, lists of ints (one element a spatial dim)
 allow_tf32=False) -> T
 ``conv_transpose(x, weight,      conv         aten.convolution with transposed=True: weight ``[C,O/groups,*k]``
-bias, stride, padding,           _transpose
+bias, stride, padding,
 output_padding, dilation,
 groups, allow_tf32=False) -> T
 ``attention(q, k, v, mask=None,  attention    scaled_dot_product_attention without dropout: q ``[B,H,T,D]``, k ``[B,Hk,S,D]``,
