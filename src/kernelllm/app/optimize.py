@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ import kernelllm
 from kernelllm.app import output
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.core import registry, settings
-from kernelllm.core.errors import CaptureError, ModelError, UsageError
-from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Attempt, Problem, Status, Verdict
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
@@ -153,33 +153,33 @@ def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
 def _attempt_all(
     problem: Problem, model: str, n: int, extern: str, how: JudgeSettings | None, report: Progress, folder: Path | None
 ) -> Result:
-    """Write and judge up to ``n`` candidates, one after the other; Ctrl-C keeps what is done."""
+    """Write and judge ``n`` candidates, the next one written while the last one is judged; Ctrl-C keeps what is done."""
     start = time.monotonic()
     attempts: list[Attempt] = []
     interrupted, message = False, ""
     try:
-        report.stage("Starting")
+        report.stage(f"Writing with {model}")
+        from kernelllm.generate import writer
         from kernelllm.judge import Judge, JudgeSettings
+        from kernelllm.search import Search
+
+        def told(event: str, about: dict[str, Any]) -> None:
+            if event == "drafted":
+                report.stage(f"Judging candidate {len(attempts) + 1} of {n}")
 
         how = how or JudgeSettings()
+        options = {"extern": extern, "target": how.target} if model == "compiler" else {}
         with closing(Judge(how)) as judge:
-            for candidate, seconds in _candidates(problem, model, n, extern, how.target, report):
-                report.stage(f"Judging candidate {len(attempts) + 1} of {n}")
-                verdict = judge.judge(problem, candidate)
-                attempts.append(
-                    Attempt(
-                        problem=problem.name, candidate=candidate, verdict=verdict, cost=Cost(generate_s=seconds, judge_s=verdict.seconds)
-                    )
-                )
-                report.note(f"candidate {len(attempts)} of {n}: {summary(verdict)}")
-                if folder is not None:
-                    _keep(folder, len(attempts), problem, attempts[-1])
+            search = Search(problem, writer(model, **options), judge, n=n, on_event=told)
+            with closing(iter(search)) as found:
+                for attempt in found:
+                    attempts.append(attempt)
+                    report.note(f"candidate {len(attempts)} of {n}: {summary(attempt.verdict)}")
+                    if folder is not None:
+                        _keep(folder, len(attempts), problem, attempt)
+        message = " ".join(str(error) for error in search.errors)
     except KeyboardInterrupt:
         interrupted, message = True, "Interrupted; what was done until then is kept."
-    except (CaptureError, ModelError) as error:
-        if not attempts:
-            raise
-        message = str(error)
     return Result(
         problem=problem,
         model=model,
@@ -190,23 +190,6 @@ def _attempt_all(
         kept=str(folder) if folder else None,
         seconds=time.monotonic() - start,
     )
-
-
-def _candidates(problem: Problem, model: str, n: int, extern: str, target: str, report: Progress) -> Iterator[tuple[Candidate, float]]:
-    """The writer's candidates, each with the seconds that it took to write."""
-    from kernelllm.generate import writer
-
-    options = {"extern": extern, "target": target} if model == "compiler" else {}
-    source = iter(writer(model, **options).write(problem, n))
-    number = 0
-    while True:
-        number += 1
-        report.stage(f"Writing candidate {number} of {n} with {model}")
-        start = time.monotonic()
-        candidate = next(source, None)
-        if candidate is None:
-            return
-        yield candidate, time.monotonic() - start
 
 
 def summary(verdict: Verdict) -> str:

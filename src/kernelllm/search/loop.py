@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -66,7 +66,7 @@ class Search:
         self._open = 0
         self._deadline: float | None = None
 
-    def __iter__(self) -> Iterator[Attempt]:
+    def __iter__(self) -> Generator[Attempt, None, None]:
         known = {(a.round, a.candidate.sample): a for a in (self.record.attempts(self.problem.name) if self.record else [])}
         if self.budget.max_seconds is not None:
             self._deadline = time.monotonic() + self.budget.max_seconds
