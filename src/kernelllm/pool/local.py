@@ -9,11 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -41,8 +45,8 @@ class Done(Generic[Item, Result]):
 class LocalPool(Generic[Item, Result]):
     """A context manager over processes that run ``work(state, item)`` with ``state = setup(slot)``.
 
-    ``setup`` and ``work`` must be importable module-level functions; items and results must pickle (both
-    sides are this program, never a candidate).
+    ``setup`` and ``work`` must be importable module-level functions (or picklable objects); items and results
+    must pickle (both sides are this program, never a candidate).
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class LocalPool(Generic[Item, Result]):
     ) -> None:
         self._setup, self._work = setup, work
         self._context = multiprocessing.get_context("spawn")
-        slots = [d for d in devices for _ in range(per_device)]
-        self._slots = [Slot(i, device) for i, device in enumerate(slots)]
+        self.slots = [Slot(i, d) for i, d in enumerate(d for _ in range(per_device) for d in devices)]
+        self._idle: SimpleQueue[Slot] = SimpleQueue()
+        for slot in self.slots:
+            self._idle.put(slot)
         self._running: dict[int, tuple[BaseProcess, Connection]] = {}
 
     def __enter__(self) -> LocalPool[Item, Result]:
@@ -65,90 +71,87 @@ class LocalPool(Generic[Item, Result]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def call(self, item: Item) -> Done[Item, Result]:
+        """Run one item on the next free slot and wait for it. Many threads may call at once."""
+        slot = self._idle.get()
+        try:
+            return self._exchange(slot, item)
+        finally:
+            self._idle.put(slot)
+
     def run(self, items: Iterable[Item]) -> Iterator[Done[Item, Result]]:
         """Yield each item as it finishes, in no fixed order. Items are drawn only when a slot is free."""
         source = iter(items)
-        busy: dict[int, Item] = {}
-        idle = list(reversed(self._slots))
-        more = True
-        while more or busy:
-            while more and idle:
-                try:
-                    item = next(source)
-                except StopIteration:
-                    more = False
-                    break
-                slot = idle.pop()
-                self._send(slot, item)
-                busy[slot.index] = item
-            if not busy:
-                break
-            for index, done in self._collect(busy):
-                del busy[index]
-                idle.append(self._slots[index])
-                yield done
+        pending: set[Future[Done[Item, Result]]] = set()
+        with ThreadPoolExecutor(len(self.slots), thread_name_prefix="kernelllm-pool") as threads:
+            try:
+                for item in source:
+                    pending.add(threads.submit(self.call, item))
+                    while len(pending) >= len(self.slots):
+                        done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                        yield from (f.result() for f in done)
+                while pending:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (f.result() for f in done)
+            except BaseException:
+                # Ctrl-C or an abandoned iteration: end the processes, so that the threads come home.
+                self.close(grace_s=0.5)
+                raise
 
-    def close(self) -> None:
-        """End every process. Waits five seconds for a polite end, then kills."""
-        for process, pipe in self._running.values():
-            pipe.close()
-            process.join(5)
+    def close(self, grace_s: float = 5.0) -> None:
+        """End every process: politely for ``grace_s`` seconds, then by force."""
+        running, self._running = self._running, {}
+        for process, _ in running.values():
+            process.terminate()
+        deadline = time.monotonic() + grace_s
+        for process, pipe in running.values():
+            process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
-        self._running.clear()
+            pipe.close()
 
-    def _send(self, slot: Slot, item: Item) -> None:
+    def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
         if slot.index not in self._running:
             ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(theirs, self._setup, self._work, slot), daemon=False)
+            process: BaseProcess = self._context.Process(target=_serve, args=(theirs, self._setup, self._work, slot))
             process.start()
             theirs.close()
             self._running[slot.index] = (process, ours)
-        self._running[slot.index][1].send(item)
-
-    def _collect(self, busy: dict[int, Item]) -> list[tuple[int, Done[Item, Result]]]:
-        pipes = {self._running[i][1]: i for i in busy}
-        finished = []
-        for pipe in wait(list(pipes)):
-            assert isinstance(pipe, Connection)
-            index = pipes[pipe]
-            item = busy[index]
-            try:
-                ok, payload = pipe.recv()
-                finished.append((index, Done[Item, Result](item, result=payload) if ok else Done[Item, Result](item, error=payload)))
-            except (EOFError, ConnectionResetError):
-                process, pipe = self._running.pop(index)
-                process.join()
-                pipe.close()
-                finished.append((index, Done[Item, Result](item, error=f"the pool's process ended with exit code {process.exitcode}")))
-        return finished
+        worker, pipe = self._running[slot.index]
+        try:
+            pipe.send(item)
+            ok, payload = pipe.recv()
+        except (EOFError, OSError):
+            self._running.pop(slot.index, None)
+            worker.join()
+            return Done(item, error=f"the pool's process ended with exit code {worker.exitcode}")
+        return Done(item, result=payload) if ok else Done(item, error=payload)
 
 
 def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, Any], Any], slot: Slot) -> None:
-    # Ctrl-C reaches the whole group; the parent decides what ends and when.
+    # Ctrl-C reaches the whole group; the parent decides what ends and when, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if slot.device.startswith("cuda:"):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         number = int(slot.device.removeprefix("cuda:"))
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
     state: Any = None
     ready = False
-    while True:
-        try:
+    try:
+        while True:
             item = pipe.recv()
-        except (EOFError, OSError):
-            break
-        try:
-            if not ready:
-                state, ready = setup(slot), True
-            answer = (True, work(state, item))
-        except Exception:  # noqa: BLE001 - the item's failure is its answer; the slot goes on
-            answer = (False, traceback.format_exc())
-        try:
+            try:
+                if not ready:
+                    state, ready = setup(slot), True
+                answer = (True, work(state, item))
+            except Exception:  # noqa: BLE001 - the item's failure is its answer; the slot goes on
+                answer = (False, traceback.format_exc())
             pipe.send(answer)
-        except (BrokenPipeError, OSError):
-            break
-    close = getattr(state, "close", None)
-    if close is not None:
-        close()
+    except (EOFError, OSError):
+        pass  # the parent has gone or has closed the pool
+    finally:
+        close = getattr(state, "close", None)
+        if close is not None:
+            close()
