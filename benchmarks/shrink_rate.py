@@ -45,7 +45,8 @@ def main() -> None:
             for overrides in sets:
                 print("      ", {k: f"{a}->{b}" for k, (a, b) in describe(problem, overrides).changed.items()})
         sys.stdout.flush()
-    print(f"{enough} of {len(files)} with two sets, {odd} with an odd size; seconds: median {statistics.median(seconds):.2f}, max {max(seconds):.2f}")
+    print(f"{enough} of {len(files)} with two sets, {odd} with an odd size")
+    print(f"seconds: median {statistics.median(seconds):.2f}, max {max(seconds):.2f}")
     print(f"MFLOP: median {statistics.median(flops) / 1e6:.2f}, max {max(flops) / 1e6:.1f}; elements: median {statistics.median(elements)}")
     print(f"over 50 MFLOP: {sum(f > 5e7 for f in flops)}; over 100k elements: {sum(e > 1e5 for e in elements)}")
 

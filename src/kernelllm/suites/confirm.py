@@ -17,24 +17,27 @@ CONDITION = 0.2
 """Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
 
 
-def confirmed(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
-    """Whether the reference runs at these sizes within ten times ``budget_s``, stays finite, varies, and is well conditioned.
+FAILS, RUNS, GOOD = 0, 1, 2
+
+
+def grade(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> int:
+    """FAILS where the reference does not run at these sizes; GOOD where it runs within ten times ``budget_s``, its output is finite
+    and varies, and it is well conditioned; RUNS otherwise.
 
     Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
     an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
     """
     try:
-        return _confirmed(problem, overrides, budget_s)
+        return GOOD if _good(problem, overrides, budget_s) else RUNS
     except ProblemError:
-        return False
+        return FAILS
 
 
-def _confirmed(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
+def _good(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
     import torch
 
     instance = Instance(problem, overrides)
     model, inputs = instance.model(0), instance.inputs(0)
-    double = None
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         double = _double(model, inputs)
@@ -44,9 +47,9 @@ def _confirmed(problem: Problem, overrides: Mapping[str, Any], budget_s: float) 
             outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
         if time.perf_counter() - start > 10 * budget_s:
             return False
+        if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
+            return False
         exact = _outputs(double) if double else None
-    if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
-        return False
     if exact is None or len(exact) != len(outputs):
         return True
     return all(_close(a, b) for a, b in zip(outputs, exact, strict=True))

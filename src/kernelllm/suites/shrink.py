@@ -25,11 +25,13 @@ ELEMENTS = 50_000
 FLOPS = 30_000_000
 WORK = 1_000_000
 SECONDS = 0.2
+LIMITED_FLOPS = 8 * FLOPS
+"""How far a set may grow for the sake of a well conditioned output, where the first one is not."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
 SMALL = 8
 """Constants up to this are kernel sizes, strides, numbers of layers or heads as often as sizes: they are left alone."""
-STRUCTURAL_OPS = 300
+STRUCTURAL_OPS = 1_500
 """Constants that change the number of operators (layers, unrolled time steps) are reduced only beyond so many operators."""
 
 Slot = tuple[str, tuple[int, ...]]
@@ -62,10 +64,12 @@ class Search:
     problem: Problem
     tracer: Tracer
     original: Sizes
+    start: Sizes
+    """Where trials begin: the original sizes, or fewer time steps where the original run was too long to be followed."""
     base: Trace
+    """The run at ``start``."""
     elements: int
     groups: list[Group] = field(default_factory=list)
-    followers: dict[Slot, str] = field(default_factory=dict)
 
     def overrides(self, values: Sizes) -> dict[str, Any]:
         """The constants to override for these slot values: only those that differ from the original."""
@@ -86,9 +90,10 @@ class Search:
         return max(trace.largest / self.elements, trace.flops / FLOPS, trace.work / WORK, 0.0 if trace.ran else 50.0)
 
     def _collapsed(self, trace: Trace) -> bool:
-        if len(trace.shapes) != len(self.base.shapes) or not (trace.ran and self.base.ran):
-            return any(1 in s for s in trace.inputs) and not any(1 in s for s in self.base.inputs)
-        pairs = zip((*trace.inputs, *trace.shapes), (*self.base.inputs, *self.base.shapes), strict=True)
+        if len(trace.shapes) == len(self.base.shapes) and trace.ran and self.base.ran:
+            pairs = zip((*trace.inputs, *trace.shapes), (*self.base.inputs, *self.base.shapes), strict=False)
+        else:
+            pairs = zip(trace.inputs, self.base.inputs, strict=False)
         return any(len(a) == len(b) and any(x <= 1 < y for x, y in zip(a, b, strict=True)) for a, b in pairs)
 
 
@@ -101,10 +106,10 @@ def _shrunk(problem: Problem, count: int, budget_elements: int, budget_s: float)
 def shrunk(problem: Problem, *, count: int = 2, budget_elements: int = ELEMENTS, budget_s: float = SECONDS) -> list[dict[str, Any]]:
     """Up to ``count`` different sets of constants for :class:`Instance`, small enough for a CPU, each confirmed by a real run.
 
-    The aim is at most ``budget_elements`` elements in the largest tensor, 30 MFLOP and ``budget_s`` seconds a forward; a model with widths in
-    its code may stay above it. The first set is the smallest found, the next ones differ from it in every size that can
-    differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where these are small already.
-    Fewer sets come back where fewer work. Raises ProblemError where the reference works at no size.
+    The aim is at most ``budget_elements`` elements in the largest tensor, 30 MFLOP and ``budget_s`` seconds a forward; a model
+    with widths in its code may stay above it. The first set is the smallest found, the next ones differ from it in every size
+    that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
+    these are small already. Fewer sets come back where fewer work. Raises ProblemError where the reference works at no size.
     """
     return [dict(items) for items in _shrunk(problem, count, budget_elements, budget_s)]
 
@@ -144,14 +149,17 @@ def _search(problem: Problem, count: int, budget_elements: int, budget_s: float)
     tracer = Tracer(problem)
     base = tracer.trace({})
     original = dict(_slots(sizes.constants(problem)))
-    search = Search(problem, tracer, original, base, budget_elements)
+    search = Search(problem, tracer, original, original, base, budget_elements)
+    if not base.ran:
+        _shorten(search)
     search.groups = classify(search)
-    first = _reduce(search, dict(original))
-    good: Callable[[Sizes], bool] = lambda values: confirm.confirmed(problem, search.overrides(values), budget_s)
-    first = _confirmed_first(search, first, good)
+    grade: Callable[[Sizes], int] = lambda values: confirm.grade(problem, search.overrides(values), budget_s)
+    first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
+    if reached == confirm.FAILS:
+        raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
     found = [first]
     for number in range(1, count):
-        values = _different(search, found, number, good)
+        values = _different(search, found, number, lambda values: grade(values) >= reached)
         if values is None:
             break
         found.append(values)
@@ -159,15 +167,26 @@ def _search(problem: Problem, count: int, budget_elements: int, budget_s: float)
     return [search.overrides(values) for values in found]
 
 
+def _shorten(search: Search) -> None:
+    """Begin at fewer time steps, or smaller tensors, where the original run cannot be followed to its end."""
+    for slot, value in search.original.items():
+        if value >= 64:
+            values = {**search.original, slot: max(8, value // 32)}
+            trace = search.tracer.works(search.overrides(values))
+            if trace is not None and trace.ran:
+                search.start, search.base = values, trace
+                return
+
+
 def classify(search: Search) -> list[Group]:
     """Try each slot alone, then those that do not move alone with others. Slots that change nothing are left out."""
     groups: list[Group] = []
     stuck: list[Slot] = []
-    for slot, value in search.original.items():
+    for slot, value in search.start.items():
         if value < 2:
             continue
         down = [value // 2, value // 3, value * 3 // 4, value - 1] if value > SMALL else [value - 1, value + 1]
-        trace = next((t for v in down if v >= 2 and (t := search.tracer.works(search.overrides({**search.original, slot: v})))), None)
+        trace = next((t for v in down if v >= 2 and (t := search.tracer.works(search.overrides({**search.start, slot: v})))), None)
         if trace is None:
             stuck.append(slot)
         elif trace != search.base or not search.base.ran:
@@ -183,14 +202,14 @@ def classify(search: Search) -> list[Group]:
 def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
     """Groups of stuck slots that work when they move together, by equal or squared factors."""
     groups: list[Group] = []
-    left = [s for s in stuck if search.original[s] > SMALL]
+    left = [s for s in stuck if search.start[s] > SMALL]
     while left:
         slot = left.pop(0)
         for members in _partners(search, slot, left):
-            values = {s: search.original[s] // 2**e for s, e in members.items()}
+            values = {s: search.start[s] // 2**e for s, e in members.items()}
             if min(values.values()) < 2:
                 continue
-            trace = search.tracer.works(search.overrides({**search.original, **values}))
+            trace = search.tracer.works(search.overrides({**search.start, **values}))
             if trace is not None:
                 groups.append(Group(members, structural=len(trace.shapes) != len(search.base.shapes)))
                 left = [s for s in left if s not in members]
@@ -200,8 +219,8 @@ def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
 
 def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot, int]]:
     """Candidate groups around a slot, the most natural first: equal values, pairs, squares, all."""
-    equal = [o for o in others if search.original[o] == search.original[slot]]
-    free = [s for s, v in search.original.items() if v > SMALL and s != slot and s not in others]
+    equal = [o for o in others if search.start[o] == search.start[slot]]
+    free = [s for s, v in search.start.items() if v > SMALL and s != slot and s not in others]
     trials: list[dict[Slot, int]] = []
     if equal:
         trials.append({slot: 1} | dict.fromkeys(equal, 1))
@@ -218,14 +237,14 @@ def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot,
 def _find_step(search: Search, group: Group) -> None:
     """Whether the group's value must be a multiple of something (heads, groups), found by adding small amounts."""
     slot = group.head
-    value = search.original[slot]
-    if len(group.slots) > 1 or search.tracer.works(search.overrides({**search.original, slot: value + 1})):
+    value = search.start[slot]
+    if len(group.slots) > 1 or search.tracer.works(search.overrides({**search.start, slot: value + 1})):
         return
-    steps = sorted({v for v in search.original.values() if 1 < v < value and value % v == 0} | {2, 4, 8, 16, 32})
+    steps = sorted({v for v in search.start.values() if 1 < v < value and value % v == 0} | {2, 4, 8, 16, 32})
     for step in steps:
-        if value % step == 0 and search.tracer.works(search.overrides({**search.original, slot: value + step})):
+        if value % step == 0 and search.tracer.works(search.overrides({**search.start, slot: value + step})):
             group.step = step
-            group.coupled = tuple(s for s, v in search.original.items() if v == step and s != slot)
+            group.coupled = tuple(s for s, v in search.start.items() if v == step and s != slot)
             return
 
 
@@ -269,19 +288,25 @@ def _smaller(search: Search, group: Group, values: Sizes, trace: Trace, floor: i
         changed = {s: _scaled(values[s], factor**e, group.step if s == group.head else 1) for s, e in group.slots.items()}
         head = changed[group.head]
         for slot in group.coupled:
-            ratio = min(4, search.original[group.head] // search.original[slot])
-            while values[slot] > 2 and head < ratio * changed.get(slot, values[slot]):
-                changed[slot] = max(2, changed.get(slot, values[slot]) // 2)
-                if changed[slot] == 2:
-                    break
-            if head < 2 * changed.get(slot, values[slot]) and ratio >= 2:
+            ratio = min(4, search.start[group.head] // search.start[slot])
+            count = values[slot]
+            while count > SMALL and head < ratio * count:  # many groups or heads become fewer with the width
+                count //= 2
+            changed.update({slot: count} if count != values[slot] else {})
+            if head < ratio * count:
                 head = 0
         if head < floor or any(v < 2 or v >= values[s] for s, v in changed.items()):
             continue
         after = search.run({**values, **changed})
-        if after is not None and (search.over(after) < over or after.work < trace.work or not after.ran):
+        if after is not None and (not after.ran or _cheaper(after, trace)):
             return {**values, **changed}, after
     return None
+
+
+def _cheaper(after: Trace, before: Trace) -> bool:
+    """By at least a hundredth, in any of what is counted: less is not worth a change."""
+    pairs = ((after.flops, before.flops), (after.work, before.work), (after.input_elements, before.input_elements))
+    return any(a < 0.99 * b for a, b in pairs)
 
 
 def _scaled(value: int, factor: float, step: int) -> int:
@@ -289,18 +314,20 @@ def _scaled(value: int, factor: float, step: int) -> int:
     return new - new % step if step > 1 and value % step == 0 and new >= step else new
 
 
-def _confirmed_first(search: Search, values: Sizes, good: Callable[[Sizes], bool]) -> Sizes:
-    """The set itself where a real run confirms it, else the nearest larger one that does; the set itself where none does."""
-    if good(values):
-        return values
+def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int]) -> tuple[Sizes, int]:
+    """The set itself where a real run confirms it, else a larger one that does; failing that, the best there is. And its grade."""
+    best, reached = values, grade(values)
+    start = search.run(values)
     ordered = sorted(search.groups, key=lambda g: not g.leading)
     for factor in (2, 4):
         for group in ordered:
-            larger = {**values, **{s: min(search.original[s], values[s] * factor**e) for s, e in group.slots.items()}}
-            trace = search.run(larger)
-            if larger != values and trace is not None and trace.flops <= 8 * FLOPS and good(larger):
-                return larger
-    return values
+            if reached == confirm.GOOD:
+                return best, reached
+            larger = {**values, **{s: min(search.start[s], values[s] * factor**e) for s, e in group.slots.items()}}
+            trace = search.run(larger) if larger != values else None
+            if trace is not None and trace.flops <= max(LIMITED_FLOPS, 4 * start.flops if start else 0) and grade(larger) > reached:
+                best, reached = larger, grade(larger)
+    return best, reached
 
 
 def _different(search: Search, found: list[Sizes], number: int, good: Callable[[Sizes], bool]) -> Sizes | None:

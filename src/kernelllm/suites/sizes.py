@@ -71,6 +71,27 @@ def with_constants(source: str, overrides: Mapping[str, Any]) -> str:
     return _replaced(source, edits)
 
 
+def model_constants(source: str) -> frozenset[str]:
+    """Names of constants that anything but ``get_inputs`` depends on, directly or through other assignments."""
+    tree = parse(source)
+    used: set[str] = {c.name for c in _constants(source) if c.name.startswith("get_init_inputs_")}
+    feeds: list[tuple[set[str], set[str]]] = []
+    for statement in tree.body:
+        names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            feeds.append((stored, names))
+        elif not (isinstance(statement, ast.FunctionDef) and statement.name == "get_inputs"):
+            used |= names
+    before = -1
+    while before != len(used):
+        before = len(used)
+        for stored, names in feeds:
+            if stored & used:
+                used |= names
+    return frozenset(used)
+
+
 def parse(source: str, where: str = "") -> ast.Module:
     """``ast.parse`` with ProblemError naming the line of a syntax error."""
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.suites import sizes
 from kernelllm.suites.instance import Instance
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class Trace:
         return max((math.prod(s) for s in (*self.inputs, *self.shapes)), default=0)
 
     @property
+    def input_elements(self) -> int:
+        """Elements of all inputs."""
+        return sum(math.prod(s) for s in self.inputs)
+
+    @property
     def work(self) -> int:
         """Elements computed, over all operators."""
         return sum(math.prod(s) for s in self.shapes)
@@ -52,6 +58,8 @@ class Tracer:
         self.runs = 0
         self._ways = list(_WAYS)
         self._seen: dict[str, Trace | ProblemError] = {}
+        self._models: dict[str, torch.nn.Module] = {}
+        self._of_model = sizes.model_constants(problem.source)
 
     def trace(self, constants: Mapping[str, Any]) -> Trace:
         """The run at these constants. Raises ProblemError where the problem does not work at them."""
@@ -82,11 +90,11 @@ class Tracer:
     def _first_way(self, constants: Mapping[str, Any]) -> Trace:
         instance = Instance(self.problem, constants)
         if len(self._ways) == 1:
-            return _WAYS[self._ways[0]](instance)
+            return _WAYS[self._ways[0]](instance, self._model(constants))
         errors: list[ProblemError] = []
         for way in list(self._ways):  # the first run, at the problem's own sizes, decides
             try:
-                found = _WAYS[way](instance)
+                found = _WAYS[way](instance, None)
             except ProblemError as error:
                 errors.append(error)
                 continue
@@ -94,12 +102,22 @@ class Tracer:
             return found
         raise errors[-1]
 
+    def _model(self, constants: Mapping[str, Any]) -> torch.nn.Module | None:
+        """The model of an earlier run, where only the inputs' sizes have changed since; building is most of a run's time."""
+        key = repr(sorted((k, v) for k, v in constants.items() if k in self._of_model))
+        if self._ways[0] not in ("meta", "built"):
+            return None
+        if key not in self._models:
+            self._models.clear()
+            self._models[key] = _BUILD[self._ways[0]](Instance(self.problem, constants))
+        return self._models[key]
+
 
 class _TooMany(BaseException):
     """Ends a run that was followed for long enough; not an Exception, so that no problem's own ``except`` swallows it."""
 
 
-def _run(instance: Instance, *, limit: bool = False, model: torch.nn.Module | None = None) -> Trace:
+def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = False) -> Trace:
     import torch
 
     model = model or instance.model(0)
@@ -118,37 +136,51 @@ def _run(instance: Instance, *, limit: bool = False, model: torch.nn.Module | No
     return Trace(inputs=shapes, parameters=parameters, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
 
 
-def _meta(instance: Instance) -> Trace:
+def _on_meta(instance: Instance) -> torch.nn.Module:
     import torch
 
     with torch.device("meta"):
-        return _run(instance)
+        return instance.model(0)
 
 
-def _built(instance: Instance) -> Trace:
+def _built_first(instance: Instance) -> torch.nn.Module:
+    return instance.model(0).to("meta")
+
+
+_BUILD = {"meta": _on_meta, "built": _built_first}
+
+
+def _meta(instance: Instance, model: torch.nn.Module | None) -> Trace:
+    import torch
+
+    with torch.device("meta"):
+        return _run(instance, model)
+
+
+def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
     """Inputs on meta, but the model built for real first: for constructors that read numbers out of tensors."""
     import torch
 
-    model = instance.model(0).to("meta")
+    model = model or _built_first(instance)
     with torch.device("meta"):
-        return _run(instance, model=model)
+        return _run(instance, model)
 
 
-def _fake(instance: Instance) -> Trace:
+def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return _run(instance)
+        return _run(instance, model)
 
 
-def _real(instance: Instance) -> Trace:
+def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
     import torch
 
     with torch.device("meta"):
         outline = _outline(instance)
     if outline is not None and not outline.ran:
         return outline
-    return _run(instance, limit=True)
+    return _run(instance, model, limit=True)
 
 
 def _outline(instance: Instance) -> Trace | None:
@@ -186,7 +218,7 @@ def _counter() -> Any:
 
     class Counter(TorchDispatchMode):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.shapes: list[tuple[int, ...]] = []
             self.flops = 0
 
