@@ -38,4 +38,4 @@ def _describe(found: Any) -> str:
         if isinstance(told, str) and told:
             return told
     text = inspect.getdoc(found) or inspect.getdoc(import_module(found.__module__)) or ""
-    return text.split("\n\n")[0].replace("\n", " ").strip()
+    return text.split("\n\n")[0].replace("\n", " ").replace("``", "").strip()

@@ -1,0 +1,134 @@
+"""The whole path on a real problem, as a person runs it: a fresh process, a real compile, the interpreter, a file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def kernelllm(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernelllm", *arguments], capture_output=True, text=True, cwd=cwd, timeout=240, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def hinge(tmp_path_factory: pytest.TempPathFactory, examples: Path) -> tuple[Path, dict[str, Any]]:
+    """The file that ``optimize examples/hinge_loss.py`` wrote, and its JSON."""
+    folder = tmp_path_factory.mktemp("hinge")
+    done = kernelllm("optimize", str(examples / "hinge_loss.py"), "--device", "cpu", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "hinge_loss_triton.py", json.loads(done.stdout)
+
+
+def test_it_is_verified(hinge: tuple[Path, dict[str, Any]]) -> None:
+    verdict = hinge[1]["best"]["verdict"]
+    assert verdict["status"] == "correct"
+    assert len({tuple(sizes["inputs"]) for sizes in verdict["shapes"]}) >= 2
+    assert len({trial["seed"] for trial in verdict["trials"]}) >= 3
+    assert verdict["max_error"] <= verdict["tolerance"]
+
+
+def test_it_was_compiled_for_the_target(hinge: tuple[Path, dict[str, Any]]) -> None:
+    kernels = hinge[1]["best"]["verdict"]["kernels"]
+    assert kernels
+    for kernel in kernels:
+        assert kernel["launches"] > 0
+        assert kernel["target"] == "sm_90"
+        assert kernel["registers"] > 0
+        assert kernel["spills"] == 0
+
+
+def test_speed_is_an_estimate_without_a_gpu(hinge: tuple[Path, dict[str, Any]]) -> None:
+    verdict = hinge[1]["best"]["verdict"]
+    assert verdict["timing"] is None
+    assert verdict["floor"]["ms"] > 0
+
+
+def test_the_file_stands_alone(hinge: tuple[Path, dict[str, Any]]) -> None:
+    text = hinge[0].read_text()
+    assert text.startswith("# Written by kernelllm")
+    tree = ast.parse(text)
+    imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= {"torch", "triton", "__future__"}
+    assert "_inductor" not in text
+    runs = [node for node in tree.body if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try)]
+    runs += [node for node in tree.body if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
+    assert not runs
+
+
+def test_check_agrees(hinge: tuple[Path, dict[str, Any]], examples: Path) -> None:
+    done = kernelllm("check", hinge[0].name, "--against", str(examples / "hinge_loss.py"), "--device", "cpu", "--json", cwd=hinge[0].parent)
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    wanted = {"status", "message", "findings", "max_error", "tolerance", "trials", "shapes", "kernels", "coverage", "timing", "environment"}
+    assert wanted <= verdict.keys()
+    assert verdict["status"] == "correct"
+
+
+def test_check_refuses_a_wrong_kernel(hinge: tuple[Path, dict[str, Any]], examples: Path) -> None:
+    wrong = hinge[0].with_name("wrong.py")
+    lines = (
+        "import torch",
+        "class ModelNew(torch.nn.Module):",
+        "    def forward(self, predictions, targets):",
+        "        return targets.sum()",
+    )
+    wrong.write_text("\n".join(lines) + "\n")  # no kernel, and the wrong answer
+    done = kernelllm("check", str(wrong), "--against", str(examples / "hinge_loss.py"), "--device", "cpu", cwd=wrong.parent)
+    assert done.returncode == 1
+    assert "status" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_readme_shows_this_report(hinge: tuple[Path, dict[str, Any]], root: Path, examples: Path) -> None:
+    """The README's block has the lines that the program prints; figures may differ from machine to machine."""
+    text = (root / "README.md").read_text()
+    block = re.search(r"<!-- demo output -->\n```text\n(.*?)```", text, flags=re.DOTALL)
+    assert block is not None
+    from kernelllm.app.report import verdict_rows
+    from kernelllm.core.types import Verdict, from_json
+
+    labels = [label for label, _ in verdict_rows(from_json(json.dumps(hinge[1]["best"]["verdict"]), Verdict)) if label]
+    shown = block.group(1)
+    for label in [*labels, "file", "took", "kernel"]:
+        assert re.search(rf"^{label} ", shown, flags=re.MULTILINE), f"the README's report has no line {label!r}"
+
+
+def test_interrupt_leaves_nothing_behind(tmp_path: Path, examples: Path) -> None:
+    """Ctrl-C at any moment: a clear line, code 130, no process left."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "kernelllm", "optimize", str(examples / "softmax.py"), "--device", "cpu", "-n", "50"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert running.stderr is not None
+    said = running.stderr.readline()
+    assert "Writing" in said or "Starting" in said
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "Traceback" not in out + err
+    assert "nterrupted" in out + err
+    deadline = time.monotonic() + 20
+    while _group_alive(running.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _group_alive(running.pid)
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
