@@ -1,0 +1,179 @@
+"""Scaled dot-product attention in Triton: one fused pass with an online softmax, or three kernels where the head is too wide for that."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, Dv, scale,
+                     stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
+                     stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
+                     MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+                     BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
+    """BLOCK_T queries of one head against all keys. MASK_KIND: 0 none, 1 boolean (true: attend), 2 added to the scores."""
+    pid = tl.program_id(0)
+    t_tiles = tl.cdiv(T, BLOCK_T)
+    head = (pid // t_tiles % H).to(tl.int64)
+    batch = (pid // t_tiles // H).to(tl.int64)
+    t_start = pid % t_tiles * BLOCK_T
+    ts = t_start + tl.arange(0, BLOCK_T)
+    ds = tl.arange(0, BLOCK_D)
+    dvs = tl.arange(0, BLOCK_DV)
+    keys = tl.arange(0, BLOCK_S)
+    q_ptrs = q_ptr + batch * stride_qb + head * stride_qh + ts.to(tl.int64)[:, None] * stride_qt + ds[None, :] * stride_qd
+    q = tl.load(q_ptrs, mask=(ts < T)[:, None] & (ds < D)[None, :], other=0.0)
+    k_base = k_ptr + batch * stride_kb + head // group * stride_kh + ds[:, None] * stride_kd
+    v_base = v_ptr + batch * stride_vb + head // group * stride_vh + dvs[None, :] * stride_vd
+    mask_base = mask_ptr + batch * stride_mb + head * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
+
+    top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)  # the largest score of each query so far
+    total = tl.zeros((BLOCK_T,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
+    s_end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
+    for s_start in range(0, s_end, BLOCK_S):
+        s = (s_start + keys).to(tl.int64)
+        k = tl.load(k_base + s[None, :] * stride_ks, mask=(s < S)[None, :] & (ds < D)[:, None], other=0.0)
+        scores = tl.dot(q, k, input_precision=PRECISION) * (scale * 1.4426950408889634)  # base 2 from here on
+        keep = (s < S)[None, :] & (ts < T)[:, None]
+        if CAUSAL:
+            keep = keep & (s[None, :] <= ts[:, None])
+        if MASK_KIND == 1:
+            keep = keep & (tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0) != 0)
+        elif MASK_KIND == 2:
+            scores += tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32) * 1.4426950408889634
+        scores = tl.where(keep, scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)  # a query that may see no key yet
+        weights = tl.exp2(scores - safe_top[:, None])
+        shrink = tl.exp2(top - safe_top)
+        total = total * shrink + tl.sum(weights, axis=1)
+        v = tl.load(v_base + s[:, None] * stride_vs, mask=(s < S)[:, None] & (dvs < Dv)[None, :], other=0.0)
+        acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+        top = new_top
+    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]  # a query with no key at all gives zeros
+    out = out_ptr + ((batch * H + head) * T + ts.to(tl.int64))[:, None] * Dv + dvs[None, :]
+    tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & (dvs < Dv)[None, :])
+
+
+@triton.jit
+def attention_product_kernel(a_ptr, b_ptr, out_ptr, H, a_group, b_group, M, N, K,
+                             stride_ab, stride_ah, stride_am, stride_ak, stride_bb, stride_bh, stride_bk, stride_bn,
+                             SCALE: tl.constexpr, CAUSAL_OUT: tl.constexpr, CAUSAL_K: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+                             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """out[b,h] = SCALE * a[b,h] @ b[b,h]; CAUSAL_OUT leaves tiles above the diagonal unwritten, CAUSAL_K stops at the diagonal."""
+    pid = tl.program_id(0)
+    n_tiles = tl.cdiv(N, BLOCK_N)
+    m_tiles = tl.cdiv(M, BLOCK_M)
+    m_start = pid // n_tiles % m_tiles * BLOCK_M
+    n_start = pid % n_tiles * BLOCK_N
+    plane = pid // n_tiles // m_tiles
+    head = (plane % H).to(tl.int64)
+    batch = (plane // H).to(tl.int64)
+    ms = (m_start + tl.arange(0, BLOCK_M)).to(tl.int64)[:, None]
+    ns = (n_start + tl.arange(0, BLOCK_N)).to(tl.int64)[None, :]
+    ks = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + batch * stride_ab + head // a_group * stride_ah + ms * stride_am + ks[None, :] * stride_ak
+    b_ptrs = b_ptr + batch * stride_bb + head // b_group * stride_bh + ks.to(tl.int64)[:, None] * stride_bk + ns * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
+    k_end = tl.minimum(K, m_start + BLOCK_M) if CAUSAL_K else K
+    if CAUSAL_OUT:
+        k_end = tl.where(n_start < m_start + BLOCK_M, k_end, 0)
+    for k in range(0, k_end, BLOCK_K):
+        a = tl.load(a_ptrs, mask=(ms < M) & (ks < K - k)[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=(ks < K - k)[:, None] & (ns < N), other=0.0)
+        if PRECISION == "sum":
+            acc += tl.sum(a.to(ACC)[:, :, None] * b.to(ACC)[None, :, :], axis=1)
+        else:
+            acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+    out = out_ptr + (plane.to(tl.int64) * M + ms) * N + ns
+    tl.store(out, (acc * SCALE).to(out_ptr.dtype.element_ty), mask=(ms < M) & (ns < N))
+
+
+@triton.jit
+def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, stride_mh, stride_mt, stride_ms,
+                             MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_S: tl.constexpr):
+    """Softmax over one row of scores [batch, H, T, S] under the mask; BLOCK_S >= S."""
+    row = tl.program_id(0).to(tl.int64)
+    t = row % T
+    s = tl.arange(0, BLOCK_S)
+    keep = s < S
+    if CAUSAL:
+        keep = keep & (s <= t)
+    mask_row = mask_ptr + row // T // H * stride_mb + row // T % H * stride_mh + t * stride_mt
+    if MASK_KIND == 1:
+        keep = keep & (tl.load(mask_row + s * stride_ms, mask=keep, other=0) != 0)
+    scores = tl.load(scores_ptr + row * S + s, mask=keep, other=float("-inf"))
+    if MASK_KIND == 2:
+        scores += tl.load(mask_row + s * stride_ms, mask=keep, other=0.0).to(scores.dtype)
+    top = tl.max(scores, axis=0)
+    weights = tl.exp(scores - tl.where(top == float("-inf"), 0.0, top))
+    total = tl.sum(weights, axis=0)
+    weights = weights / tl.where(total == 0.0, 1.0, total)
+    tl.store(out_ptr + row * S + s, weights.to(out_ptr.dtype.element_ty), mask=s < S)
+
+
+def attention_product(a, b, scale, heads, out_dtype, precision, causal_out=False, causal_k=False):
+    """scale * a [B,Ha,M,K] @ b [B,Hb,K,N] over ``heads`` heads, Ha and Hb dividing it -> contiguous [B,heads,M,N]."""
+    batch, _, m, k = a.shape
+    n = b.shape[3]
+    out = torch.empty((batch, heads, m, n), device=a.device, dtype=out_dtype)
+    if precision == "sum":
+        block_m, block_n, block_k = 16, 16, 16
+    else:
+        block_m = min(128, max(16, triton.next_power_of_2(m)))
+        block_n = min(128, max(16, triton.next_power_of_2(n)))
+        block_k = min(32, max(16, triton.next_power_of_2(k)))
+    grid = (batch * heads * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+    attention_product_kernel[grid](
+        a, b, out, heads, heads // a.shape[1], heads // b.shape[1], m, n, k, *a.stride(), *b.stride(), scale, causal_out, causal_k,
+        precision, tl.float64 if a.dtype == torch.float64 else tl.float32, block_m, block_n, block_k,
+        num_warps=8 if block_m * block_n >= 128 * 128 else 4, num_stages=3,
+    )
+    return out
+
+
+def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
+    """softmax(scale * q @ k^T, masked) @ v: q [B,H,T,D], k [B,Hk,S,D], v [B,Hk,S,Dv], mask broadcasting to [B,H,T,S] -> [B,H,T,Dv].
+
+    Hk divides H. A boolean mask says where to attend, any other is added to the scores. Causal: query t sees keys up to t.
+    """
+    batch, heads, t, d = q.shape
+    s, dv = k.shape[2], v.shape[3]
+    scale = 1.0 / math.sqrt(d) if scale is None else float(scale)
+    if q.dtype == torch.float64:
+        precision = "sum"
+    elif q.dtype == torch.float32:
+        precision = "tf32" if allow_tf32 else "tf32x3"
+    else:
+        precision = "ieee"
+    mask_kind, mask_strides = 0, (0, 0, 0, 0)
+    if mask is not None:
+        mask = mask.expand(batch, heads, t, s)
+        mask_kind, mask_strides = 1 if mask.dtype == torch.bool else 2, mask.stride()
+    out = torch.empty((batch, heads, t, dv), device=q.device, dtype=q.dtype)
+    if out.numel() == 0:
+        return out
+    if precision == "sum" or max(d, dv) > (128 if q.dtype == torch.float32 else 256):
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        scores = attention_product(q, k.transpose(2, 3), scale, heads, wide, precision, causal_out=is_causal)
+        weights = torch.empty((batch, heads, t, s), device=q.device, dtype=q.dtype)
+        attention_softmax_kernel[(batch * heads * t,)](
+            scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, mask_kind, is_causal, triton.next_power_of_2(max(s, 1)),
+            num_warps=4 if s <= 4096 else 16,
+        )
+        return attention_product(weights, v, 1.0, heads, q.dtype, precision, causal_k=is_causal)
+    block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
+    wide_tile = 128 if q.element_size() < 4 or max(block_d, block_dv) <= 64 else 64
+    block_t = min(wide_tile, max(16, triton.next_power_of_2(t)))
+    block_s = min(64 if q.element_size() < 4 or max(block_d, block_dv) <= 64 else 32, max(16, triton.next_power_of_2(s)))
+    attention_kernel[(batch * heads * triton.cdiv(t, block_t),)](
+        q, k, v, mask if mask_kind else q, out, heads, heads // k.shape[1], t, s, d, dv, scale, *q.stride(), *k.stride(), *v.stride(),
+        *mask_strides, mask_kind, is_causal, precision, block_t, block_s, block_d, block_dv,
+        num_warps=8 if block_t == 128 else 4, num_stages=2,
+    )
+    return out
