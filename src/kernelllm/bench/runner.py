@@ -1,0 +1,161 @@
+"""A suite through a model: every sample judged and stored as it comes; the same plan again goes on where it stopped.
+
+A writer that computes on this machine's CPUs (``compiler``) works inside the pool's processes, a problem at a
+time. Any other writer works here, in threads, and only its candidates cross to the pool.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kernelllm.bench.plan import Plan
+from kernelllm.bench.work import Setup, Task, make_writer, work
+from kernelllm.core.errors import KernelLLMError, WorkerError
+from kernelllm.core.store import Run, Store
+from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Verdict
+from kernelllm.pool.local import LocalPool
+from kernelllm.search import Budget, Search
+
+_Pool = LocalPool[Task, Verdict | list[str]]
+IN_POOL = ("compiler",)
+"""Providers whose writer is work for the pool, not a wait for an answer."""
+
+
+class Bench:
+    """One run of a plan. Iterate :meth:`attempts` to run it; ``errors`` holds what single problems failed with."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        devices: Sequence[str] = ("cpu",),
+        per_device: int = 1,
+        budget: Budget | None = None,
+        writer: Any = None,
+    ) -> None:
+        self.plan, self.store = plan, store
+        self.run: Run = store.open_run("bench", f"{plan.suite} {plan.model}", plan.identity(), settings=_settings(plan))
+        self.errors: list[str] = []
+        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.run.id), work, devices=devices, per_device=per_device)
+        self._budget = budget
+        self._writer = writer
+
+    def stored(self) -> list[Attempt]:
+        """Attempts of the plan that the store has, those beyond its n left out."""
+        names = {p.name for p in self.plan.problems}
+        return [a for a in self.run.attempts() if a.problem in names and a.candidate.sample < self.plan.n]
+
+    def attempts(self) -> Iterator[Attempt]:
+        """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
+        for problem in self.plan.problems:
+            self.run.add_problem(problem)
+        counts: dict[str, int] = {}
+        for attempt in self.stored():
+            counts[attempt.problem] = counts.get(attempt.problem, 0) + 1
+        missing = [i for i, p in enumerate(self.plan.problems) if counts.get(p.name, 0) < self.plan.n]
+        state = "stopped: interrupted"
+        try:
+            in_pool = self._writer is None and self.plan.model.partition("/")[0] in IN_POOL
+            yield from self._whole(missing) if in_pool else self._judged(missing)
+            state = "done" if not self.errors else f"stopped: {len(self.errors)} problems failed"
+        finally:
+            self._pool.close()
+            self.run.finish(state)
+
+    def _whole(self, missing: Sequence[int]) -> Iterator[Attempt]:
+        for done in self._pool.run(Task(i) for i in missing):
+            problem = self.plan.problems[done.item.problem]
+            notes = done.result if isinstance(done.result, list) else [done.error]
+            self.errors += [f"{problem.name}: {note}" for note in notes]
+            yield from (a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n)
+
+    def _judged(self, missing: Sequence[int]) -> Iterator[Attempt]:
+        """One thread a problem, as many as keep both the writer and the pool busy."""
+        writer = self._writer or make_writer(self.plan)
+        todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for i in missing:
+            todo.put(i)
+        made: queue.SimpleQueue[Attempt | BaseException | None] = queue.SimpleQueue()
+        halt = threading.Event()
+        width = min(len(missing), max(getattr(writer, "concurrency", 1), 2 * len(self._pool.slots)))
+        known = {(a.problem, a.candidate.sample) for a in self.stored()}
+
+        def drain() -> None:
+            try:
+                while not halt.is_set():
+                    self._one(todo.get_nowait(), writer, made, known, halt)
+            except queue.Empty:
+                pass
+            except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
+                made.put(error)
+            made.put(None)
+
+        threads = [threading.Thread(target=drain, name=f"kernelllm-bench-{i}", daemon=True) for i in range(width)]
+        for thread in threads:
+            thread.start()
+        try:
+            open_threads = len(threads)
+            while open_threads:
+                item = made.get()
+                if item is None:
+                    open_threads -= 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield item
+        finally:
+            halt.set()
+            getattr(writer, "cancel", lambda: None)()
+
+    def _one(self, index: int, writer: Any, made: Any, known: set[tuple[str, int]], halt: threading.Event) -> None:
+        problem = self.plan.problems[index]
+        search = Search(problem, writer, _PoolJudge(self._pool, index), n=self.plan.n, record=self.run, budget=self._budget)
+        try:
+            for attempt in search:
+                if (attempt.problem, attempt.candidate.sample) not in known:
+                    made.put(attempt)
+                if halt.is_set():
+                    return
+        except KernelLLMError as error:
+            self.errors.append(f"{problem.name}: {error}")
+        self.errors += [f"{problem.name}: {e}" for e in search.errors if search.attempts]
+
+
+class _PoolJudge:
+    """Judges on whichever slot is free; blocks the caller's thread meanwhile."""
+
+    def __init__(self, pool: _Pool, index: int) -> None:
+        self._pool, self._index = pool, index
+
+    def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """Raises WorkerError when the pool's process failed: the attempt is not recorded and is made again on resuming."""
+        done = self._pool.call(Task(self._index, candidate))
+        if not isinstance(done.result, Verdict):
+            raise WorkerError(f"Judging failed: {done.error.strip().splitlines()[-1]}", where=problem.name)
+        return done.result
+
+
+class Stored:
+    """A writer that hands out the drafts of an earlier run again: same answers, new judge."""
+
+    concurrency = 4
+
+    def __init__(self, run: Run) -> None:
+        self.name = f"stored/{run.id}"
+        self._run = run
+
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
+        """The stored drafts with sample index ``first`` to ``first + n - 1``."""
+        for attempt in self._run.attempts(problem.name):
+            if attempt.round == 0 and first <= attempt.candidate.sample < first + n:
+                yield Draft(candidate=attempt.candidate, prompt=attempt.prompt, answer=attempt.answer, cost=attempt.cost)
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    return {k: v for k, v in msgspec.to_builtins(plan).items() if k != "problems"} | {"count": len(plan.problems)}

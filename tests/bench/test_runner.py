@@ -1,0 +1,110 @@
+"""The benchmark runner: everything once, resumable after any death, no work repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kernelllm.bench.plan import shard
+from kernelllm.bench.runner import Bench, Stored
+from kernelllm.core.errors import UsageError
+from kernelllm.core.store import Store
+from tests.bench import fakes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "log"
+    monkeypatch.setenv("FAKES_LOG", str(file))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return file
+
+
+@pytest.mark.parametrize("in_pool", [False, True])
+def test_every_sample_is_judged_once_and_a_second_run_does_nothing(tmp_path: Path, log: Path, in_pool: bool) -> None:
+    with Store(tmp_path / "a.db") as store:
+        plan = fakes.plan(6, 3, in_pool=in_pool)
+        bench = Bench(plan, store, per_device=2)
+        made = list(bench.attempts())
+        keys = {(a.problem, a.candidate.sample) for a in made}
+        assert keys == {(p.name, s) for p in plan.problems for s in range(3)}
+        assert bench.errors == []
+        assert bench.run.info().state == "done"
+        judged = log.read_text()
+        again = Bench(plan, store)
+        assert again.run.id == bench.run.id
+        assert list(again.attempts()) == []
+        more = list(Bench(fakes.plan(6, 4, in_pool=in_pool), store).attempts())
+        assert {a.candidate.sample for a in more} >= {3}
+    counts = Counter(log.read_text().splitlines())
+    assert len(counts) == 24
+    assert set(counts.values()) == {1}
+    assert len(judged.splitlines()) == 18
+
+
+def test_rejudging_asks_no_writer_and_gives_the_same_statuses(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        first = Bench(fakes.plan(4, 2), store)
+        before = {(a.problem, a.candidate.sample): a.verdict.status for a in first.attempts()}
+        second = fakes.plan(4, 2, pause=0.001)
+        bench = Bench(second, store, writer=Stored(first.run))
+        after = {(a.problem, a.candidate.sample): a.verdict.status for a in bench.attempts()}
+        assert bench.run.id != first.run.id
+        assert before == after
+
+
+def _undisturbed(tmp_path: Path, problems: int, n: int, in_pool: bool) -> list[tuple[str, int, str]]:
+    with Store(tmp_path / "calm.db") as store:
+        bench = Bench(fakes.plan(problems, n, 0.03, in_pool), store, per_device=2)
+        list(bench.attempts())
+        return [(a.problem, a.candidate.sample, str(a.verdict.status)) for a in bench.stored()]
+
+
+def _killed_often(tmp_path: Path, problems: int, n: int, in_pool: bool, kills: int) -> list[tuple[str, int, str]]:
+    rng = random.Random(7)
+    database = tmp_path / "killed.db"
+    command = [sys.executable, "-m", "tests.bench.fakes", str(database), str(problems), str(n), "0.03", str(in_pool)]
+    for _ in range(kills):
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        deadline = time.monotonic() + rng.uniform(0.4, 1.6)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, cwd=ROOT, check=True)
+    with Store(database) as store:
+        bench = Bench(fakes.plan(problems, n, 0.03, in_pool), store)
+        return [(a.problem, a.candidate.sample, str(a.verdict.status)) for a in bench.stored()]
+
+
+@pytest.mark.parametrize(("kills", "problems"), [(3, 16), pytest.param(20, 80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("in_pool", [False, True])
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(tmp_path: Path, log: Path, kills: int, problems: int, in_pool: bool) -> None:
+    calm = _undisturbed(tmp_path, problems, 4, in_pool)
+    log.unlink()
+    assert _killed_often(tmp_path, problems, 4, in_pool, kills) == calm
+    counts = Counter(log.read_text().splitlines())
+    assert len(counts) == 4 * problems
+    # A verdict that was under way when the process died (one a slot and kill, at most) is the only thing made again.
+    assert sum(counts.values()) - len(counts) <= 2 * kills
+
+
+def test_shards_part_the_problems() -> None:
+    problems = fakes.plan(7, 1).problems
+    parts = [shard(problems, f"{i}/3") for i in range(3)]
+    assert sorted(p.name for part in parts for p in part) == sorted(p.name for p in problems)
+    for wrong in ("3/3", "a/b", "1", "-1/2"):
+        with pytest.raises(UsageError, match="--shard"):
+            shard(problems, wrong)
