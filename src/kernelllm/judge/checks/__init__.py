@@ -1,0 +1,48 @@
+"""Checks: one file recognises one way to cheat.
+
+A check is a class with ``name``, ``describe`` and any of ``source(tree, text) -> list[Finding]`` (the candidate's syntax
+tree) and ``observed(observation) -> list[Finding]`` (what judge and worker saw). A finding of severity ``fail`` decides the
+verdict; the source alone fails a candidate only where it leaves no doubt. docs/explanation/checks.md lists them all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kernelllm.core import registry
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.observation import Observation
+
+_ORDER = {Severity.FAIL: 0, Severity.WARN: 1, Severity.INFO: 2}
+
+
+def load(names: Iterable[str] | None = None) -> list[Any]:
+    """The checks of these names (None: all of them), one instance each. Raises UnknownName for a name that no registry row has."""
+    return [registry.resolve("checks", name)() for name in (registry.names("checks") if names is None else names)]
+
+
+def source_findings(checks: Sequence[Any], text: str) -> list[Finding]:
+    """What the source alone tells, worst first. Raises SyntaxError where ``text`` is not Python."""
+    try:
+        tree = ast.parse(text)
+        found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, text)]
+    except (RecursionError, MemoryError):
+        return [Finding(check="dynamic_code", message="The source is nested too deeply to be read.")]
+    except ValueError as error:  # a null byte, which Python would refuse as well
+        raise SyntaxError(str(error)) from error
+    return tidy(found)
+
+
+def observed_findings(checks: Sequence[Any], observation: Observation) -> list[Finding]:
+    """What the runs tell, worst first."""
+    return tidy([finding for check in checks if hasattr(check, "observed") for finding in check.observed(observation)])
+
+
+def tidy(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings without repetitions (one for a check and line), worst first."""
+    kept: dict[tuple[str, int, Severity], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.check, finding.line, finding.severity), finding)
+    return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))

@@ -1,0 +1,51 @@
+"""Code that is not in the file: built from strings, unpickled, or taken from the reference."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.syntax import analyse, starts
+
+_CERTAIN = (
+    "builtins.exec", "builtins.eval", "builtins.compile", "builtins.__builtins__", "builtins.__loader__", "builtins.__spec__",
+    "marshal", "pickle", "cPickle", "dill", "cloudpickle", "types.CodeType", "types.FunctionType", "types.MethodType.__code__",
+    "code", "codeop", "runpy", "imp", "importlib.util", "importlib.machinery", "importlib.reload", "zipimport", "base64.b64decode",
+    "zlib.decompress", "ast.parse", "dis", "torch.load", "torch.jit.load", "torch.package", "torch.hub", "inspect.getsource",
+    "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil",
+)  # fmt: skip
+_REFERENCES = (
+    "reference", "ref", "problem", "model", "baseline", "original", "kernelbench", "KernelBench", "harness", "evaluate", "candidate",
+)  # fmt: skip
+
+
+class DynamicCode:
+    """See the module."""
+
+    name = "dynamic_code"
+    describe = "runs code that is not in the file: from strings, pickles, or the reference's own source"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Code from strings hides everything from the other checks. Names built at run time are only reported."""
+        known = analyse(tree)
+        found = [
+            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
+            for use in known.uses() if starts(use.path, *_CERTAIN)
+        ]  # fmt: skip
+        found += [
+            Finding(check=self.name, message=f"Imports {use.path}, which is no library.", line=use.line)
+            for use in known.uses() if isinstance(use.node, ast.Import | ast.ImportFrom) and use.path.partition(".")[0] in _REFERENCES
+        ]  # fmt: skip
+        for call, path in known.calls():
+            unknown = len(call.args) >= 1 and known.text(call.args[0]) is None
+            if path in ("builtins.__import__", "importlib.import_module") and unknown:
+                found.append(Finding(check=self.name, message="Imports a module whose name is made at run time.", line=call.lineno))
+            elif path == "builtins.getattr" and len(call.args) >= 2 and known.text(call.args[1]) is None and known.paths(call.args[0]):
+                whose = min(known.paths(call.args[0]))
+                message = f"Takes an attribute of {whose} by a name made at run time."
+                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=call.lineno))
+        found += [
+            Finding(check=self.name, message=f"Reads {node.attr!r} of a function.", line=node.lineno)
+            for node in known.attributes() if node.attr in ("__code__", "__closure__", "__globals__")
+        ]  # fmt: skip
+        return found

@@ -1,0 +1,94 @@
+"""Torch's operators by what they do: free (allocation, views, copies), moving, or computing something, by family."""
+
+from __future__ import annotations
+
+_FREE = frozenset((
+    "_assert_async", "_assert_tensor_metadata", "_conj", "_has_compatible_shallow_copy_type", "_local_scalar_dense", "_pin_memory",
+    "_record_function_enter_new", "_record_function_exit", "_reshape_alias", "_to_copy", "_to_cpu", "_unsafe_view", "_version", "alias",
+    "arange", "as_strided", "as_strided_", "bernoulli", "bernoulli_", "broadcast_to", "chunk", "clone", "contiguous", "copy", "copy_",
+    "data_ptr", "detach", "detach_", "device", "diagonal", "dtype", "empty", "empty_like", "empty_permuted", "empty_quantized",
+    "empty_strided", "equal", "expand", "expand_as", "eye", "fill", "fill_", "flatten", "full", "full_like", "imag", "is_contiguous",
+    "is_nonzero", "is_pinned", "is_same_size", "item", "lift", "lift_fresh", "lift_fresh_copy", "linspace", "movedim", "narrow",
+    "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "normal_", "numel", "ones", "ones_like", "permute",
+    "pin_memory", "profiler", "rand", "rand_like", "randint", "randn", "randn_like", "random_", "real", "record_stream",
+    "requires_grad_", "reshape", "resize_", "resolve_conj", "resolve_neg", "scalar_tensor", "seed", "select", "set_", "set_data",
+    "size", "slice", "split", "split_with_sizes", "squeeze", "squeeze_", "stride", "swapaxes", "sym_numel", "sym_size",
+    "sym_storage_offset", "sym_stride", "t", "t_", "tensor_split", "to", "transpose", "transpose_", "unbind", "unflatten", "unfold",
+    "uniform_", "unsqueeze", "unsqueeze_", "view", "view_as", "view_as_complex", "view_as_real", "zero", "zero_", "zeros", "zeros_like",
+))  # fmt: skip
+"""Allocation, views, copies, casts, random numbers."""
+_MOVES = frozenset((
+    "block_diag", "cat", "channel_shuffle", "concat", "constant_pad_nd", "diag_embed", "diagonal_scatter", "embedding", "flip",
+    "gather", "hstack", "im2col", "index", "index_copy", "index_copy_", "index_put", "index_put_", "index_select", "masked_fill",
+    "masked_fill_", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+    "repeat", "repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "rot90", "select_scatter",
+    "slice_scatter", "stack", "tile", "tril", "triu", "vstack",
+))  # fmt: skip
+"""Elements move, none is computed."""
+_MEMBERS: dict[str, tuple[str, ...]] = {
+    "matmul": (
+        "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "mv", "addmv", "matmul", "linear", "dot", "vdot", "inner", "einsum",
+        "tensordot", "addbmm", "chain_matmul", "_scaled_mm", "mkldnn_linear", "_int_mm", "ger", "outer", "addr", "_addmm_activation",
+        "_linalg_det",
+    ),
+    "convolution": (
+        "convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+        "mkldnn_convolution", "cudnn_convolution", "_convolution_overrideable", "slow_conv3d", "thnn_conv2d", "conv_depthwise3d",
+        "_conv_depthwise2d",
+    ),
+    "attention": (
+        "scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
+        "_flash_attention_forward", "_efficient_attention_forward",
+    ),
+    "recurrent": (
+        "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "mkldnn_rnn_layer", "_cudnn_rnn",
+        "lstm_cell", "gru_cell",
+    ),
+    "norm": (
+        "native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm", "native_group_norm", "group_norm",
+    ),
+    "batch norm": (
+        "native_batch_norm", "batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm",
+        "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional",
+    ),
+    "softmax": (
+        "_softmax", "softmax", "_softmax_", "_safe_softmax",
+    ),
+    "log softmax": (
+        "_log_softmax", "log_softmax",
+    ),
+    "relu": (
+        "relu", "relu_", "clamp_min", "clamp_min_", "threshold", "threshold_",
+    ),
+    "max pooling": (
+        "max_pool2d_with_indices", "max_pool2d", "max_pool1d", "max_pool3d", "max_pool3d_with_indices", "mkldnn_max_pool2d",
+        "_adaptive_max_pool2d",
+    ),
+    "average pooling": (
+        "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "adaptive_avg_pool1d", "_adaptive_avg_pool3d",
+        "adaptive_avg_pool2d",
+    ),
+}  # fmt: skip
+_FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
+
+
+def operator(name: str) -> str:
+    """``aten.add_.Tensor`` to ``add_``: an operator's name without namespace and overload."""
+    parts = name.replace("::", ".").split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def family(name: str) -> str:
+    """What an operator does, whichever entry of torch did it: ``aten.addmm.default`` and ``aten.bmm.default`` give ``matmul``."""
+    base = operator(name)
+    return _FAMILIES.get(base) or _FAMILIES.get(base.rstrip("_")) or base.rstrip("_")
+
+
+def computing(ops: dict[str, int]) -> dict[str, int]:
+    """Operators of a run that compute something, by family, with counts."""
+    found: dict[str, int] = {}
+    for name, count in ops.items():
+        if name.startswith("aten") and operator(name) not in _FREE | _MOVES:
+            found[family(name)] = found.get(family(name), 0) + count
+    return found

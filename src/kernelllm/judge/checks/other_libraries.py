@@ -1,0 +1,40 @@
+"""Lets another library's kernels do the work."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.syntax import analyse
+
+_KERNELS = {
+    "flash_attn", "xformers", "apex", "transformer_engine", "liger_kernel", "flashinfer", "vllm", "sglang", "bitsandbytes",
+    "triton_kernels", "deep_gemm", "jax", "tensorflow", "cutlass", "scipy", "sklearn", "torchvision", "torchaudio", "transformers",
+    "einops_exts", "causal_conv1d", "mamba_ssm", "fla", "unsloth", "onnxruntime", "tensorrt", "torch_tensorrt", "tilelang", "helion",
+    "opt_einsum", "mlx", "cudnn", "nvmath", "kernels", "xgboost",
+}  # fmt: skip
+_USUAL = {
+    "torch", "triton", "math", "typing", "typing_extensions", "dataclasses", "functools", "itertools", "collections", "enum", "abc",
+    "contextlib", "operator", "warnings", "os", "sys", "logging", "__future__", "numpy", "packaging", "random", "time", "copy",
+    "string", "re", "numbers", "types", "threading", "weakref", "inspect", "einops", "gc", "textwrap", "builtins", "importlib",
+}  # fmt: skip
+
+
+class OtherLibraries:
+    """See the module."""
+
+    name = "other_libraries"
+    describe = "lets another library's kernels do the work"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Libraries of ready-made kernels are certain; ones that are not usual beside Triton are reported."""
+        found = []
+        for use in analyse(tree).uses():
+            if not isinstance(use.node, ast.Import | ast.ImportFrom | ast.Call):
+                continue
+            top = use.path.partition(".")[0]
+            if top in _KERNELS:
+                found.append(Finding(check=self.name, message=f"Uses {top}, a library of kernels.", line=use.line))
+            elif isinstance(use.node, ast.Import | ast.ImportFrom) and top not in _USUAL:
+                found.append(Finding(check=self.name, message=f"Imports {top}.", severity=Severity.INFO, line=use.line))
+        return found

@@ -1,0 +1,64 @@
+"""Gives the same output whatever the inputs are, or remembers inputs by their address."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.syntax import analyse
+from kernelllm.judge.observation import Observation, Run
+
+_LEAST_RUNS = 3
+
+
+class Replay:
+    """See the module."""
+
+    name = "replay"
+    describe = "gives the same output whatever the inputs are: a constant, or an earlier call's result"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide."""
+        known = analyse(tree)
+        found = []
+        for node in ast.walk(tree):
+            keys: list[ast.AST] = []
+            if isinstance(node, ast.Subscript):
+                keys = [node.slice]
+            elif isinstance(node, ast.Compare):
+                keys = [node.left, *node.comparators]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "setdefault", "pop"):
+                keys = list(node.args[:1])
+            elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and "key" in t.id for t in node.targets):
+                keys = [node.value]
+            for key in keys:
+                if any(_address(inner, known) for inner in ast.walk(key)):
+                    line = getattr(node, "lineno", 0)
+                    found.append(
+                        Finding(check=self.name, message="Remembers something by a tensor's address.", severity=Severity.WARN, line=line)
+                    )
+        return found
+
+    def observed(self, seen: Observation) -> list[Finding]:
+        """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
+        by_size: dict[str, list[Run]] = {}
+        for run in seen.runs:
+            if run.candidate and run.reference and run.state == "reference" and run.trial.kind != "zeros":
+                by_size.setdefault(run.trial.sizes, []).append(run)
+        for size, runs in by_size.items():
+            if len(runs) < _LEAST_RUNS:
+                continue
+            ours = {tuple(o.digest for o in run.candidate) for run in runs}
+            theirs = {tuple(o.digest for o in run.reference) for run in runs}
+            if len(ours) == 1 and len(theirs) == len(runs):
+                what = "all zeros" if all(o.zeros == 1.0 for o in runs[0].candidate) else "the same bits"
+                return [Finding(check=self.name, message=f"The output is {what} for {len(runs)} different inputs (sizes {size}).")]
+        return []
+
+
+def _address(node: ast.AST, known: object) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("data_ptr", "untyped_storage", "storage")
+    return isinstance(node.func, ast.Name) and node.func.id == "id"

@@ -1,0 +1,53 @@
+"""Replaces functions of torch, triton, Python or the harness."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.types import Finding
+from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.observation import Observation
+
+_GUARDED = (
+    "torch", "triton", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
+    "random",
+)  # fmt: skip
+_SETTINGS = (
+    "torch.backends", "torch._dynamo.config", "torch._inductor.config", "triton.knobs", "os.environ", "sys.setrecursionlimit",
+    "torch._C._jit_set_profiling_mode", "torch.set_float32_matmul_precision", "numpy.random", "sys.path",
+)  # fmt: skip
+_DISABLE = (
+    "torch._C._DisableTorchDispatch", "torch._C.DisableTorchFunction", "torch._C.DisableTorchFunctionSubclass",
+    "torch.utils._python_dispatch._disable_current_modes", "torch.utils._python_dispatch", "torch.overrides",
+    "torch._C._ExcludeDispatchKeyGuard", "torch._C._set_torch_function_mode", "torch._C._pop_torch_dispatch_stack",
+    "torch._C._len_torch_dispatch_stack", "unittest.mock", "forbiddenfruit", "torch.library.impl_abstract", "sys.settrace",
+    "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
+    "gc.callbacks",
+)  # fmt: skip
+_OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
+
+
+class Tampering:
+    """See the module."""
+
+    name = "tampering"
+    describe = "replaces functions of torch, triton, Python or the harness, or hides from what watches them"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Assignments into modules that are not the candidate's own, and calls that switch watching off."""
+        known = analyse(tree)
+        found = []
+        for use in known.stores():
+            if starts(use.path, *_GUARDED) and "." in use.path and not starts(use.path, *_SETTINGS):
+                found.append(Finding(check=self.name, message=f"Replaces {use.path}.", line=use.line))
+        for use in known.uses():
+            if starts(use.path, *_DISABLE):
+                found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
+        for call, path in known.calls():
+            if path in _OVERRIDES and call.args and (target := known.text(call.args[0])) and target.startswith(("aten", "prim")):
+                found.append(Finding(check=self.name, message=f"Replaces an operator of torch itself ({target}).", line=call.lineno))
+        return found
+
+    def observed(self, seen: Observation) -> list[Finding]:
+        """What the worker found replaced."""
+        return [Finding(check=self.name, message=f"{name} was replaced while the candidate ran.") for name in seen.tampered]

@@ -1,0 +1,35 @@
+"""Computes on a thread, so that the call returns before the work is done."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.types import Finding
+from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.observation import Observation
+
+_CERTAIN = (
+    "threading.Thread", "threading.Timer", "concurrent.futures.ThreadPoolExecutor", "concurrent.futures.thread", "_thread.start_new_thread",
+    "_thread.start_new", "_thread.start_joinable_thread", "asyncio.to_thread", "torch.jit.fork", "torch.jit._fork", "torch.futures",
+    "multiprocessing.dummy", "multiprocessing.pool", "greenlet", "gevent",
+)  # fmt: skip
+
+
+class Threads:
+    """See the module."""
+
+    name = "threads"
+    describe = "computes on a thread, so that the call returns before the work is done"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Starting a thread has no place in a kernel; locks and thread-local storage do."""
+        return [
+            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
+            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN)
+        ]  # fmt: skip
+
+    def observed(self, seen: Observation) -> list[Finding]:
+        """Threads that the worker saw start."""
+        if seen.threads == 0:
+            return []
+        return [Finding(check=self.name, message=f"Candidate code started {seen.threads} threads.")]

@@ -1,0 +1,56 @@
+"""Leaves the work to torch.
+
+Tracks: ``kernels-only`` (torch may allocate, view, copy, cast, pad and gather), ``hybrid`` (torch may do a part of the
+work, not all of it). Without a track the rule is ``hybrid``'s, and what torch did is reported.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.errors import UnknownName
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.operators import computing
+from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.observation import Observation
+
+TRACKS = ("kernels-only", "hybrid")
+_COMPILERS = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._inductor", "torch.export", "torch.fx.symbolic_trace",
+              "torch._dynamo.optimize", "torch.jit.optimize_for_inference", "torch.jit.freeze")  # fmt: skip
+_FROM_ARRAYS = ("torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.from_dlpack", "torch.asarray")
+_SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._inductor.codegen")
+
+
+
+class TorchFallback:
+    """See the module."""
+
+    name = "torch_fallback"
+    describe = "leaves the work to torch, cuBLAS or cuDNN, or to torch.compile"
+
+    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+        """Compilers write the kernels instead of the candidate; arrays that leave torch and come back hide work from it."""
+        known = analyse(tree)
+        found = [
+            Finding(check=self.name, message=f"{use.path} writes kernels in the candidate's place.", line=use.line)
+            for use in known.uses() if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS)
+        ]  # fmt: skip
+        leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
+        if leaves and any(use.path in _FROM_ARRAYS for use in known.uses()):
+            message = "Tensors leave torch as arrays and come back: work that nothing watches."
+            found.append(Finding(check=self.name, message=message, line=leaves[0].lineno))
+        return found
+
+    def observed(self, seen: Observation) -> list[Finding]:
+        """Operators of one run beside the reference's. Raises UnknownName for an unknown track."""
+        if seen.track is not None and seen.track not in TRACKS:
+            raise UnknownName(f"Unknown track {seen.track!r}.", fix=f"Known: {', '.join(TRACKS)}.")
+        ours, theirs = computing(seen.aten_ops), computing(seen.reference_ops)
+        if not ours:
+            return []
+        named = ", ".join(f"{name} ({count})" for name, count in sorted(ours.items()))
+        if seen.track == "kernels-only":
+            return [Finding(check=self.name, message=f"Torch computed: {named}. On the track kernels-only it may not.")]
+        if theirs and all(ours.get(name, 0) >= count for name, count in theirs.items()):
+            return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
+        return [Finding(check=self.name, message=f"Torch computed a part: {named}.", severity=Severity.WARN)]
