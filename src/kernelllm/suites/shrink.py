@@ -8,6 +8,7 @@ the budgets, and the result is confirmed by running the reference for real. Rela
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +28,8 @@ WORK = 1_000_000
 SECONDS = 0.2
 LIMITED_FLOPS = 8 * FLOPS
 """How far a set may grow for the sake of a well conditioned output, where the first one is not."""
+PATIENCE = 3.0
+"""Seconds to spend on looking for a better conditioned set."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
 SMALL = 8
@@ -283,7 +286,7 @@ def _weight(group: Group, values: Sizes, trace: Trace) -> float:
 def _smaller(search: Search, group: Group, values: Sizes, trace: Trace, floor: int) -> tuple[Sizes, Trace] | None:
     """One step down for a group: by 8 or 4 while far over budget, else by 2, or a smaller factor where only that works."""
     over = search.over(trace)
-    factors = [f for f in (8.0, 4.0) if over > f * 4] + [2.0, 1.5, 4 / 3]
+    factors = [f for f in (8.0, 4.0) if over > f * 4 and not group.structural] + [2.0, 1.5, 4 / 3]
     for factor in factors:
         changed = {s: _scaled(values[s], factor**e, group.step if s == group.head else 1) for s, e in group.slots.items()}
         head = changed[group.head]
@@ -319,9 +322,10 @@ def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int
     best, reached = values, grade(values)
     start = search.run(values)
     ordered = sorted(search.groups, key=lambda g: not g.leading)
+    end = time.perf_counter() + PATIENCE
     for factor in (2, 4):
         for group in ordered:
-            if reached == confirm.GOOD:
+            if reached == confirm.GOOD or time.perf_counter() > end:
                 return best, reached
             larger = {**values, **{s: min(search.start[s], values[s] * factor**e) for s, e in group.slots.items()}}
             trace = search.run(larger) if larger != values else None
@@ -338,7 +342,9 @@ def _different(search: Search, found: list[Sizes], number: int, good: Callable[[
     factors = ((0.7, 1.3), (1.4, 0.8), (0.55, 1.7))[(number - 1) % 3]
     values = dict(first)
     moved: list[Group] = []
-    for group in sorted(search.groups, key=lambda g: g.leading):
+    for group in sorted(search.groups, key=lambda g: not g.leading):
+        if group.structural and first[group.head] == search.original[group.head]:
+            continue  # a number of layers stays what it is
         for changed in _alternatives(search, group, first, factors):
             after = search.run({**values, **changed})
             if after is not None and search.over(after) <= limit and {**values, **changed} not in found:

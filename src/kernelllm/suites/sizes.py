@@ -1,9 +1,10 @@
 """The sizes of a problem: the integers in its source that can be changed without changing its code.
 
-Two kinds of integers count, both found on the syntax tree:
+Three kinds of integers count, both found on the syntax tree:
 
 * module-level constants: ``N = 2048 * 2``, ``height = width = 256``, ``a, b = 1, 2``, ``input_shape = (32768,)``.
   Expressions of other constants (``bias_shape = (out_channels, 1, 1)``) stay expressions, so they follow.
+* integer literals of 2 or more in such expressions: ``input_shape = (batch_size, 3, 224, 224)`` gives ``input_shape_dim1`` and on.
 * integer literals of 2 or more among the positional arguments inside ``get_inputs`` and ``get_init_inputs``, under generated
   names: ``torch.rand(8, 3, 224, 224)`` gives ``get_inputs_0_dim0`` to ``get_inputs_0_dim3`` (n-th call, n-th literal),
   ``return [128, 10]`` gives ``get_init_inputs_0_dim0`` and ``get_init_inputs_0_dim1``.
@@ -75,6 +76,7 @@ def model_constants(source: str) -> frozenset[str]:
     """Names of constants that anything but ``get_inputs`` depends on, directly or through other assignments."""
     tree = parse(source)
     used: set[str] = {c.name for c in _constants(source) if c.name.startswith("get_init_inputs_")}
+    parts = {c.name: c.name.rpartition("_dim")[0] for c in _constants(source) if "_dim" in c.name}
     feeds: list[tuple[set[str], set[str]]] = []
     for statement in tree.body:
         names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
@@ -89,7 +91,7 @@ def model_constants(source: str) -> frozenset[str]:
         for stored, names in feeds:
             if stored & used:
                 used |= names
-    return frozenset(used)
+    return frozenset(used | {part for part, whole in parts.items() if whole in used})
 
 
 def parse(source: str, where: str = "") -> ast.Module:
@@ -114,6 +116,10 @@ def _constants(source: str) -> tuple[Constant, ...]:
     for statement in tree.body:
         for constant in _assigned(statement):
             found[constant.name] = constant  # the last assignment wins, as it does when the module runs
+            if constant.value is None and isinstance(constant.node, ast.Tuple | ast.List):
+                for index, item in enumerate(constant.node.elts):  # input_shape = (batch_size, 3, 224, 224)
+                    if isinstance(_value(item), int) and _value(item) >= 2:
+                        found[f"{constant.name}_dim{index}"] = Constant(f"{constant.name}_dim{index}", _value(item), item)
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name in INPUT_FUNCTIONS:
             for constant in _literals(function):
@@ -219,6 +225,8 @@ def _value(node: ast.expr) -> Any:
         return -inner if isinstance(inner, int | float) else None
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _value(node.left), _value(node.right)
+        if isinstance(left, list | tuple) and isinstance(right, int) and isinstance(node.op, ast.Mult) and len(left) * right <= 256:
+            return left * right  # [1024] * 16: every item is a size of its own
         if isinstance(left, int) and isinstance(right, int) and not (isinstance(node.op, ast.FloorDiv) and right == 0):
             return _OPERATORS[type(node.op)](left, right)
     return None
