@@ -77,7 +77,8 @@ class CudaArena:
     def __init__(self, size: int, device: int = 0, handle: bytes | None = None, key: int | None = None) -> None:
         from kernelllm.judge import cudaipc
 
-        self.size = max(size, ALIGN)
+        # whole 2 MiB pages: smaller allocations share a page, and IPC would then share the neighbours too
+        self.size = -(-max(size, 1) // 2**21) * 2**21
         self.device = device
         self.key = next(_keys) if key is None else key
         self._owned = handle is None

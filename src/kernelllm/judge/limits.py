@@ -1,0 +1,53 @@
+"""What a worker may use, and what its supervisor says about its end."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one worker; 0 means none."""
+
+    memory_bytes: int = 4 * 2**30
+    """Private memory of the worker and its children together, beyond what a fresh worker has."""
+    file_bytes: int = 256 * 2**20
+    """Largest file it may write."""
+    cpu_s: int = 300
+    processes: int = 64
+    """Most descendants at once."""
+    address_limit: bool = True
+    """Also set RLIMIT_DATA (off on a GPU, where the driver reserves far more than it uses)."""
+
+
+class Spawn(msgspec.Struct, frozen=True):
+    """Judge to forkserver: start a worker. Beside it travel three descriptors: worker socket, status pipe (write), leash (read)."""
+
+    folder: str
+    """The worker's own directory; holds ``candidate.py``."""
+    limits: Limits
+    sandbox: str | None = None
+    """Least sandbox level that will do (None: whatever this machine offers)."""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """Forkserver to judge: imports are done."""
+
+    torch: str
+    triton: str
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Supervisor to judge, over the status pipe: how a worker ended. Trusted (candidate code never runs in the supervisor)."""
+
+    code: int | None = None
+    """Exit code, None when a signal ended it."""
+    signal: int = 0
+    reason: str = ""
+    """``memory``, ``processes`` or ``sandbox: ...`` when the supervisor ended it, else empty."""
+    printed: bytes = b""
+    """First and last part of its standard output and error."""
+    printed_bytes: int = 0
+    processes: int = 0
+    peak_bytes: int = 0
+    sandbox: str = ""
+    """Level of the sandbox in force."""

@@ -1,0 +1,165 @@
+"""A real compile of every kernel that a candidate launches, for a GPU that need not be there.
+
+The model runs with Triton's own JIT under a stub driver: each launch specialises its arguments and compiles for the
+target, and launches nothing. At original sizes it runs on fake tensors, without memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from triton.runtime import autotuner, jit
+
+from kernelllm.judge import protocol as p
+from kernelllm.judge import values
+from kernelllm.judge.worker import launch
+from kernelllm.judge.worker.recorder import LaunchSeen, Recorder
+
+_MOST_ERROR = 3000
+
+
+class _Fake:
+    mode: Any = None
+
+
+def fake_tensors() -> contextlib.AbstractContextManager[Any]:
+    """One FakeTensorMode for the worker's life: tensors have shapes and no memory."""
+    if _Fake.mode is None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        _Fake.mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode: contextlib.AbstractContextManager[Any] = _Fake.mode
+    return mode
+
+
+class _Pointer:
+    """What Triton's specialisation looks at in a tensor argument: dtype and alignment."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype = tensor.dtype
+        self._address = tensor.storage_offset() * tensor.element_size()
+        self.shape = tensor.shape
+        self._stride = tensor.stride()
+
+    def data_ptr(self) -> int:
+        """An address with the tensor's alignment."""
+        return self._address
+
+    def stride(self, dim: int | None = None) -> Any:
+        """As the tensor's."""
+        return self._stride if dim is None else self._stride[dim]
+
+    @staticmethod
+    def ptr_range() -> int:
+        """As Triton's MockTensor."""
+        return 0
+
+
+def install(recorder: Recorder) -> None:
+    """Replace JITFunction.run by compile-and-record for good."""
+    original = jit.JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        names = [n for n in self.arg_names if n not in kwargs]
+        bound = {**launch.defaults(self.fn), **dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in self.arg_names}}
+        seen = None if warmup else recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn))
+        recorder.in_launch = True
+        try:
+            with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+                kernel = original(self, *_pointers(args), grid=None, warmup=True, **{k: _pointer(v) for k, v in kwargs.items()})
+                if kernel is not None:
+                    kernel._init_handles()
+        except Exception as error:
+            if type(error) in launch._skippable() or seen is None:
+                raise
+            _note_error(seen, error, self)
+            return launch.Fake(self, args, kwargs)
+        finally:
+            recorder.in_launch = False
+        if seen is not None and kernel is not None:
+            _note(seen, kernel)
+            try:
+                launch.concrete_grid(grid, bound)
+            except (RuntimeError, TypeError, ValueError) as error:
+                seen.errors.append((str(error), 0))
+        return kernel
+
+    jit.JITFunction.run = run
+    autotuner.Autotuner.run = launch.autotune_run
+
+
+def _pointers(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_pointer(a) for a in args)
+
+
+def _pointer(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _Pointer(value)
+    if isinstance(value, tuple):
+        return tuple(_pointer(v) for v in value) if type(value) is tuple else value
+    return value
+
+
+def _note(seen: LaunchSeen, kernel: Any) -> None:
+    shared, warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
+    if seen.registers is None or (kernel.n_regs or 0) >= seen.registers:
+        seen.registers, seen.num_warps = kernel.n_regs, warps
+    seen.shared_bytes = max(seen.shared_bytes or 0, shared or 0)
+    seen.spills = max(seen.spills or 0, kernel.n_spills or 0)
+
+
+def _note_error(seen: LaunchSeen, error: BaseException, function: Any) -> None:
+    chain = [error]
+    while chain[-1].__cause__ is not None and len(chain) < 8:
+        chain.append(chain[-1].__cause__)
+    line = 0
+    for link in chain:
+        node_line = getattr(getattr(link, "node", None), "lineno", None)
+        if isinstance(node_line, int):
+            line = function.starting_line_number + _decorators(function) + node_line - 1
+            break
+    text = str(error).strip() or type(error).__name__
+    cause = str(chain[-1]).strip()
+    if cause and cause not in text:
+        text = f"{text}\n{cause}"
+    seen.errors.append((text[:_MOST_ERROR], line))
+
+
+def _decorators(function: Any) -> int:
+    """Lines before ``def``: node lines count from there."""
+    for index, text in enumerate(getattr(function, "raw_src", [])):
+        if text.lstrip().startswith("def "):
+            return index
+    return 0
+
+
+def run(model: Any, inputs: Any, command: p.Compile) -> None:
+    """One call of the model; what it raises after its launches is of no interest unless nothing was launched."""
+    with torch.no_grad():
+        if command.fake:
+            with fake_tensors():
+                model(*_materialise(inputs))
+        else:
+            model(*inputs)
+
+
+def _materialise(value: Any) -> Any:
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "fake":
+        spec = value[1]
+        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype))
+    if isinstance(value, list | tuple):
+        return type(value)(_materialise(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _materialise(v) for k, v in value.items()}
+    return value
+
+
+def kernels(recorder: Recorder) -> tuple[p.CompiledKernel, ...]:
+    """All kernels seen, with the first compile error of each."""
+    rows = []
+    for seen in recorder.kernels.values():
+        error, line = seen.errors[0] if seen.errors else ("", 0)
+        rows.append(p.CompiledKernel(seen.name, seen.launches, seen.registers, seen.shared_bytes, seen.spills, seen.num_warps, error, line))
+    return tuple(rows)

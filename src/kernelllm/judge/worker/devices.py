@@ -1,0 +1,287 @@
+"""A GPU that is not there: on a machine without one, candidates see their CPU tensors as ``cuda:0``.
+
+``install`` replaces queries of ``torch.cuda`` and Triton's driver by answers of the target's row in the GPU table; the mode
+:class:`CudaOnCpu` maps ``device="cuda"``, ``.cuda()`` and ``.to("cuda")`` to the CPU and lets ``tensor.device`` and
+``tensor.is_cuda`` say CUDA, so that device comparisons stay consistent. Used in worker processes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernelllm.core import gpus
+from kernelllm.judge.worker import cubin
+
+_HERE = torch.device("cpu")
+_THERE = torch.device("cuda", 0)
+
+
+class CudaOnCpu(TorchFunctionMode):
+    """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers."""
+
+    def __init__(self, noise: bool = False) -> None:
+        super().__init__()
+        self.noise = noise
+        self._getters: dict[Any, Any] = {torch.Tensor.device: _THERE, torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}  # type: ignore[attr-defined]
+        self._methods: dict[Any, Callable[..., Any]] = {
+            torch.Tensor.cuda: lambda self, *a, **k: self,
+            torch.Tensor.pin_memory: lambda self, *a, **k: self,
+            torch.Tensor.record_stream: lambda self, *a, **k: None,
+            torch.Tensor.get_device: lambda self: 0,
+            torch.get_device: lambda self: 0,
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        owner = getattr(func, "__self__", None)
+        try:
+            if owner is not None and owner in self._getters:
+                return self._getters[owner]
+            if func in self._methods:
+                return self._methods[func](*args, **(kwargs or {}))
+        except TypeError:
+            pass
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
+        is_to = getattr(func, "__name__", "") == "to"
+        args = tuple(_here(a, is_to) for a in args)
+        kwargs = {k: _here(v, k == "device") for k, v in (kwargs or {}).items()}
+        result = func(*args, **kwargs)
+        if self.noise and func in EMPTY:
+            fill_noise(result)
+        return result
+
+
+EMPTY = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, torch.Tensor.new_empty,
+                   torch.Tensor.new_empty_strided})  # fmt: skip
+
+
+class Noise(TorchFunctionMode):
+    """On a real GPU: only the noise of :class:`CudaOnCpu`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in EMPTY:
+            fill_noise(result)
+        return result
+
+
+def fill_noise(tensor: torch.Tensor) -> None:
+    """Finite values that no kernel would leave behind; does not touch torch's global generator."""
+    generator = torch.Generator(tensor.device).manual_seed(20011)
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        tensor.uniform_(-3.0, 3.0, generator=generator) if not tensor.dtype.is_complex else tensor.fill_(1.5)
+    elif tensor.dtype is torch.bool:
+        tensor.random_(0, 2, generator=generator)
+    else:
+        tensor.random_(0, 5, generator=generator)
+
+
+def _here(value: Any, text_too: bool) -> Any:
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return _HERE
+    if text_too and isinstance(value, str) and value.split(":")[0] == "cuda":
+        return _HERE
+    if text_too and type(value) is int:
+        return _HERE
+    return value
+
+
+class Stream:
+    """Stands for torch.cuda.Stream: everything is synchronous here."""
+
+    cuda_stream = 0
+    device = _THERE
+    device_index = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.priority = kwargs.get("priority", 0)
+
+    def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to wait for."""
+
+    wait_stream = wait_event = synchronize = __exit__ = _nothing
+
+    def query(self) -> bool:
+        """Always done."""
+        return True
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event recorded now."""
+        event = event or Event()
+        event.record()
+        return event
+
+    def __enter__(self) -> Stream:
+        return self
+
+
+class Event:
+    """Stands for torch.cuda.Event."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._at = 0.0
+
+    def record(self, *args: Any) -> None:
+        """Note the time."""
+        self._at = time.perf_counter()
+
+    def elapsed_time(self, other: Event) -> float:
+        """Milliseconds between two records."""
+        return max((other._at - self._at) * 1000, 1e-3)
+
+    def query(self) -> bool:
+        """Always done."""
+        return True
+
+    def wait(self, *args: Any) -> None:
+        """Nothing to wait for."""
+
+    synchronize = wait
+
+
+class StubDriver:
+    """Stands for Triton's CUDA driver: knows the target, loads nothing, launches nothing."""
+
+    def __init__(self, gpu: gpus.Gpu) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self.gpu = gpu
+        capability = int(gpu.arch.removeprefix("sm_"))
+        self.capability = divmod(capability, 10)
+        self._target = GPUTarget("cuda", capability, 32)
+        self.utils = types.SimpleNamespace(get_device_properties=self._properties, load_binary=self._load, unload_module=lambda *a: None)
+        self.binary_ext = "cubin"
+        self.launcher_cls = lambda source, metadata: lambda *args, **kwargs: None
+        self.get_device_capability = lambda device=0: self.capability
+
+    def _properties(self, device: int = 0) -> dict[str, int]:
+        return {
+            "max_shared_mem": self.gpu.shared_bytes, "max_num_regs": self.gpu.registers_per_sm, "multiprocessor_count": self.gpu.sms,
+            "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
+        }  # fmt: skip
+
+    def _load(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
+        registers, stack = cubin.resources(binary, name)
+        return 0, 0, registers, stack // 4, 1024
+
+    def get_current_device(self) -> int:
+        """Device 0."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is only one."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        """The default stream."""
+        return 0
+
+    def get_current_target(self) -> Any:
+        """What to compile for."""
+        return self._target
+
+    def get_active_torch_device(self) -> torch.device:
+        """cuda:0."""
+        return _THERE
+
+    def get_device_interface(self) -> Any:
+        """torch.cuda, with its stand-ins."""
+        return torch.cuda
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """Runs once; times mean nothing here."""
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """A small buffer."""
+        return torch.empty(1)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """Nothing to clear."""
+
+
+def do_bench(function: Callable[[], Any], *args: Any, quantiles: Any = None, **kwargs: Any) -> Any:
+    """Stands for triton.testing.do_bench: one call, a made-up time."""
+    function()
+    return [1.0] * len(quantiles) if quantiles is not None else 1.0
+
+
+def install(target: str) -> None:
+    """Replace the queries for good (this process and its forks). Raises UnknownName for a target not in the table."""
+    import triton
+    import triton.testing
+
+    gpu = gpus.by_arch(target)
+    driver = StubDriver(gpu)
+    triton.runtime.driver.set_active(driver)
+    triton.testing.do_bench = do_bench
+    triton.testing.do_bench_cudagraph = do_bench
+    for name, value in _torch_cuda(gpu, driver).items():
+        setattr(torch.cuda, name, value)
+    for name in ("current_device_index", "device_count", "synchronize", "set_device_index"):
+        accelerator = getattr(torch, "accelerator", None)
+        if accelerator is not None and hasattr(accelerator, name):
+            setattr(accelerator, name, lambda *a, _n=name, **k: 1 if _n == "device_count" else 0)
+    real = torch.Generator
+
+    class Generator(real):  # type: ignore[valid-type,misc]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return real.__new__(cls, device="cpu")
+
+        def __init__(self, device: Any = "cpu") -> None:
+            super().__init__()
+
+    torch.Generator = Generator  # type: ignore[misc]
+
+
+def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
+    properties = types.SimpleNamespace(
+        name=gpu.name, major=driver.capability[0], minor=driver.capability[1], total_memory=gpu.memory_bytes, multi_processor_count=gpu.sms,
+        warp_size=32, max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=gpu.registers_per_sm,
+        shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=gpu.shared_bytes,
+        shared_memory_per_multiprocessor=gpu.shared_bytes + 1024, L2_cache_size=gpu.l2_bytes, is_integrated=0, gcnArchName=gpu.arch,
+        clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
+    )  # fmt: skip
+    stream = Stream()
+    nothing = lambda *args, **kwargs: None
+
+    def graphs(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("CUDA graphs cannot run without a GPU; judge this candidate with --device cuda, or launch kernels directly.")
+
+    return {
+        "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing, "_lazy_init": nothing, "device_count": lambda: 1,
+        "current_device": lambda: 0, "set_device": nothing, "synchronize": nothing, "get_device_properties": lambda device=None: properties,
+        "get_device_capability": lambda device=None: driver.capability, "get_device_name": lambda device=None: gpu.name,
+        "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering, "set_stream": nothing,
+        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing,
+        "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0,
+        "max_memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": nothing, "reset_max_memory_allocated": nothing,
+        "mem_get_info": lambda device=None: (gpu.memory_bytes, gpu.memory_bytes), "manual_seed": nothing, "manual_seed_all": nothing,
+        "is_bf16_supported": lambda *a, **k: True, "is_tf32_supported": lambda: True, "is_current_stream_capturing": lambda: False,
+        "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing,
+        "nvtx": types.SimpleNamespace(range_push=nothing, range_pop=nothing, mark=nothing, range=_entering),
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def _entering(value: Any = None, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    yield value
+
+
+class _Device:
+    """Stands for the context manager torch.cuda.device."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *args: object) -> None:
+        return None

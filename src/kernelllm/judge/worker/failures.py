@@ -1,0 +1,67 @@
+"""Turning whatever candidate code raised into one reply."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import torch
+
+from kernelllm.judge.protocol import Failed
+
+_MOST = 4000
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate")
+_ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "device-side assert", "unspecified launch failure")
+
+
+def describe(number: int, error: BaseException, path: str) -> Failed:
+    """The reply for an exception: kind, message, the candidate's own frames."""
+    chain = _chain(error)
+    root = chain[-1]
+    frames = [f for e in chain for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
+    line = frames[-1].lineno or 0 if frames else 0
+    if isinstance(root, SyntaxError) and root.filename == path:
+        line = root.lineno or 0
+    trace = "\n".join(f"line {f.lineno}, in {f.name}: {f.line}" for f in frames[-12:])
+    text = _text(root)
+    compile_line = _compile_line(root)
+    return Failed(number, _kind(chain), type(root).__name__, text[:_MOST], compile_line or line, trace[:_MOST])
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain = [error]
+    while type(chain[-1]).__name__ in ("InterpreterError", "CompilationError") and chain[-1].__cause__ is not None and len(chain) < 8:
+        chain.append(chain[-1].__cause__)
+    return chain
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the candidate called sys.exit({error.code!r})"
+    if isinstance(error, KeyboardInterrupt):
+        return "the candidate raised KeyboardInterrupt"
+    text = str(error).strip()
+    if isinstance(error, KeyError):
+        text = f"key {text} not found"
+    return text or type(error).__name__
+
+
+def _kind(chain: list[BaseException]) -> str:
+    root = chain[-1]
+    names = {kind.__name__ for e in chain for kind in type(e).__mro__}
+    lowered = str(root).lower()
+    if "NotACandidate" in names or (isinstance(root, SyntaxError) and "CompilationError" not in names):
+        return "invalid"
+    if "IllegalAccess" in names or any(mark in lowered for mark in _ILLEGAL):
+        return "illegal_access"
+    if isinstance(root, MemoryError | torch.OutOfMemoryError) or any(mark in lowered for mark in _OUT_OF_MEMORY):
+        return "memory"
+    if names & {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}:
+        return "compile"
+    return "error"
+
+
+def _compile_line(error: Any) -> int:
+    node = getattr(error, "node", None)
+    line = getattr(node, "lineno", 0)
+    return line if isinstance(line, int) else 0

@@ -1,0 +1,128 @@
+"""The worker on a real GPU: launches recorded and suppressed, timed batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from triton.runtime import jit
+
+from kernelllm.judge import protocol as p
+from kernelllm.judge import tensors as arenas
+from kernelllm.judge import values
+from kernelllm.judge.worker import launch
+from kernelllm.judge.worker.recorder import Recorder
+
+# taken before any candidate code runs, so that replacing them in torch changes nothing here
+_Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
+_Stream = torch.cuda.Stream
+_run = jit.JITFunction.run
+
+
+class _State:
+    recorder: Recorder | None = None
+    suppressed = False
+    recording = True
+
+
+def install(recorder: Recorder) -> None:
+    """Initialise CUDA and watch launches."""
+    torch.cuda.init()
+    _State.recorder = recorder
+    jit.JITFunction.run = _watched_run
+    original = _Stream.__new__
+
+    def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.phase and "stream_ptr" not in kwargs and "stream_id" not in kwargs:
+            recorder.streams += 1
+        return original(cls, *args, **kwargs)
+
+    _Stream.__new__ = counted  # type: ignore[method-assign]
+
+
+def suppress(on: bool) -> None:
+    """While on, launches compile and do not run."""
+    _State.suppressed = on
+
+
+def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    quiet = warmup or _State.suppressed
+    kernel = _run(self, *args, grid=grid, warmup=quiet, **kwargs)
+    recorder = _State.recorder
+    if recorder is not None and not warmup:
+        seen = recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn))
+        if kernel is not None and seen.registers is None:
+            seen.registers, seen.spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
+            seen.shared_bytes, seen.num_warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
+    return kernel
+
+
+def time_runs(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
+    """See :class:`kernelllm.judge.protocol.TimeRuns`."""
+    jit.JITFunction.run = _run  # no recording in the timed path
+    try:
+        with torch.no_grad():
+            return _timed(command, model, inputs, arena)
+    finally:
+        jit.JITFunction.run = _watched_run
+
+
+def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
+    calls: list[Callable[[], Any]] = [lambda args=args: model(*args) for args in inputs]  # type: ignore[misc]
+    for turn in range(command.warmup):
+        calls[turn % len(calls)]()
+    if command.graph:
+        calls = [_captured(call) for call in calls]
+    flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
+    starts = [_Event(enable_timing=True) for _ in command.order]
+    ends = [_Event(enable_timing=True) for _ in command.order]
+    keep = set(command.keep)
+    kept: list[tuple[int, Any]] = []
+    _synchronize()
+    begun = _perf_counter()
+    for position, which in enumerate(command.order):
+        if flush is not None:
+            flush.zero_()
+        call = calls[which]
+        starts[position].record()
+        for _ in range(command.repeat):
+            result = call()
+        ends[position].record()
+        if position in keep:
+            kept.append((position, _cloned(result) if command.graph else result))
+    _synchronize()
+    host_ms = (_perf_counter() - begun) * 1000
+    times = tuple(s.elapsed_time(e) / command.repeat for s, e in zip(starts, ends, strict=True))
+    trees, outputs = [], []
+    for _, result in kept:
+        trees.append(values.encode(result, outputs))
+    specs, size = arenas.layout(outputs, contiguous=True)
+    if size > arena.size:
+        return p.Grow(command.id, size)
+    arenas.put(arena, specs, outputs)
+    _synchronize()
+    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, host_ms)
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def _cloned(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(_cloned(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _cloned(v) for k, v in value.items()}
+    return value

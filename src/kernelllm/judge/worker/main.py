@@ -1,0 +1,295 @@
+"""The worker: holds one candidate and does what the judge tells it.
+
+Everything here may be subverted by the candidate; the judge relies on none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy
+import torch
+
+from kernelllm.judge import protocol as p
+from kernelllm.judge import tensors as arenas
+from kernelllm.judge import values
+from kernelllm.judge.worker import failures, setup
+from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
+
+MODULE = "candidate"
+
+
+class NotACandidate(Exception):
+    """The file loads but is no candidate."""
+
+
+def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
+    """Answer commands until Quit or the end of the socket."""
+    session = Session(folder, mode, target)
+    while True:
+        try:
+            command, fds = p.receive_command(sock)
+        except (p.WorkerGone, OSError):
+            return
+        if isinstance(command, p.Quit):
+            return
+        try:
+            session.accept(command, fds)
+            reply = session.answer(command)
+        except BaseException as error:  # noqa: BLE001 (the worker's border: whatever candidate code raises becomes a reply)
+            reply = failures.describe(command.id, error, session.path)
+        try:
+            p.send(sock, reply)
+        except p.WorkerError:
+            return
+
+
+class Session:
+    """State of one worker: module, model, open arenas, outputs of the last run."""
+
+    def __init__(self, folder: str, mode: str, target: str) -> None:
+        self.path = str(Path(folder) / f"{MODULE}.py")
+        self.mode, self.target = mode, target
+        self.module: ModuleType | None = None
+        self.model: Any = None
+        self.recorder = Recorder()
+        self.recorder.listen()
+        self._arenas: dict[int, arenas.Arena] = {}
+        self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
+        self._busy_ms = 0.0
+        self._launches = 0
+        self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
+            p.Construct: self.construct, p.LoadState: self.load_state, p.Run: self.run, p.Collect: self.collect, p.ReadState: self.read_state,
+            p.TimeRuns: self.time_runs, p.Compile: self.compile, p.Report: self.report,
+        }  # fmt: skip
+        if mode == setup.INTERPRET:
+            from kernelllm.judge.worker.launch import Control
+
+            Control.recorder = self.recorder
+        elif mode == setup.COMPILE:
+            from kernelllm.judge.worker import compilecheck
+
+            compilecheck.install(self.recorder)
+        else:
+            from kernelllm.judge.worker import gpu
+
+            gpu.install(self.recorder)
+
+    def accept(self, command: Any, fds: list[int]) -> None:
+        """Open the arenas that a command brings."""
+        refs = [command.output] if hasattr(command, "output") else []
+        for name in ("args", "values", "inputs"):
+            bag = getattr(command, name, None)
+            refs += [b.arena for b in (bag if isinstance(bag, tuple) else (bag,)) if b is not None]
+        for ref in refs:
+            if ref.key in self._arenas:
+                continue
+            if ref.device >= 0:
+                self._arenas[ref.key] = arenas.CudaArena(ref.size, ref.device, ref.handle, ref.key)
+            elif ref.fd >= 0:
+                self._arenas[ref.key] = arenas.HostArena(ref.size, fds[ref.fd], ref.key)
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def answer(self, command: p.Command) -> p.Reply:
+        """Do one command."""
+        return self._handlers[type(command)](command)
+
+    def decode(self, bag: p.Values) -> Any:
+        """A value whose tensors lie in an arena of the judge."""
+        arena = self._arenas[bag.arena.key]
+        opened: dict[int, torch.Tensor] = {}
+
+        def tensor(index: int) -> torch.Tensor:
+            if index not in opened:
+                opened[index] = arena.view(bag.tensors[index])
+            return opened[index]
+
+        return values.decode(bag.tree, tensor)
+
+    @contextlib.contextmanager
+    def candidate_code(self, phase: str, *, noise: bool = False) -> Iterator[None]:
+        """Around every call into candidate code."""
+        self.recorder.phase = phase
+        try:
+            if self.mode == setup.CUDA:
+                from kernelllm.judge.worker.devices import Noise
+
+                with Noise() if noise else contextlib.nullcontext():
+                    yield
+            else:
+                from kernelllm.judge.worker.devices import CudaOnCpu
+
+                with CudaOnCpu(noise):
+                    yield
+        finally:
+            self.recorder.phase = ""
+
+    def construct(self, command: p.Construct) -> p.Reply:
+        """Load the file once, then build ModelNew."""
+        if self.module is None:
+            self.module = self._load()
+        kind = getattr(self.module, command.class_name, None)
+        if kind is None:
+            raise NotACandidate(f"The candidate defines no {command.class_name}.")
+        args, kwargs = self.decode(command.args)
+        if command.fake:
+            from kernelllm.judge.worker import compilecheck
+
+            context: contextlib.AbstractContextManager[Any] = compilecheck.fake_tensors()
+        else:
+            context = contextlib.nullcontext()
+        with self.candidate_code("construct"), context:
+            seed_all(command.seed)
+            self.model = kind(*args, **kwargs)
+            if self.mode == setup.CUDA and isinstance(self.model, torch.nn.Module):
+                self.model = self.model.cuda()
+        if not callable(self.model):
+            raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
+        return p.Constructed(command.id, self._state_entries(), bool(getattr(self.model, "training", True)))
+
+    def _load(self) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(MODULE, self.path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[MODULE] = module
+        with self.candidate_code("import"):
+            spec.loader.exec_module(module)
+        return module
+
+    def _named_state(self) -> dict[str, tuple[torch.Tensor, bool]]:
+        if not isinstance(self.model, torch.nn.Module):
+            return {}
+        found = {name: (tensor, False) for name, tensor in self.model.named_parameters(remove_duplicate=False)}
+        return found | {name: (tensor, True) for name, tensor in self.model.named_buffers(remove_duplicate=False)}
+
+    def _state_entries(self) -> tuple[p.StateEntry, ...]:
+        entries = [
+            p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer)
+            for name, (t, is_buffer) in self._named_state().items()
+            if not isinstance(t, torch.nn.parameter.UninitializedTensorMixin)
+        ]
+        return tuple(entries[: p.MAX_TENSORS])
+
+    def load_state(self, command: p.LoadState) -> p.Reply:
+        """Copy the given values into parameters and buffers, and set the mode."""
+        mine = self._named_state()
+        with torch.no_grad():
+            for name, value in zip(command.names, self.decode(command.values), strict=True):
+                mine[name][0].copy_(value)
+        if isinstance(self.model, torch.nn.Module):
+            self.model.train(command.training)
+        return p.Done(command.id)
+
+    def run(self, command: p.Run) -> p.Reply:
+        """One call of the model."""
+        inputs = self.decode(command.inputs)
+        counter = OperatorCounter(self.recorder.ops, self.recorder.flops, lambda: self.recorder.in_launch)
+        before = self.recorder.launches
+        self._suppress(command.suppress)
+        seed_all(command.seed)
+        start = time.perf_counter()
+        try:
+            with torch.no_grad(), self.candidate_code("run", noise=command.suppress), counter if command.observe else contextlib.nullcontext():
+                result = self.model(*inputs)
+        finally:
+            self._suppress(False)
+        self._busy_ms = (time.perf_counter() - start) * 1000
+        self._launches = self.recorder.launches - before
+        outputs: list[torch.Tensor] = []
+        self._outputs = values.encode(result, outputs), outputs
+        return self._deliver(command.id, self._arenas[command.output.key])
+
+    def _suppress(self, on: bool) -> None:
+        if self.mode == setup.INTERPRET:
+            from kernelllm.judge.worker.launch import Control
+
+            Control.suppress = on
+        elif self.mode == setup.CUDA:
+            from kernelllm.judge.worker import gpu
+
+            gpu.suppress(on)
+
+    def collect(self, command: p.Collect) -> p.Reply:
+        """The same outputs again, to a larger arena."""
+        return self._deliver(command.id, self._arenas[command.output.key])
+
+    def _deliver(self, number: int, arena: arenas.Arena) -> p.Reply:
+        tree, outputs = self._outputs
+        if len(outputs) > p.MAX_TENSORS:
+            raise NotACandidate("The model returned too many tensors.")
+        specs, size = arenas.layout(outputs, contiguous=True)
+        if size > arena.size:
+            return p.Grow(number, size)
+        names = tuple(type(t).__name__ for t in outputs)
+        arenas.put(arena, specs, outputs)
+        if self.mode == setup.CUDA:
+            # deliberately no device-wide synchronize: work that was left on other streams must show as missing
+            torch.cuda.current_stream().synchronize()
+        return p.Ran(number, tree, specs, names, self._launches, self._busy_ms)
+
+    def read_state(self, command: p.ReadState) -> p.Reply:
+        """Parameters and buffers by name."""
+        mine = self._named_state()
+        names = tuple(n for n in command.names if n in mine)
+        found = [mine[n][0].detach() for n in names]
+        specs, size = arenas.layout(found, contiguous=True)
+        arena = self._arenas[command.output.key]
+        if size > arena.size:
+            return p.Grow(command.id, size)
+        arenas.put(arena, specs, found)
+        if self.mode == setup.CUDA:
+            torch.cuda.synchronize()
+        return p.State(command.id, names, specs)
+
+    def time_runs(self, command: p.TimeRuns) -> p.Reply:
+        """A timed batch (GPU only)."""
+        from kernelllm.judge.worker import gpu
+
+        inputs = [self.decode(bag) for bag in command.inputs]
+        with self.candidate_code("time"):
+            return gpu.time_runs(command, self.model, inputs, self._arenas[command.output.key])
+
+    def compile(self, command: p.Compile) -> p.Reply:
+        """The compile check."""
+        from kernelllm.judge.worker import compilecheck
+
+        with self.candidate_code("run"):
+            compilecheck.run(self.model, self._compile_inputs(command), command)
+        return p.Compiled(command.id, compilecheck.kernels(self.recorder))
+
+    def _compile_inputs(self, command: p.Compile) -> Any:
+        if not command.fake:
+            return self.decode(command.inputs)
+        specs = command.inputs.tensors
+        return values.decode(command.inputs.tree, lambda i: ("fake", specs[i]))
+
+    def report(self, command: p.Report) -> p.Reply:
+        """What was seen."""
+        r = self.recorder
+        kernels = tuple(
+            p.CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps) for k in r.kernels.values()
+        )
+        events = tuple(p.Seen(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
+        peak = torch.cuda.max_memory_allocated() if self.mode == setup.CUDA else 0
+        flops = {k: float(v) for k, v in r.flops.items()}
+        return p.Reported(command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that a model may draw from."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,126 @@
+"""Bounds of what an interpreted kernel may touch: the storages of the tensors passed to the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter as ti
+
+SLACK = 0
+
+
+class IllegalAccess(Exception):
+    """A kernel read or wrote outside of every tensor that it was given."""
+
+
+class Bounds:
+    """Address ranges of one launch."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.enabled = True
+        ranges: dict[int, tuple[int, str]] = {}
+        for name, value in arguments.items():
+            for tensor in _tensors(value):
+                storage = tensor.untyped_storage()
+                ranges[storage.data_ptr()] = (storage.nbytes(), name)
+        items = sorted(ranges.items())
+        self.starts = np.array([start for start, _ in items], dtype=np.uint64)
+        self.ends = np.array([start + size for start, (size, _) in items], dtype=np.uint64)
+        self.names = [name for _, (_, name) in items]
+
+    def check(self, pointers: Any, mask: Any, width: int, what: str, where: Any) -> None:
+        """Raise IllegalAccess where an active lane leaves all ranges."""
+        if not self.enabled:
+            return
+        active = pointers if mask is None else pointers[np.broadcast_to(mask, pointers.shape)]
+        if active.size == 0:
+            return
+        low, high = active.min(), active.max()
+        at = int(np.searchsorted(self.starts, low, side="right")) - 1
+        if at >= 0 and high + np.uint64(width) <= self.ends[at]:
+            return
+        index = np.searchsorted(self.starts, active, side="right").astype(np.int64) - 1
+        good = (index >= 0) & (active + np.uint64(width) <= self.ends[np.maximum(index, 0)]) if len(self.ends) else np.zeros(active.shape, bool)
+        if good.all():
+            return
+        raise IllegalAccess(self._explain(int(active[~good][0]), int((~good).sum()), width, what, where))
+
+    def _explain(self, address: int, count: int, width: int, what: str, where: Any) -> str:
+        nearest, distance = "", None
+        for start, end, name in zip(self.starts.tolist(), self.ends.tolist(), self.names, strict=True):
+            gap = start - address if address < start else address - end + width
+            if distance is None or gap < distance:
+                side = "before the start" if address < start else "past the end"
+                nearest, distance = f"{gap} bytes {side} of the memory of {name!r}", gap
+        place = f", program {where}" if where is not None else ""
+        hint = "Mask the access or fix the offsets."
+        return f"illegal memory access: a kernel {what} {count} element(s) outside of its tensors{place}; the first is {nearest}. {hint}"
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [t for item in value for t in _tensors(item)]
+    base = getattr(value, "base", None)
+    return [base] if isinstance(base, torch.Tensor) else []
+
+
+class _Current:
+    bounds: Bounds | None = None
+
+
+def current(bounds: Bounds | None) -> None:
+    """Set the bounds of the launch that runs now."""
+    _Current.bounds = bounds
+
+
+def install(builder: Any) -> None:
+    """Check every load, store and atomic of the interpreter's builder."""
+    load, store = builder.create_masked_load, builder.create_masked_store
+    cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
+    to_pointer, bitcast = builder.create_int_to_ptr, builder.create_bitcast
+
+    def check(self: Any, ptr: Any, mask: Any, what: str) -> None:
+        if _Current.bounds is not None:
+            width = max(1, ptr.get_element_ty().primitive_bitwidth // 8)
+            _Current.bounds.check(ptr.data, mask, width, what, getattr(self, "grid_idx", None))
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        check(self, ptrs, _mask(mask), "reads")
+        return load(self, ptrs, mask, *rest, **named)
+
+    def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        check(self, ptrs, _mask(mask), "writes")
+        return store(self, ptrs, value, mask, *rest, **named)
+
+    def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
+        check(self, ptr, None, "updates")
+        return cas(self, ptr, *rest, **named)
+
+    def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        check(self, ptr, _mask(mask), "updates")
+        return rmw(self, op, ptr, value, mask, *rest, **named)
+
+    def create_int_to_ptr(self: Any, src: Any, dst_type: Any) -> Any:
+        _unknown()
+        return to_pointer(self, src, dst_type)
+
+    def create_bitcast(self: Any, src: Any, dst_type: Any) -> Any:
+        if dst_type.scalar.is_ptr() and not src.dtype.scalar.is_ptr():
+            _unknown()
+        return bitcast(self, src, dst_type)
+
+    for function in (create_masked_load, create_masked_store, create_atomic_cas, create_atomic_rmw, create_int_to_ptr, create_bitcast):
+        setattr(builder, function.__name__, function)
+
+
+def _mask(handle: Any) -> Any:
+    return handle.data if isinstance(handle, ti.TensorHandle) else handle
+
+
+def _unknown() -> None:
+    if _Current.bounds is not None:  # pointers out of integers: nothing is known of where they may go
+        _Current.bounds.enabled = False

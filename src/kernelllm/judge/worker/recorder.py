@@ -1,0 +1,188 @@
+"""What the worker notes while candidate code runs: launches, ATen operators, audit events, replaced functions."""
+
+from __future__ import annotations
+
+import math
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_EVENTS = (
+    "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
+    "gc.", "signal.", "pty.", "mmap.", "tempfile.", "urllib.", "http.", "ftplib.", "fcntl.", "resource.", "code.__new__",
+    "_thread.start_new_thread", "threading.", "object.__getattr__", "object.__setattr__", "builtins.input", "cpython.run",
+)  # fmt: skip
+_QUIET = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv", "object.__getattr__", "object.__setattr__", "code.__new__", "os.fspath")
+_BY_CALLER = ("sys._getframe", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "ctypes.dlopen", "ctypes.dlsym", "mmap.__new__")
+"""Libraries do these all the time: noted only where candidate code does them itself."""
+_MOST_EVENTS = 400
+
+
+@dataclass
+class LaunchSeen:
+    """Launches of one kernel."""
+
+    name: str
+    launches: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    errors: list[tuple[str, int]] = field(default_factory=list)
+
+
+class Recorder:
+    """One for the worker's life."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[str, LaunchSeen] = {}
+        self.bodies: dict[str, str] = {}
+        self.ops: Counter[str] = Counter()
+        self.flops: Counter[str] = Counter()
+        self.events: Counter[tuple[str, str, str]] = Counter()
+        self.phase = ""
+        self.launches = 0
+        self.in_launch = False
+        self.threads = 0
+        self.streams = 0
+        self._watched = _watched_functions()
+
+    def launch(self, name: str, body: Callable[[], str] | None = None) -> LaunchSeen:
+        """Count a launch."""
+        seen = self.kernels.get(name)
+        if seen is None:
+            if len(self.kernels) >= 512:
+                name = "(others)"
+            seen = self.kernels.setdefault(name, LaunchSeen(name))
+            self.bodies[name] = (body() if body else "")[:20_000]
+        seen.launches += 1
+        self.launches += 1
+        return seen
+
+    def listen(self) -> None:
+        """Start the audit hook (it cannot be taken away again)."""
+        libraries = _library_folders()
+        busy = threading.local()
+
+        def hook(name: str, args: tuple[Any, ...]) -> None:
+            if not self.phase or self.in_launch or name in _QUIET or not name.startswith(_EVENTS) or getattr(busy, "on", False):
+                return
+            busy.on = True
+            try:
+                if name == "_thread.start_new_thread":
+                    self.threads += 1
+                detail = _detail(args)
+                if name == "open" and (detail.startswith(libraries) or detail.startswith(("/dev/null", "/sys/"))):
+                    return
+                if name in _BY_CALLER and sys._getframe(1).f_code.co_filename.startswith(libraries):
+                    return
+                key = (name, detail, self.phase)
+                if len(self.events) < _MOST_EVENTS or key in self.events:
+                    self.events[key] += 1
+            finally:
+                busy.on = False
+
+        sys.addaudithook(hook)
+
+    def tampered(self) -> tuple[str, ...]:
+        """Library functions that are no longer what they were."""
+        return tuple(name for name, owner, attribute, original in self._watched if getattr(owner, attribute, None) is not original)
+
+
+def _library_folders() -> tuple[str, ...]:
+    roots = {sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[k] for k in ("stdlib", "purelib", "platlib"))}
+    roots.add(str(Path(__file__).resolve().parents[2]))
+    return ("<frozen", *sorted(roots))
+
+
+def _detail(args: tuple[Any, ...]) -> str:
+    parts = []
+    for arg in args[:3]:
+        parts.append(arg if isinstance(arg, str) else type(arg).__name__ if not isinstance(arg, int | bytes | list | tuple) else repr(arg))
+    return " ".join(parts)[:200]
+
+
+def _watched_functions() -> list[tuple[str, Any, str, Any]]:
+    table = (
+        ("time", time, ("time", "perf_counter", "monotonic", "perf_counter_ns", "time_ns", "process_time")),
+        ("torch", torch, ("allclose", "equal", "isclose", "manual_seed", "rand", "randn", "save", "load", "no_grad")),
+        ("torch.cuda", torch.cuda, ("synchronize", "Event", "Stream", "current_stream", "empty_cache")),
+        ("torch.Tensor", torch.Tensor, ("copy_", "clone", "allclose", "equal", "__eq__", "__torch_function__", "data_ptr", "cpu", "numpy")),
+        ("torch.testing", torch.testing, ("assert_close",)),
+        ("torch.nn.Module", torch.nn.Module, ("__call__", "_call_impl", "load_state_dict", "state_dict", "forward")),
+        ("sys", sys, ("modules", "settrace", "setprofile")),
+        ("threading", threading, ("Thread",)),
+    )
+    found = []
+    for label, owner, names in table:
+        for attribute in names:
+            if hasattr(owner, attribute):
+                found.append((f"{label}.{attribute}", owner, attribute, getattr(owner, attribute)))
+    return found
+
+
+class OperatorCounter(TorchDispatchMode):
+    """Counts ATen operators, and FLOPs of the heavy ones, into ``ops`` and ``flops``. Shared by worker and judge."""
+
+    def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()
+        self.ops, self.flops, self._paused = ops, flops, paused
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._paused():
+            name = str(func)
+            self.ops[name] += 1
+            amount = heavy_flops(func, args, kwargs or {}, result)
+            if amount:
+                self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
+        return result
+
+
+def heavy_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """FLOPs (multiply and add counted apart) of matrix products, convolutions, attention and recurrent layers; 0 for others."""
+    from torch.utils.flop_counter import flop_registry
+
+    packet = getattr(func, "_overloadpacket", None)
+    formula = flop_registry.get(packet)
+    try:
+        if formula is not None:
+            return int(formula(*args, **kwargs, out_val=result))
+        own = _OWN_FORMULAS.get(str(packet).removeprefix("aten."))
+        return int(own(args)) if own else 0
+    except (TypeError, ValueError, IndexError, AttributeError, AssertionError, RuntimeError):
+        return 0
+
+
+def _vector_product(args: Any) -> int:
+    shapes = [a.shape for a in args if isinstance(a, torch.Tensor)]
+    return 2 * max(math.prod(s) for s in shapes)
+
+
+def _rnn(args: Any) -> int:
+    """Recurrent layers: 2 FLOPs for each weight, step and row of the batch; input is [T, B, features] or [B, T, features]."""
+    steps = args[0].shape[0] * args[0].shape[1]
+    weights = [t for a in args for t in (a if isinstance(a, list | tuple) else [a]) if isinstance(t, torch.Tensor) and t.dim() == 2]
+    return 2 * steps * sum(w.numel() for w in weights)
+
+
+_OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
+    "mv": _vector_product, "dot": _vector_product, "vdot": _vector_product, "addmv": _vector_product,
+    "_cudnn_rnn": _rnn, "mkldnn_rnn_layer": _rnn, "lstm": _rnn, "gru": _rnn,
+    "_thnn_fused_lstm_cell": lambda args: 0,
+    "linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
+    "mkldnn_linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
+    "_trilinear": _vector_product,
+    "_scaled_dot_product_flash_attention_for_cpu": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
+    "_scaled_dot_product_attention_math_for_mps": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
+    "_fused_sdp_choice": lambda args: 0,
+}  # fmt: skip

@@ -1,0 +1,99 @@
+"""The forkserver: imports torch and triton once, then forks a supervised worker for each request.
+
+Process tree: judge - forkserver - supervisor - worker (- whatever the candidate starts). The supervisor is a subreaper: descendants that
+detach come back to it. When the judge drops its end of the leash pipe, or the worker ends,
+the supervisor kills every descendant until none is left, reports on the status pipe, and exits.
+Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import msgspec
+
+from kernelllm.judge.limits import Spawn
+from kernelllm.judge.worker import process
+
+
+def main() -> None:
+    """Serve until the judge closes the control socket (descriptor number in ``argv[1]``)."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    mode, target = sys.argv[2], sys.argv[3]
+    process.prctl(process.SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    setup = import_module("kernelllm.judge.worker.setup")
+    ready = setup.prepare(mode, target)
+    if find_spec("kernelllm.judge.sandbox"):
+        # asked once here, so that every supervisor knows the answer
+        import_module("kernelllm.judge.sandbox").available(gpu=mode == "cuda")
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(BrokenPipeError):
+        control.sendall(msgspec.msgpack.encode(ready))
+    _serve(control, mode, target)
+
+
+def _serve(control: socket.socket, mode: str, target: str) -> None:
+    supervisors: set[int] = set()
+    poll = select.poll()
+    poll.register(control.fileno(), select.POLLIN)
+    while True:
+        # wakes up now and then to reap; orphans whose supervisor was killed are ours then, and are killed
+        events = poll.poll(200 if supervisors else 5000)
+        _reap(supervisors)
+        if not events:
+            continue
+        body, fds, _, _ = socket.recv_fds(control, 65536, 8)
+        if not body:
+            break
+        try:
+            request = msgspec.msgpack.decode(body, type=Spawn)
+            supervisors.add(_start(request, fds, control, mode, target))
+        finally:
+            for fd in fds:
+                os.close(fd)
+    for pid in supervisors:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    process.kill_descendants()
+
+
+def _reap(supervisors: set[int]) -> None:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            break
+        supervisors.discard(pid)
+    for pid in process.children(os.getpid()):
+        if pid not in supervisors:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _start(request: Spawn, fds: list[int], control: socket.socket, mode: str, target: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        control.close()
+        worker_fd, status_fd, leash_fd = fds
+        supervise = import_module("kernelllm.judge.worker.supervisor").supervise
+        supervise(request, worker_fd, status_fd, leash_fd, mode, target)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The supervisor: one trusted process between the forkserver and one worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from kernelllm.judge.limits import Ended, Limits, Spawn
+from kernelllm.judge.worker import process
+
+_HEAD, _TAIL = 24 * 1024, 8 * 1024
+_TICK_MS = 50
+
+
+def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: str, target: str) -> None:
+    """Fork the worker, drain what it prints, watch its limits, clean up after it, report how it ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    process.die_with_parent()
+    os.setsid()
+    process.prctl(process.SET_CHILD_SUBREAPER, 1)
+    out_r, out_w = os.pipe()
+    sandbox = _sandbox()
+    try:
+        level = str(sandbox.prepare(request.folder, request.limits, mode, request.sandbox)) if sandbox else "limits"
+    except (OSError, RuntimeError, ValueError) as error:
+        os.write(status_fd, msgspec.msgpack.encode(Ended(code=1, reason=f"sandbox: {error}")))
+        return
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for fd in (status_fd, leash_fd, out_r):
+                os.close(fd)
+            _become_worker(request, worker_fd, out_w, mode, target, sandbox)
+        except BaseException:  # noqa: BLE001 (a child must never return into the forkserver's loop)
+            os.write(out_w, traceback.format_exc().encode())
+        finally:
+            os._exit(70)
+    os.close(out_w)
+    os.close(worker_fd)
+    watcher = _Watcher(pid, out_r, leash_fd, request.limits)
+    code, ended_by = watcher.watch()
+    process.kill_descendants()
+    watcher.drain()
+    report = Ended(
+        code=code, signal=ended_by, reason=watcher.reason, printed=watcher.printed(), printed_bytes=watcher.total,
+        processes=watcher.processes, peak_bytes=watcher.peak, sandbox=level,
+    )
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status_fd, msgspec.msgpack.encode(report))
+
+
+class _Watcher:
+    """Watches one worker until it ends or is ended."""
+
+    def __init__(self, pid: int, out: int, leash: int, limits: Limits) -> None:
+        self.pid, self.out, self.leash, self.limits = pid, out, leash, limits
+        self.reason = ""
+        self.total = self.processes = self.peak = 0
+        self._head, self._tail = bytearray(), bytearray()
+        self._base = process.private_bytes(os.getpid())
+        os.set_blocking(out, False)
+
+    def watch(self) -> tuple[int | None, int]:
+        """Exit code (or None) and signal of the worker."""
+        pidfd = os.pidfd_open(self.pid)
+        poll = select.poll()
+        for fd in (pidfd, self.out, self.leash):
+            poll.register(fd, select.POLLIN)
+        next_look = 0.0
+        while True:
+            ready = {fd for fd, _ in poll.poll(_TICK_MS)}
+            if self.out in ready and not self.drain(2**20):
+                poll.unregister(self.out)
+            if pidfd in ready:
+                break
+            if self.leash in ready:
+                os.kill(self.pid, signal.SIGKILL)
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + _TICK_MS / 1000
+                self._look()
+        os.close(pidfd)
+        _, status = os.waitpid(self.pid, 0)
+        if os.WIFSIGNALED(status):
+            return None, os.WTERMSIG(status)
+        return os.WEXITSTATUS(status), 0
+
+    def _look(self) -> None:
+        everyone = [self.pid, *process.descendants(self.pid)]
+        detached = [p for p in process.children(os.getpid()) if p != self.pid]
+        everyone += detached
+        self.processes = max(self.processes, len(everyone) - 1)
+        used = sum(process.private_bytes(p) for p in everyone)
+        self.peak = max(self.peak, used)
+        if self.limits.memory_bytes and used > self.limits.memory_bytes + self._base:
+            self._end("memory")
+        elif self.limits.processes and len(everyone) - 1 > self.limits.processes:
+            self._end("processes")
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def drain(self, most: int = 2**16) -> bool:
+        """Read what was printed, keeping its first and last part; False at the end of the pipe."""
+        taken = 0
+        while taken < most:
+            try:
+                piece = os.read(self.out, 2**16)
+            except BlockingIOError:
+                return True
+            if not piece:
+                return False
+            taken += len(piece)
+            self.total += len(piece)
+            room = _HEAD - len(self._head)
+            self._head += piece[:room]
+            self._tail = (self._tail + piece[max(room, 0) :])[-_TAIL:]
+        return True
+
+    def printed(self) -> bytes:
+        """First and last part of the output."""
+        lost = self.total - len(self._head) - len(self._tail)
+        middle = f"\n... {lost} bytes left out ...\n".encode() if lost > 0 else b""
+        return bytes(self._head) + middle + bytes(self._tail)
+
+
+def _sandbox() -> Any:
+    """The sandbox module, None where it is not built.
+
+    Its two doors: ``prepare(folder, limits, mode, required) -> level`` in the supervisor before the fork (namespaces), and
+    ``enter(folder, limits, mode)`` in the worker just before candidate code (Landlock, seccomp).
+    """
+    name = "kernelllm.judge.sandbox"
+    return import_module(name) if find_spec(name) else None
+
+
+def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: str, target: str, sandbox: Any) -> None:
+    process.die_with_parent()
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out_w, 1)
+    os.dup2(out_w, 2)
+    if worker_fd != 3:
+        os.dup2(worker_fd, 3, inheritable=False)
+    os.closerange(4, 4096)
+    sys.stdin, sys.stdout, sys.stderr = (open(n, m, buffering=1, closefd=False) for n, m in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.chdir(request.folder)
+    _environment(request.folder)
+    _limit(request.limits)
+    if sandbox:
+        sandbox.enter(request.folder, request.limits, mode)
+    main = import_module("kernelllm.judge.worker.main")
+    main.serve(socket.socket(fileno=3), request.folder, mode, target)
+    os._exit(0)
+
+
+def _environment(folder: str) -> None:
+    for name, value in (
+        ("HOME", folder), ("TMPDIR", folder), ("TMP", folder), ("TEMP", folder), ("TRITON_CACHE_DIR", f"{folder}/triton"),
+        ("TRITON_HOME", folder), ("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor"), ("CUDA_CACHE_PATH", f"{folder}/cuda"),
+        ("XDG_CACHE_HOME", f"{folder}/cache"), ("PWD", folder),
+    ):
+        os.environ[name] = value
+    import tempfile
+
+    tempfile.tempdir = None
+
+
+def _limit(limits: Limits) -> None:
+    def lower(kind: int, value: int) -> None:
+        _, hard = resource.getrlimit(kind)
+        top = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (top, top))
+
+    lower(resource.RLIMIT_CORE, 0)
+    if limits.file_bytes:
+        lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    if limits.cpu_s:
+        lower(resource.RLIMIT_CPU, limits.cpu_s)
+    if limits.memory_bytes and limits.address_limit:
+        lower(resource.RLIMIT_DATA, limits.memory_bytes + _data_bytes())
+
+
+def _data_bytes() -> int:
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 2**30
