@@ -135,6 +135,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     mean_ms: float | None = None
     graph_ms: float | None = None
     """Median by CUDA-graph replay, launch gaps excluded; None where it was not or cannot be captured."""
+    quantiles_ms: tuple[float, ...] = ()
+    """0th, 5th, 25th, 50th, 75th, 95th and 100th percentile of the runs."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):

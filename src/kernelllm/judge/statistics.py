@@ -39,6 +39,7 @@ def summarise(samples_ms: Sequence[float], graph_ms: float | None = None) -> Mea
         runs=len(samples_ms),
         mean_ms=float(np.mean(samples_ms)),
         graph_ms=graph_ms,
+        quantiles_ms=tuple(float(q) for q in np.percentile(samples_ms, [0, 5, 25, 50, 75, 95, 100])),
     )
 
 
