@@ -1,0 +1,144 @@
+"""ATen graph to Inductor's wrapper text for CUDA, with no GPU."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelllm.core.errors import CaptureError
+from kernelllm.generate.compiler.capture import Captured
+from kernelllm.generate.compiler.device import pretend
+from kernelllm.generate.compiler.options import Options
+
+
+@dataclass
+class Lowered:
+    """Inductor's own Python output for a captured graph, and what is needed to read it."""
+
+    wrapper: str
+    captured: Captured
+    options: Options
+
+
+_CUDA = torch.device("cuda", 0)
+
+
+def _config(options: Options) -> dict[str, Any]:
+    """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
+    return {
+        "layout_optimization": False,
+        "comprehensive_padding": False,
+        "shape_padding": False,
+        "fx_graph_cache": False,
+        "fx_graph_remote_cache": False,
+        "force_disable_caches": True,
+        "fallback_random": True,
+        "compile_threads": 1,
+        "max_autotune": False,
+        "max_autotune_gemm": False,
+        "max_autotune_pointwise": False,
+        "coordinate_descent_tuning": False,
+        "size_asserts": False,
+        "nan_asserts": False,
+        "scalar_asserts": False,
+        "alignment_asserts": False,
+        "benchmark_harness": False,
+        "benchmark_kernel": False,
+        "graph_partition": False,
+        "allow_buffer_reuse": False,
+        "memory_planning": False,
+        "assume_aligned_inputs": True,
+        "freezing": False,
+        "pattern_matcher": True,
+        "combo_kernels": False,
+        "assert_indirect_indexing": False,
+        "split_reductions": options.split_reductions,
+        "max_fusion_size": 64 if options.fusion else 1,
+        "triton.cudagraphs": False,
+        "triton.multi_kernel": 0,
+        "triton.cooperative_reductions": False,
+        "triton.mix_order_reduction": False,
+        "triton.persistent_reductions": options.persistent != "never",
+        "triton.descriptive_names": "original_aten",
+        "triton.unique_kernel_names": True,
+        "triton.autotune_at_compile_time": False,
+        "triton.store_cubin": False,
+        "triton.codegen_upcast_to_fp32": True,
+        "cpp_wrapper": False,
+    }
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """Only the settings that this torch has: the list spans several releases."""
+    from torch._inductor import config
+
+    return {k: v for k, v in settings.items() if k in config._config}
+
+
+def on_cuda(captured: Captured) -> FakeTensorMode:
+    """Move the graph to a fake CUDA device, in place: device arguments and every node's example value."""
+    env: ShapeEnv = captured.env
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+
+    def size(value: Any) -> Any:
+        if not isinstance(value, torch.SymInt):
+            return value
+        return env.create_symintnode(env.replace(value.node.expr), hint=None)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            with mode, enable_python_dispatcher():
+                shape, stride = [size(d) for d in value.shape], [size(d) for d in value.stride()]
+                meta = torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
+            return FakeTensor(mode, meta, _CUDA)
+        if isinstance(value, torch.SymInt):
+            return size(value)
+        return value
+
+    for node in captured.graph.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(move, node.meta["val"])
+        if isinstance(node.kwargs.get("device"), torch.device):
+            node.kwargs = {**node.kwargs, "device": _CUDA}
+        node.args = pytree.tree_map_only(torch.device, lambda d: _CUDA, node.args)
+    captured.graph.recompile()
+    return mode
+
+
+def lower(captured: Captured, options: Options) -> Lowered:
+    """Inductor's CUDA text for the graph. Raises CaptureError naming the operator that Inductor rejects."""
+    from torch._inductor import config
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.exc import InductorError, LoweringException
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
+    mode = on_cuda(captured)
+    examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
+    with ExitStack() as stack:
+        stack.enter_context(pretend(options.target))
+        stack.enter_context(V.set_fake_mode(mode))
+        stack.enter_context(V.set_debug_handler(DebugContext()))
+        stack.enter_context(config.patch(_known(_config(options))))
+        try:
+            graph = GraphLowering(captured.graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
+            graph.freeze_runtime_asserts()
+            stack.enter_context(V.set_graph_handler(graph))
+            stack.enter_context(V.set_extern_kernel_nodes([]))
+            graph.run(*examples)
+            code, _ = graph.codegen()
+        except (InductorError, LoweringException, RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
+            text = str(error).strip().splitlines()
+            raise CaptureError(
+                f"Inductor could not lower the graph: {type(error).__name__}: {text[0][:300] if text else ''}",
+                where=captured.problem.name,
+                fix="Try --extern allow, or use a language model (-m).",
+            ) from error
+    return Lowered(code.value if hasattr(code, "value") else str(code), captured, options)

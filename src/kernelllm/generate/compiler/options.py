@@ -1,0 +1,40 @@
+"""What the compiler may be asked for, and the knobs that tell its variants apart."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Extern = Literal["allow", "avoid", "forbid"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to compile a problem. The defaults are the first candidate of every problem."""
+
+    extern: Extern = "avoid"
+    """Heavy operators: ``allow`` leaves them to torch, ``avoid`` uses Triton templates where one exists,
+    ``forbid`` raises CaptureError where none exists."""
+    target: str = "sm_90"
+    """Compile target whose device figures Inductor sees."""
+    symbolic: bool = True
+    """Sizes stay symbols; False bakes the problem's own sizes in."""
+    persistent: Literal["auto", "always", "never"] = "auto"
+    """Reductions that hold a whole row in registers: by Inductor's rule, wherever the row fits, or never (a loop)."""
+    fusion: bool = True
+    """False gives every operator its own kernel."""
+    split_reductions: bool = True
+    """False keeps each reduction in one kernel even when it has too few rows to fill the device."""
+    tile: Literal["auto", "small", "large"] = "auto"
+    """Block sizes the emitter picks: Inductor's heuristic, a quarter of it, or four times it."""
+    autotune: bool = False
+    """The emitter writes ``triton.autotune`` over a few block sizes instead of one fixed choice."""
+    conv_tf32: bool = True
+    """fp32 convolutions may round their inputs to TF32, as torch's default (``torch.backends.cudnn.allow_tf32``) does."""
+    matmul_tf32: bool = False
+    """fp32 matrix products may round their inputs to TF32; torch's default does not."""
+
+    def differences(self) -> dict[str, Any]:
+        """The fields that differ from the defaults, for a candidate's ``params``."""
+        default = Options()
+        return {f: getattr(self, f) for f in self.__struct_fields__ if getattr(self, f) != getattr(default, f)}

@@ -1,0 +1,142 @@
+"""Passes over the captured ATen graph: heavy operators become template operators (see :mod:`.ops`)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.core.errors import CaptureError
+from kernelllm.generate.compiler import ops
+from kernelllm.generate.compiler.options import Options
+
+aten = torch.ops.aten
+
+# Operators that carry most of a network's arithmetic: what ``forbid`` refuses to leave to torch.
+HEAVY = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.lstm", "aten.gru",
+         "aten.rnn_tanh", "aten.rnn_relu", "aten._scaled_dot_product", "aten._cudnn_rnn", "aten._thnn_fused")
+
+
+def run(graph: GraphModule, options: Options) -> None:
+    """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template."""
+    if options.extern != "allow":
+        _replace(graph, options)
+        if options.extern == "forbid":
+            _refuse(graph)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _replace(graph: GraphModule, options: Options) -> None:
+    namespace = ops.register()
+    for node in list(graph.graph.nodes):
+        rule = _RULES.get(getattr(node.target, "_overloadpacket", None)) if node.op == "call_function" else None
+        if rule is None:
+            continue
+        with graph.graph.inserting_before(node):
+            made = rule(_Writer(graph, node, namespace, options), *node.args, **node.kwargs)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
+
+
+class _Writer:
+    """Inserts template calls with their example values."""
+
+    def __init__(self, graph: GraphModule, node: Node, namespace: Any, options: Options) -> None:
+        self.graph = graph
+        self.node = node
+        self.namespace = namespace
+        self.options = options
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A call node of ``target``; its example value is computed on the arguments' own."""
+        made = self.graph.graph.call_function(target, args, kwargs)
+        values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        from torch._dispatch.python import enable_python_dispatcher
+
+        mode = next(v.fake_mode for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch._subclasses.FakeTensor))
+        with mode, enable_python_dispatcher(), torch.no_grad():
+            value = target(*values[0], **values[1])
+        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}
+        made.meta["val"] = value
+        return made
+
+    def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
+        return self.call(getattr(self.namespace, name).default, *args, **kwargs)
+
+
+def _heavy_dtype(node: Node) -> bool:
+    return bool(node.meta["val"].dtype.is_floating_point)
+
+
+def _mm(w: _Writer, a: Node, b: Node) -> Node | None:
+    return w.template("matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _addmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+    if not _heavy_dtype(a):
+        return None
+    if beta == 1 and alpha == 1:
+        return w.template("matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+    return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
+
+
+def _bmm(w: _Writer, a: Node, b: Node) -> Node | None:
+    return w.template("batched_matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _baddbmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+    if not _heavy_dtype(a):
+        return None
+    if beta == 1 and alpha == 1:
+        return w.template("batched_matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+    return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
+
+
+def _mv(w: _Writer, a: Node, x: Node) -> Node | None:
+    return w.template("matvec", a, x) if _heavy_dtype(a) else None
+
+
+def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                 output_padding: Any, groups: Any) -> Node:
+    tf32 = w.options.conv_tf32
+    spatial = weight.meta["val"].dim() - 2
+    stride, padding, dilation, output_padding = (list(v) * (spatial if len(v) == 1 else 1) for v in (stride, padding, dilation, output_padding))
+    unbatched = x.meta["val"].dim() == spatial + 1
+    if unbatched:
+        x = w.call(aten.unsqueeze.default, x, 0)
+    if transposed:
+        out = w.template("conv_transpose", x, weight, bias, stride, padding, output_padding, dilation, groups, allow_tf32=tf32)
+    else:
+        out = w.template("conv", x, weight, bias, stride, padding, dilation, groups, allow_tf32=tf32)
+    return w.call(aten.squeeze.dim, out, 0) if unbatched else out
+
+
+_RULES: dict[Any, Callable[..., Node | None]] = {
+    aten.mm: _mm,
+    aten.addmm: _addmm,
+    aten.bmm: _bmm,
+    aten.baddbmm: _baddbmm,
+    aten.mv: _mv,
+    aten.convolution: _convolution,
+}
+
+
+def _refuse(graph: GraphModule) -> None:
+    left = sorted({str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)})
+    if left:
+        raise CaptureError(
+            f"No Triton template exists for {', '.join(left)}.", fix="Use --extern avoid, which leaves such operators to torch."
+        )
+
+
+def heavy_left(graph: GraphModule) -> list[str]:
+    """Heavy operators that still go to torch."""
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)]
+
+
+__all__ = ["HEAVY", "heavy_left", "operator", "run"]

@@ -1,0 +1,55 @@
+"""Where each size symbol can be read when the compiled module runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from kernelllm.generate.compiler.capture import Place, Size
+
+if TYPE_CHECKING:
+    from kernelllm.generate.compiler.tracing import Built, Leaf
+
+_RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
+
+
+def _expr(value: Any) -> Any:
+    return value.node.expr if isinstance(value, torch.SymInt) else None
+
+
+def _tensor_places(leaves: list[Leaf]) -> Iterator[tuple[Place, Any]]:
+    for leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            for dim, size in enumerate(leaf.value.shape):
+                expression = _expr(size)
+                if expression is not None:
+                    yield Place(leaf.kind, leaf.name, dim, str(expression)), expression
+
+
+def _module_places(model: torch.nn.Module) -> Iterator[tuple[Place, Any]]:
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            path = f"{prefix}.{name}" if prefix else name
+            if _expr(value) is not None:
+                yield Place("module", path, None, str(_expr(value))), _expr(value)
+            elif isinstance(value, tuple | list):
+                for i, item in enumerate(value):
+                    if _expr(item) is not None:
+                        yield Place("module", f"{path}[{i}]", None, str(_expr(item))), _expr(item)
+
+
+def sizes_of(built: Built, leaves: list[Leaf], keys: list[str]) -> tuple[Size, ...]:
+    """Every symbol in use, with all places it can be read at, best first."""
+    places = [*_tensor_places(leaves), *_module_places(built.model)]
+    sizes = []
+    for key in keys:
+        symbol = built.table[key].node.expr
+        if not isinstance(symbol, sympy.Symbol):
+            continue
+        mine = [(p, e) for p, e in places if e.free_symbols == {symbol}]
+        mine.sort(key=lambda pair: (pair[1] != symbol, _RANK[pair[0].kind]))
+        sizes.append(Size(str(symbol), key, built.values[key], tuple(p for p, _ in mine)))
+    return tuple(sizes)

@@ -1,0 +1,259 @@
+"""The problem run with symbols in place of its size constants.
+
+Every integer literal that a module-level name of the problem is set to becomes a backed symbol of one ``ShapeEnv``.
+The module is then built, and its inputs are drawn, on fake tensors: shapes of parameters, buffers and inputs, and
+integer attributes such as ``hidden_size``, come out as expressions of those symbols, so two dimensions share a
+symbol exactly when they come from the same constant. Nothing is allocated.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+
+_TABLE = "__kernelllm_sizes__"
+
+# Names whose value shapes the program, not a tensor's size: they would be specialised anyway, so they start as integers.
+_STRUCTURAL = re.compile(
+    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
+    r"|(^|_)p$|stages|num_blocks|depths|patch|upscale|divisor|shift",
+    re.IGNORECASE,
+)
+_STRUCTURAL_MAX = 16
+
+
+def literal(node: ast.expr) -> Any:
+    """The value of an expression built from numbers, arithmetic, tuples and lists alone; raises ValueError otherwise."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -literal(node.operand)
+    if isinstance(node, ast.Tuple | ast.List):
+        values = [literal(e) for e in node.elts]
+        return tuple(values) if isinstance(node, ast.Tuple) else values
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Pow):
+        left, right = literal(node.left), literal(node.right)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return eval(compile(ast.Expression(ast.fix_missing_locations(
+                ast.BinOp(ast.Constant(left), node.op, ast.Constant(right)))), "<literal>", "eval"))
+        if isinstance(node.op, ast.Mult) and isinstance(left, list | tuple) and isinstance(right, int):
+            return left * right
+    raise ValueError
+
+
+def is_size(name: str, value: int) -> bool:
+    """Whether the integer literal behind ``name`` is worth a symbol."""
+    return not isinstance(value, bool) and value >= 2 and not (value <= _STRUCTURAL_MAX and _STRUCTURAL.search(name))
+
+
+def size_keys(name: str, value: Any) -> dict[str, int]:
+    """``{"batch": 8}`` or ``{"shape[0]": 3, "shape[1]": 224}``: the integers in ``value`` that may become symbols."""
+    if isinstance(value, int):
+        return {name: value} if is_size(name, value) else {}
+    if isinstance(value, tuple | list):
+        return {f"{name}[{i}]": v for i, v in enumerate(value) if isinstance(v, int) and is_size(name, v)}
+    return {}
+
+
+class _Sizes(ast.NodeTransformer):
+    """Routes the literals of module-level assignments through a table."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    def module(self, tree: ast.Module) -> ast.Module:
+        for statement in tree.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                statement.value = self._assign(targets[0], statement.value)
+        return ast.fix_missing_locations(tree)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            value.elts = [self._assign(t, v) for t, v in zip(target.elts, value.elts, strict=True)]
+            return value
+        if not isinstance(target, ast.Name):
+            return value
+        try:
+            known = literal(value)
+        except (ValueError, ArithmeticError):
+            return value
+        keys = size_keys(target.id, known)
+        if not keys:
+            return value
+        self.found.update(keys)
+        if isinstance(known, int):
+            return _lookup(target.id)
+        items: list[ast.expr] = [
+            _lookup(f"{target.id}[{i}]") if f"{target.id}[{i}]" in keys else ast.Constant(v) for i, v in enumerate(known)
+        ]
+        return ast.Tuple(items, ast.Load()) if isinstance(known, tuple) else ast.List(items, ast.Load())
+
+
+def _lookup(key: str) -> ast.expr:
+    return ast.Subscript(ast.Name(_TABLE, ast.Load()), ast.Constant(key), ast.Load())
+
+
+def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
+    """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
+    try:
+        tree = ast.parse(problem.source)
+        sizes = _Sizes()
+        code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ProblemError(f"The problem is not valid Python: {error}.", where=problem.path or problem.name) from error
+    return code, sizes.found
+
+
+def new_symbols(env: ShapeEnv, values: Mapping[str, int]) -> dict[str, torch.SymInt]:
+    """One fresh backed symbol for each key, hinted with its value."""
+    made = {}
+    for key, value in values.items():
+        source = ConstantSource(re.sub(r"\W+", "_", key).strip("_"))
+        symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        made[key] = env.create_symintnode(symbol, hint=value, source=source)
+    return made
+
+
+def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
+    folder = str(Path(problem.path).resolve().parent) if problem.path else None
+    module = SimpleNamespace()
+    namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__file__": problem.path or "", _TABLE: table}
+    added = folder is not None and folder not in sys.path
+    if added:
+        assert folder is not None
+        sys.path.insert(0, folder)
+    try:
+        exec(code, namespace)
+    finally:
+        if added and folder in sys.path:
+            sys.path.remove(folder)
+    del module
+    return namespace
+
+
+def _number(value: Any) -> Any:
+    """``int(value)`` that keeps a symbol a symbol."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, torch.SymFloat):
+        return torch.sym_int(value)
+    return None
+
+
+class _IntMeta(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.int | torch.SymInt)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.int | torch.SymInt)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        kept = _number(args[0]) if len(args) == 1 and not kwargs else None
+        return builtins.int(*args, **kwargs) if kept is None else kept
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is builtins.int or other is torch.SymInt
+
+    def __hash__(cls) -> builtins.int:
+        return hash(builtins.int)
+
+
+class SymbolicInt(metaclass=_IntMeta):
+    """Stands for ``int`` where code runs with symbols: accepts them in ``isinstance`` and keeps them in ``int(x)``."""
+
+
+def _round(value: Any, *digits: Any) -> Any:
+    if isinstance(value, torch.SymInt) and not digits:
+        return value
+    if isinstance(value, torch.SymFloat) and not digits:
+        return torch.sym_int(value + 0.5)
+    return builtins.round(value, *digits)
+
+
+def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and any(isinstance(a, torch.SymInt) for a in args):
+            return symbolic(*args)
+        return pick(*args, **kwargs)
+
+    return chosen
+
+
+def _math(name: str, symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    plain = getattr(math, name)
+
+    def function(*args: Any) -> Any:
+        return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args)
+
+    return function
+
+
+def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
+    return tensor
+
+
+@contextmanager
+def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
+    """While open, Python code that would turn symbols into numbers without need keeps them.
+
+    Covers ``int``, ``round``, ``max``, ``min`` in the problem's namespace, ``math.sqrt`` and friends, type checks of
+    ``torch.nn`` and its parameter initialisers (whose values are of no interest on fake tensors). All is undone at exit.
+    """
+    import torch.nn.modules.normalization as normalization
+    import torch.nn.modules.rnn as rnn
+    from torch.nn import init
+
+    with ExitStack() as stack:
+        for name, function in (
+            ("sqrt", torch.sym_sqrt),
+            ("floor", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(x)),
+            ("ceil", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(-((-x) // 1))),
+            ("log", lambda x, *base: math.log(x.node.require_hint(), *base)),
+            ("log2", lambda x: math.log2(x.node.require_hint())),
+        ):
+            _set(stack, math, name, _math(name, function))
+        _set(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
+        _set(stack, rnn, "int", SymbolicInt)
+        for name in dir(init):
+            if name.endswith("_") and not name.startswith("_"):
+                _set(stack, init, name, _no_init)
+        _set(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
+        _set(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
+        if namespace is not None:
+            for name, value in {
+                "int": SymbolicInt,
+                "round": _round,
+                "max": _maximum(builtins.max, torch.sym_max),
+                "min": _maximum(builtins.min, torch.sym_min),
+            }.items():
+                if name not in namespace:
+                    namespace[name] = value
+                    stack.callback(namespace.pop, name, None)
+        yield
+
+
+def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    missing = object()
+    before = vars(owner).get(name, missing)
+    setattr(owner, name, value)
+    if before is missing:
+        stack.callback(delattr, owner, name)
+    else:
+        stack.callback(setattr, owner, name, before)
