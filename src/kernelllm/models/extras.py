@@ -1,0 +1,95 @@
+"""Late imports of optional packages, and keys that are read where they are needed and never shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from importlib import import_module
+from typing import Any
+
+from kernelllm.core.errors import MissingExtra, ModelError
+
+_SECRET_SHAPES = re.compile(r"\b(?:sk|pk|rk|hf|gsk|xai|key|AIza)[-_][\w-]{12,}|(?<=Bearer )\S+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+
+
+def need(package: str, extra: str) -> Any:
+    """The imported package. Raises MissingExtra naming the extra that brings it."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not package.startswith(error.name):
+            raise
+        raise MissingExtra(package, extra) from None
+
+
+def installed(package: str) -> bool:
+    """Whether a package could be imported; imports nothing."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def lacking(package: str, extra: str, key: str = "") -> str:
+    """What keeps a provider from working here: its package, or its key."""
+    if not installed(package):
+        return f"pip install 'kernelllm[{extra}]'"
+    if key and not find_key(key):
+        return f"{key} in the environment or the keyring"
+    return ""
+
+
+def find_key(variable: str) -> str | None:
+    """A key from the environment, else from the system's keyring (service ``kernelllm``), else None."""
+    value = os.environ.get(variable)
+    if value:
+        return value
+    if not installed("keyring"):
+        return None
+    keyring = import_module("keyring")
+    try:
+        found = keyring.get_password("kernelllm", variable)
+    except keyring.errors.KeyringError:
+        return None
+    return found or None
+
+
+def key_or_error(variable: str, provider: str) -> str:
+    """A key. Raises ModelError that says where to put one."""
+    found = find_key(variable)
+    if found is None:
+        raise ModelError(
+            f"There is no key for {provider}.",
+            fix=f"Set {variable} in the environment, or store it with: keyring set kernelllm {variable}",
+        )
+    return found
+
+
+def scrubbed(text: str, *secrets: str | None) -> str:
+    """A text with the given secrets, and what looks like one, replaced by ``***``."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "***")
+    return _SECRET_SHAPES.sub("***", text)
+
+
+def failed(provider: str, error: Exception, *secrets: str | None, fix: str = "") -> ModelError:
+    """A provider's error as ours: its first lines, with no secret in them."""
+    status = getattr(error, "status_code", None)
+    text = scrubbed(str(error).strip(), *secrets)
+    lines = " ".join(text.split())[:400] or type(error).__name__
+    what = f"{provider} failed" + (f" (HTTP {status})" if status else "") + f": {lines}"
+    return ModelError(what if what.endswith(".") else what + ".", fix=fix or _advice(status, error))
+
+
+def _advice(status: int | None, error: Exception) -> str:
+    if status in (401, 403):
+        return "Check the key."
+    if status == 404:
+        return "Check the model's name and --base-url."
+    if status == 429:
+        return "The rate limit was still reached after all retries: wait, or lower the concurrency."
+    if "Connection" in type(error).__name__:
+        return "Check that the server runs and --base-url is right."
+    return ""

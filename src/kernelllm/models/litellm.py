@@ -1,0 +1,104 @@
+"""``litellm/NAME``: every other service that LiteLLM knows. It finds the service's key in the environment itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from kernelllm.core.errors import UsageError
+from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat, cut_at_stop
+from kernelllm.models.concurrent import each_as_it_comes
+from kernelllm.models.extras import failed, lacking, need
+
+
+class LiteLLM(Provider):
+    """A model by LiteLLM's name, for example ``litellm/bedrock/NAME``. Parameters that a service lacks are dropped."""
+
+    provider: ClassVar[str] = "litellm"
+    summary: ClassVar[str] = "the rest of the services, by LiteLLM"
+    example: ClassVar[str] = "litellm/bedrock/NAME"
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
+    ) -> None:
+        super().__init__(model)
+        if not model:
+            raise UsageError("litellm needs a model's name.", fix=f"Write it as litellm/SERVICE/NAME, for example {self.example}.")
+        self.base_url = base_url
+        self.concurrency = int(concurrency)
+        self.retries = int(retries)
+        self.timeout_s = float(timeout_s)
+
+    @classmethod
+    def lacks(cls) -> str:
+        """The extra, where it is not installed."""
+        return lacking("litellm", "litellm")
+
+    def _request(self, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
+        wanted = {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k,
+            "seed": params.seed,
+            "stop": list(params.stop) or None,
+            "reasoning_effort": params.reasoning_effort,
+            "base_url": self.base_url,
+        }
+        return {
+            "model": self.model,
+            "messages": as_chat(messages),
+            "max_tokens": params.max_tokens,
+            "num_retries": self.retries,
+            "timeout": self.timeout_s,
+            "drop_params": True,
+            **{name: value for name, value in wanted.items() if value is not None},
+        }
+
+    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+        """``n`` requests, as they are answered."""
+        self._cancelled.clear()
+        need("litellm", "litellm")
+        yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
+
+    def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
+        litellm = need("litellm", "litellm")
+        started = time.monotonic()
+        try:
+            reply = litellm.completion(**self._request(messages, params.for_sample(index)))
+        except _errors(litellm) as error:
+            raise failed(self.name, error) from None
+        message = reply.choices[0].message
+        text, _ = cut_at_stop(message.content or "", params.stop)
+        usage = getattr(reply, "usage", None)
+        return Completion(
+            text=text,
+            thinking=getattr(message, "reasoning_content", None) or "",
+            tokens_in=usage.prompt_tokens if usage else None,
+            tokens_out=usage.completion_tokens if usage else None,
+            finish="length" if reply.choices[0].finish_reason == "length" else "stop",
+            seconds=time.monotonic() - started,
+            sample=index,
+        )
+
+    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
+        """One answer as it is written."""
+        self._cancelled.clear()
+        litellm = need("litellm", "litellm")
+        cutter = StopCutter(params.stop)
+        try:
+            for event in litellm.completion(**self._request(messages, params), stream=True):
+                if shown := cutter.feed(event.choices[0].delta.content or ""):
+                    yield shown
+                if self._cancelled.is_set():
+                    return
+        except _errors(litellm) as error:
+            raise failed(self.name, error) from None
+        if rest := cutter.rest():
+            yield rest
+
+
+def _errors(litellm: Any) -> tuple[type[Exception], ...]:
+    """LiteLLM's errors derive from those of OpenAI's SDK, which it depends on."""
+    openai = need("openai", "litellm")
+    return (openai.OpenAIError, litellm.exceptions.APIError, ValueError)

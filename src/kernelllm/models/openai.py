@@ -1,0 +1,193 @@
+"""``openai/NAME``: any server that speaks OpenAI's protocol, by OpenAI's own SDK.
+
+vLLM, SGLang, Ollama, llama.cpp, ``transformers serve``, OpenRouter and Gemini's endpoint are reached with
+``--base-url`` (or the setting ``base_url``, or ``OPENAI_BASE_URL``). Chats go to ``/chat/completions``,
+plain prompts to ``/completions``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from kernelllm.core.errors import ModelError, UsageError
+from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
+from kernelllm.models.concurrent import each_as_it_comes
+from kernelllm.models.extras import failed, find_key, key_or_error, lacking, need
+
+_FINISH = {"stop": "stop", "length": "length", "content_filter": "refused"}
+
+
+class OpenAI(Provider):
+    """A model behind an OpenAI-compatible server.
+
+    The key comes from ``OPENAI_API_KEY`` (or the variable ``key_env`` names) in the environment or the
+    keyring; a server of one's own usually needs none. ``retries``: on 429, 5xx and time-outs, with backoff.
+    ``mode``: ``auto`` sends plain prompts to ``/completions`` of a server of one's own and as a chat to OpenAI.
+    """
+
+    provider: ClassVar[str] = "openai"
+    summary: ClassVar[str] = "OpenAI, or any server with its protocol by --base-url (vLLM, SGLang, Ollama, llama.cpp, OpenRouter, ...)"
+    example: ClassVar[str] = "openai/NAME --base-url http://localhost:8000/v1"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        key_env: str = "OPENAI_API_KEY",
+        mode: str = "auto",
+        concurrency: int = 8,
+        retries: int = 6,
+        timeout_s: float = 600.0,
+    ) -> None:
+        super().__init__(model)
+        if not model:
+            raise UsageError("openai needs a model's name.", fix="Write it as openai/NAME, for example openai/gpt-5.")
+        if mode not in ("auto", "chat", "completion"):
+            raise UsageError(f"Unknown mode {mode!r}.", fix="Known: auto, chat, completion.")
+        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
+        self.key_env = key_env
+        self.mode = mode
+        self.concurrency = int(concurrency)
+        self.retries = int(retries)
+        self.timeout_s = float(timeout_s)
+        self._client: Any = None
+        self._key: str | None = None
+
+    @classmethod
+    def lacks(cls) -> str:
+        """The SDK, or else a key or a server of one's own."""
+        missing = lacking("openai", "openai")
+        if missing or find_key("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+            return missing
+        return "OPENAI_API_KEY in the environment or the keyring, or a server by --base-url"
+
+    @property
+    def identity(self) -> str:
+        """The server's address, with no user or password in it."""
+        if not self.base_url:
+            return ""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}{parts.path}"
+
+    def client(self) -> Any:
+        """The SDK's client. Raises MissingExtra, or ModelError where there is no key."""
+        if self._client is None:
+            openai = need("openai", "openai")
+            self._key = find_key(self.key_env) if self.base_url else key_or_error(self.key_env, "OpenAI")
+            self._client = openai.OpenAI(
+                api_key=self._key or "none", base_url=self.base_url, max_retries=self.retries, timeout=self.timeout_s
+            )
+        return self._client
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+        """``n`` requests, each with a seed of its own where a seed is given, as they are answered."""
+        self._cancelled.clear()
+        self.client()
+        yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
+
+    def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
+        openai = need("openai", "openai")
+        started = time.monotonic()
+        endpoint, arguments = self._request(messages, params.for_sample(index))
+        try:
+            reply = endpoint.create(**arguments)
+        except openai.OpenAIError as error:
+            raise failed(self.name, error, self._key) from None  # the cause may hold the request's headers
+        if not reply.choices:
+            raise ModelError(f"{self.name} sent a reply with no answer in it.")
+        choice = reply.choices[0]
+        text, thinking = (choice.text, "") if "prompt" in arguments else _said(choice.message)
+        text, _ = cut_at_stop(text, params.stop)
+        return Completion(
+            text=text,
+            thinking=thinking,
+            tokens_in=reply.usage.prompt_tokens if reply.usage else None,
+            tokens_out=reply.usage.completion_tokens if reply.usage else None,
+            finish=_FINISH.get(choice.finish_reason or "stop", "stop"),
+            seconds=time.monotonic() - started,
+            sample=index,
+        )
+
+    def _request(self, messages: Sequence[Message], params: SamplingParams) -> tuple[Any, dict[str, Any]]:
+        """(endpoint, arguments) of one request; what the person did not set is not sent."""
+        plain = plain_text(messages)
+        complete = self.mode == "completion" or (self.mode == "auto" and plain is not None and self.base_url is not None)
+        arguments: dict[str, Any] = {"model": self.model}
+        if self.base_url or params.temperature != 1.0:
+            # 1 is OpenAI's default, and some of its models take no temperature; servers of one's own have other defaults.
+            arguments["temperature"] = params.temperature
+        extra: dict[str, Any] = {}
+        if params.top_p is not None:
+            arguments["top_p"] = params.top_p
+        if params.top_k is not None:
+            extra["top_k"] = params.top_k if params.top_k > 0 else -1
+        if params.seed is not None:
+            arguments["seed"] = params.seed
+        if params.stop:
+            arguments["stop"] = list(params.stop)
+        if extra:
+            arguments["extra_body"] = extra
+        client = self.client()
+        if complete:
+            text = plain if plain is not None else "\n\n".join(m.content for m in messages)
+            return client.completions, {**arguments, "prompt": text, "max_tokens": params.max_tokens}
+        if params.reasoning_effort:
+            arguments["reasoning_effort"] = params.reasoning_effort
+        # OpenAI's own models take the newer name only, other servers often the older one only.
+        arguments["max_tokens" if self.base_url else "max_completion_tokens"] = params.max_tokens
+        return client.chat.completions, {**arguments, "messages": as_chat(messages)}
+
+    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
+        """One answer as it is written; afterwards ``last`` has its counts."""
+        self._cancelled.clear()
+        openai = need("openai", "openai")
+        started = time.monotonic()
+        endpoint, arguments = self._request(messages, params)
+        cutter = StopCutter(params.stop)
+        parts: list[str] = []
+        thinking: list[str] = []
+        usage, finish = None, "stop"
+        try:
+            with endpoint.create(**arguments, stream=True, stream_options={"include_usage": True}) as events:
+                for event in events:
+                    usage = getattr(event, "usage", None) or usage
+                    for choice in event.choices[:1]:
+                        text, thought = (choice.text, "") if "prompt" in arguments else _said(choice.delta)
+                        thinking.append(thought)
+                        finish = _FINISH.get(choice.finish_reason, finish)
+                        if shown := cutter.feed(text or ""):
+                            parts.append(shown)
+                            yield shown
+                    if self._cancelled.is_set():
+                        finish = "cancelled"
+                        break
+        except openai.OpenAIError as error:
+            raise failed(self.name, error, self._key) from None
+        if rest := cutter.rest():
+            parts.append(rest)
+            yield rest
+        self.last = Completion(
+            text="".join(parts),
+            thinking="".join(thinking),
+            tokens_in=usage.prompt_tokens if usage else None,
+            tokens_out=usage.completion_tokens if usage else None,
+            finish="stop" if cutter.stopped else finish,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _said(message: Any) -> tuple[str, str]:
+    """(text, thinking) of a message or a piece of one; servers name the thinking differently."""
+    thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
+    return message.content or "", thinking if isinstance(thinking, str) else ""
