@@ -31,6 +31,8 @@ BUILTIN: dict[str, dict[str, str]] = {
     "suites": {
         "file": "kernelllm.suites.file:FileSuite",
         "folder": "kernelllm.suites.folder:FolderSuite",
+        "hf": "kernelllm.suites.hf:HFSuite",
+        "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
     },
     "checks": {
         "clock": "kernelllm.judge.checks.clock:Clock",

@@ -1,0 +1,27 @@
+"""Layer 1: where problems come from, one file a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelllm.suites.base import Suite
+
+
+def open_suite(spec: str) -> Suite:
+    """The suite behind ``name`` or ``name/rest``, or behind the path of a file or folder.
+
+    ``kernelbench/level1``, ``builtin``, ``folder/PATH``, ``hf/DATASET``, ``examples``, ``examples/softmax.py``. A registered name wins
+    over a path of the same name. Raises UnknownName for a name that is neither, and what the suite itself raises.
+    """
+    from kernelllm.core import registry
+
+    name, _, rest = spec.partition("/")
+    if name not in registry.names("suites"):
+        if Path(spec).is_dir():
+            name, rest = "folder", spec
+        elif Path(spec).exists() or ".py" in spec:
+            name, rest = "file", spec
+    suite: Suite = registry.resolve("suites", name)(*([rest] if rest else []))
+    return suite

@@ -1,0 +1,41 @@
+"""What a suite is, and what all of them need."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from kernelllm.core.types import Problem
+
+
+class Suite(Protocol):
+    """A named source of problems. Constructed with what stands behind its name: ``kernelbench/level1/19`` gives ``level1/19``.
+
+    ``problems`` yields in a stable order under stable names, and costs nothing per problem before it is asked for.
+    """
+
+    name: str
+    version: str
+    """The commit, revision or release that the problems come from; "" where none is known."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over names and sources of its problems, hexadecimal."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Its problems, in order. Raises UsageError or ProblemError where the source is not there or not readable."""
+
+
+def content_digest(problems: Iterable[Problem]) -> str:
+    """SHA-256 over names and sources, in the order given, hexadecimal."""
+    total = hashlib.sha256()
+    for problem in problems:
+        total.update(f"{problem.name}\0{problem.digest}\n".encode())
+    return total.hexdigest()
+
+
+def natural(text: str) -> tuple[tuple[int, int | str], ...]:
+    """A sort key that puts ``level1/9`` before ``level1/10``."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part)
