@@ -354,7 +354,7 @@ def _different(search: Search, found: list[Sizes], number: int, good: Callable[[
     while moved:
         if values not in found and good(values):
             return values
-        group = moved.pop(0)
+        group = moved.pop()
         values = {**values, **{s: first[s] for s in group.slots}}
     return None
 
