@@ -1,0 +1,387 @@
+"""Everything put together: one problem's lowered graph to the text of its file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Problem
+from kernelllm.generate.compiler.options import Options
+
+from . import forward as fw
+from . import integers, kernels, layout, module
+from .clean import Cleaned, clean
+from .embed import copied
+from .host import Allocate, Drop, Launch, Program, Step, read
+from .launch import Plan, plan
+from .names import fresh_name, kernel_name, spoken
+from .plain import HELPERS, closure
+from .sizes import Sizes
+from .wrapper import Kernel, Wrapper, parse
+
+if TYPE_CHECKING:
+    from kernelllm.generate.compiler.lower import Lowered
+
+
+class Assembly:
+    """The state of one emission, step by step; :meth:`source` gives the file."""
+
+    def __init__(self, problem: Problem, lowered: Lowered, options: Options) -> None:
+        self.problem, self.captured, self.options = problem, lowered.captured, options
+        self.wrapper: Wrapper = parse(lowered.wrapper)
+        self.carried = module.carry(problem.source)
+        self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
+        # Every name of the templates is kept free, whichever of them a file ends up with.
+        from .embed import pieces
+
+        self.top: set[str] = set(self.carried.names) | set(HELPERS) | set(pieces())
+        local = set(self.top) | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
+        self.sizes = Sizes(self.captured, local)
+        self.program: Program = read(self.wrapper, self.captured, self.sizes)
+        self.local = local
+        self.namer = fw.Namer(self.program, self.sizes, self._slot_paths())
+        self.plans: dict[str, Plan] = {}
+        self.cleaned: dict[str, Cleaned] = {}
+        self.finished: dict[str, kernels.Finished] = {}
+
+    def _slot_paths(self) -> dict[str, str]:
+        paths = {}
+        for slot in self.captured.slots:
+            if slot.kind == "input":
+                paths[slot.variable] = slot.name
+            elif slot.kind != "size":
+                paths[slot.variable] = _attribute(slot.name)
+        return paths
+
+    def source(self) -> str:
+        """The file's text, formatted."""
+        self._clean()
+        self._name()
+        self._finish()
+        body = self._forward()
+        return self._file(body)
+
+    def _launches(self) -> list[Launch]:
+        return [i for i in self.program.items if isinstance(i, Launch)]
+
+    def _clean(self) -> None:
+        slots = {s.variable for s in self.captured.slots}
+        for launch in self._launches():
+            kernel = self.wrapper.kernels[launch.kernel]
+            writes = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr"))}
+            reads = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith("in_")}
+            mutates = bool(writes & (slots | reads)) or any(p.startswith("in_out_ptr") for p in launch.arguments)
+            if launch.kernel in self.cleaned:
+                if mutates:
+                    self.plans[launch.kernel].configs = []
+                continue
+            chosen = plan(kernel, self.options, mutates=mutates)
+            self.plans[launch.kernel] = chosen
+            self.cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
+            chosen.rows = self.cleaned[launch.kernel].rows
+
+    def _name(self) -> None:
+        self.kernel_names = {k: kernel_name(c, self.top) for k, c in self.cleaned.items()}
+        self.local |= self.top
+        bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
+        wishes = {k: kernels.store_wishes(c) for k, c in self.cleaned.items()}
+        fw.name_buffers(self.program, self.namer, wishes, bases, self.captured.output_count, self.local)
+
+    def _finish(self) -> None:
+        calls: dict[str, list[kernels.Call]] = {}
+        for launch in self._launches():
+            cleaned = self.cleaned[launch.kernel]
+            buffers = {p: self._pointer(launch.arguments[p]) for p in cleaned.pointers}
+            sizes = {p: self._size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")}
+            calls.setdefault(launch.kernel, []).append(kernels.Call(buffers, sizes))
+        for name, cleaned in self.cleaned.items():
+            self.finished[name] = kernels.finish(cleaned, self.kernel_names[name], calls[name], self.plans[name])
+
+    def _pointer(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
+            offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
+            if offset == 0:
+                return self.namer.text(node.args[0])
+        return self.namer.text(node)
+
+    def _size(self, launch: Launch, param: str) -> Any:
+        return self.sizes.expression(launch.arguments[param])
+
+    def _forward(self) -> list[str]:
+        """The statements of forward, as lines without indentation."""
+        self.values: dict[str, str] = {}
+        device = self._device()
+        exact = fw.touched_by_torch(self.program)
+        inputs = self._contiguous_inputs()
+        like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
+        steps: list[str] = []
+        scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
+        unpacked = self._unpacked()
+        for item in self.program.items:
+            if isinstance(item, Allocate):
+                path = self.namer.paths[item.target]
+                tensor = self.program.tensors[item.target]
+                steps.append(f"{path} = {fw.allocation(tensor, self.namer, device, item.target in exact, like)}")
+            elif isinstance(item, Launch):
+                steps.extend(self._launch(item))
+            elif isinstance(item, Step):
+                line = unpacked.get(id(item), None)
+                if line is None:
+                    line = f"{self.namer.paths[item.target]} = {self.namer.text(item.value)}" if item.target else self.namer.text(item.value)
+                if line:
+                    steps.append(line)
+            elif scratch > 8:
+                names = [self.namer.paths[t] for t in item.targets if self._droppable(t)]
+                if names:
+                    steps.append(f"del {', '.join(names)}")
+        steps.append(self._return())
+        steps = _merged_dels(steps)
+        top = self._reading([p for _, p in inputs], " ".join(steps))
+        return [*top, "", *steps] if top else steps
+
+    def _unpacked(self) -> dict[int, str]:
+        """``a = f(x)``, ``b = a[0]``, ``c = a[1]`` as ``b, c = f(x)``: replacement lines by step, "" for none."""
+        lines: dict[int, str] = {}
+        steps = [i for i in self.program.items if isinstance(i, Step)]
+        for step in steps:
+            if not step.target or not isinstance(step.value, ast.Call):
+                continue
+            count = _outputs(step.value)
+            members = {}
+            for other in steps:
+                match other.value:
+                    case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int() as index)) if self.program.base(name) == step.target:
+                        members[index] = other
+            if not members:
+                continue
+            call = self.namer.text(step.value)
+            if list(members) == [0] and len(members) == 1:
+                lines[id(step)] = f"{self.namer.paths[members[0].target]} = {call}[0]"
+            elif count is not None:
+                names = [self.namer.paths[members[i].target] if i in members else "_" for i in range(count)]
+                lines[id(step)] = f"{', '.join(names)} = {call}"
+            else:
+                continue
+            for other in members.values():
+                lines[id(other)] = ""
+        return lines
+
+    def _droppable(self, target: str) -> bool:
+        path = self.namer.paths.get(target, "")
+        made = {i.target for i in self.program.items if isinstance(i, Allocate)}
+        made |= {i.target for i in self.program.items if isinstance(i, Step) and not isinstance(i.value, ast.Subscript)}
+        members = {
+            self.program.base(n.id)
+            for i in self.program.items
+            if isinstance(i, Step) and isinstance(i.value, ast.Subscript)
+            for n in ast.walk(i.value.value)
+            if isinstance(n, ast.Name)
+        }
+        return target in made and target not in members and path.isidentifier()
+
+    def _device(self) -> str:
+        for kind in ("input", "parameter", "buffer", "attribute"):
+            for slot in self.captured.slots:
+                if slot.kind == kind and slot.variable in self.program.tensors:
+                    return self.namer.paths[slot.variable]
+        raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
+
+    def _contiguous_inputs(self) -> list[tuple[str, str]]:
+        """Tensor arguments that the graph uses, as (variable, name)."""
+        text = self._used_names()
+        return [
+            (s.variable, self.namer.paths[s.variable])
+            for s in self.captured.slots
+            if s.kind == "input" and s.variable in self.program.tensors and s.variable in text
+        ]
+
+    def _used_names(self) -> set[str]:
+        found: set[str] = set()
+        for item in self.program.items:
+            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Step) else []
+            found |= {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return found
+
+    def _reading(self, inputs: list[str], text: str) -> list[str]:
+        lines, loose = self.sizes.reading(self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"})
+        top = [f"{name} = {value}" for name, value in loose.items()] + lines
+        mutated = {s.variable for s in self.captured.slots if s.mutated}
+        for variable, path in self._contiguous_inputs():
+            tensor = self.program.tensors[variable]
+            if not tensor.shape or variable in mutated:
+                continue
+            if path.isidentifier() and fw.is_contiguous(tensor):
+                top.append(f"{path} = {path}.contiguous()")
+        return top
+
+    def _launch(self, launch: Launch) -> list[str]:
+        cleaned, chosen, done = self.cleaned[launch.kernel], self.plans[launch.kernel], self.finished[launch.kernel]
+        lines: list[str] = []
+        passed: list[str] = []
+        texts: dict[str, str] = {}
+        grid_numels = [n for n in ("xnumel", "ynumel", "znumel") if n in launch.arguments]
+        for param in dict.fromkeys([*done.order, *grid_numels]):
+            if param in cleaned.pointers:
+                continue
+            value = self._size(launch, param)
+            text = self.namer.size(value)
+            if not (value.is_Symbol or value.is_Integer) and (text.count(" ") > 4 or (param in grid_numels and param in done.order)):
+                lines += self._local(done.names.get(param, "n_rows" if param == "xnumel" else param), text)
+                text = self.locals_of[text]
+            texts[param] = text
+        for param in done.order:
+            passed.append(self._pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
+        blocks = self._blocks(cleaned, chosen, done, texts, launch)
+        grid = _grid(self.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
+        warps = "" if chosen.configs else f", num_warps={chosen.warps}"
+        named = "".join(f", {k}={v}" for k, v in blocks)
+        lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")
+        return lines
+
+    locals_of: dict[str, str]
+
+    def _local(self, wish: str, text: str) -> list[str]:
+        """Bind a long size once, under a name that no other value has at that moment."""
+        if not hasattr(self, "locals_of"):
+            self.locals_of = {}
+        if text in self.locals_of:
+            return []
+        name = fresh_name(wish, self.local)
+        self.locals_of[text] = name
+        return [f"{name} = {text}"]
+
+    def _blocks(self, cleaned: Cleaned, chosen: Plan, done: kernels.Finished, texts: dict[str, str], launch: Launch) -> list[tuple[str, str]]:
+        tuned = {b for values, _ in chosen.configs for b in values}
+        result = []
+        for block in (p for p in cleaned.params if p.endswith("BLOCK")):
+            if block in tuned:
+                continue
+            numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
+            limit = chosen.blocks.get(block, 32)
+            if block in cleaned.held:
+                fixed = cleaned.held[block]
+                value = str(fixed) if fixed is not None and self._size(launch, numel).is_Integer else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
+            elif cleaned.rows:
+                value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
+            else:
+                value = str(limit)
+            result.append((done.names.get(block, block), value))
+        return result
+
+    def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
+        return texts.get(param) or self.namer.size(self._size(launch, param))
+
+    def _return(self) -> str:
+        texts = [self.namer.text(e) for e in self.program.result]
+        return "return " + self.captured.output.format(*texts)
+
+    def _file(self, body: list[str]) -> str:
+        templates = copied(self.namer.templates)
+        helpers = closure({h for f in self.finished.values() for h in f.helpers})
+        kernel_texts = [f.text for f in self.finished.values()]
+        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in templates] + kernel_texts
+        code = "\n".join(sections)
+        definitions = [layout.text([d]) for d in self.carried.definitions]
+        model = self._model(body)
+        imports = self._imports(code + model + "\n".join(definitions))
+        parts = [imports, *_grouped(definitions), *sections, model]
+        return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
+
+    def _model(self, body: list[str]) -> str:
+        model = layout.text([self.carried.model])
+        signature = self.carried.forward.args
+        head = f"    def forward({ast.unparse(_bare(signature))}):"
+        lines = layout.broken(head.strip(), layout.WIDTH - 4)
+        text = [model, "", *("    " + line for line in lines)]
+        for line in body:
+            text += ["        " + part if part else "" for part in layout.broken(line, layout.WIDTH - 8)]
+        return "\n".join(text)
+
+    def _imports(self, code: str) -> str:
+        lines = ["import torch"]
+        if re.search(r"\bmath\.", code) and not any(ast.unparse(i) == "import math" for i in self.carried.imports):
+            lines.insert(0, "import math\n")
+        for statement in self.carried.imports:
+            text = ast.unparse(statement)
+            if text not in lines and text != "import torch":
+                lines.append(text)
+        if "nn" not in self.carried.names and re.search(r"\bnn\.", code):
+            lines.append("import torch.nn as nn")
+        lines += ["import triton", "import triton.language as tl"]
+        if re.search(r"\blibdevice\.", code):
+            lines.append("from triton.language.extra import libdevice")
+        return "\n".join(lines)
+
+
+def _bare(arguments: ast.arguments) -> ast.arguments:
+    """The forward's arguments as they were."""
+    return arguments
+
+
+def _attribute(path: str) -> str:
+    """``blocks.0.weight`` as ``self.blocks[0].weight``; names Python cannot spell through get_parameter's way."""
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"self.{path}")
+    parts = re.split(r"\.|\[\d+\]", text)
+    if all(p.isidentifier() for p in parts if p):
+        return text
+    owner, _, name = path.rpartition(".")
+    return f'getattr(self.get_submodule("{owner}"), "{name}")'
+
+
+def _outputs(call: ast.Call) -> int | None:
+    """How many tensors a template returns."""
+    match = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(call.func))
+    if not match:
+        return None
+    from kernelllm.generate.compiler.ops import SCHEMAS
+
+    returns = SCHEMAS.get(match[1], "").rpartition("->")[2].strip()
+    return returns.count("Tensor") if returns.startswith("(") else 1
+
+
+def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernels.Finished, texts: dict[str, str]) -> str:
+    tuned = {b for values, _ in chosen.configs for b in values}
+
+    def count(axis: str) -> str:
+        numel = texts.get(f"{axis}numel", "1")
+        block = f"{axis.upper()}BLOCK"
+        if block not in cleaned.params:
+            return numel
+        size = f'meta["{done.names[block]}"]' if block in tuned else str(chosen.blocks.get(block, 1))
+        return numel if size == "1" else f"triton.cdiv({numel}, {size})"
+
+    axes = [a for a in ("x", "y", "z") if f"{a.upper()}BLOCK" in kernel.blocks] or ["x"]
+    counts = [count(a) for a in axes]
+    if "Overflow" in str(kernel.meta.get("grid_type", "")):
+        counts = [counts[0], f"min({counts[1]}, 65535)", f"triton.cdiv({counts[1]}, 65535)"]
+    text = f"({', '.join(counts)}{',' if len(counts) == 1 else ''})"
+    return f"lambda meta: {text}" if "meta[" in text else text
+
+
+def _merged_dels(steps: list[str]) -> list[str]:
+    merged: list[str] = []
+    for step in steps:
+        if step.startswith("del ") and merged and merged[-1].startswith("del "):
+            merged[-1] += ", " + step.removeprefix("del ")
+        elif step.startswith("return ") and merged and merged[-1].startswith("del "):
+            merged[-1] = step
+        else:
+            merged.append(step)
+    return merged
+
+
+def _grouped(definitions: list[str]) -> list[str]:
+    """Constants stand together, functions and classes by themselves."""
+    groups: list[str] = []
+    for text in definitions:
+        simple = not text.startswith(("def ", "class ", "@"))
+        if simple and groups and not groups[-1].startswith(("def ", "class ", "@")):
+            groups[-1] += "\n" + text
+        else:
+            groups.append(text)
+    return groups
+
+
+__all__ = ["Assembly", "Drop", "integers"]

@@ -1,0 +1,599 @@
+"""One Inductor kernel turned into plain Triton, with the same meaning: the passes before naming.
+
+Order: rows (optional: one row a program, one-dimensional blocks), simplify (constants, helpers, masks, broadcasts,
+integer expressions), prune, fold.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from . import integers
+from .facts import FLOATS, Facts
+from .plain import HELPERS, RENAMED, plain_name
+from .tree import all_reads, assigned, bindings, call, copy_of, every, fresh, name_of, prune, reads
+from .wrapper import Kernel
+
+_NUMELS = ("xnumel", "ynumel", "znumel", "r0_numel", "r1_numel")
+_ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
+
+
+@dataclass
+class Cleaned:
+    """A kernel after the passes; names are still Inductor's."""
+
+    kernel: Kernel
+    body: list[ast.stmt]
+    params: list[str]
+    """Arguments that the body still uses, in order: pointers, sizes, blocks."""
+    helpers: set[str]
+    facts: Facts
+    rows: bool
+    """One row a program: XBLOCK is gone."""
+    held: dict[str, int | None] = field(default_factory=dict)
+    """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
+
+    @property
+    def pointers(self) -> list[str]:
+        """Pointer arguments, in order."""
+        return [p for p in self.params if self.kernel.signature.get(p, "").startswith("*") or "_ptr" in p]
+
+
+def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
+    """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis."""
+    body = fresh(kernel.function.body)
+    body, held = _held_blocks(body)
+    sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
+    index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
+    rows = rows and set(kernel.blocks) | set(held) == {"XBLOCK", "R0_BLOCK"}
+    if rows:
+        body = fresh([_Rows().visit(s) for s in body])
+    facts = Facts(kernel.signature, sizes | set(held), index_type)
+    simplifier = _Simplifier(kernel, facts)
+    for _ in range(2):
+        body = prune(simplifier.run(fresh(body)))
+    body = _masks_applied_twice(body)
+    body = prune(fold(body, facts))
+    body = fresh(_shared_masks(_direct(body), set()))
+    used = all_reads(body)
+    params = [p for p in (*kernel.params, *(h for h in held if h not in kernel.params)) if used[p]]
+    helpers = {name for name in used if name in HELPERS}
+    return Cleaned(kernel, body, params, helpers, facts, rows, held)
+
+
+def _held_blocks(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | None]]:
+    """Take ``xnumel = 8`` and ``R0_BLOCK: tl.constexpr = 8`` out of the body: sizes and blocks are arguments here."""
+    held: dict[str, int | None] = {}
+    kept: list[ast.stmt] = []
+    for statement in body:
+        names = assigned(statement)
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Assign) and names and names[0] in _NUMELS:
+            continue
+        if isinstance(statement, ast.AnnAssign) and names[0].endswith("_BLOCK") and names[0][0] == "R":
+            held[names[0]] = value.value if isinstance(value, ast.Constant) else None
+            continue
+        kept.append(statement)
+    return kept, held
+
+
+class _Rows(ast.NodeTransformer):
+    """[XBLOCK, R0_BLOCK] tiles become [R0_BLOCK] rows: program_id(0) is the row."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        name = assigned(node)[0]
+        if name == "xindex":
+            wide = "tl.int64" in ast.unparse(node.value)
+            node.value = integers.to_ast("tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)")
+            return node
+        if name == "xoffset":
+            self.wide = "tl.int64" in ast.unparse(node.value)
+            return ast.Pass()
+        if name == "xmask":
+            node.value = ast.Constant(True)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.slice).replace("(", "").replace(")", "") in ("None, :", ":, None"):
+            return node.value
+        return node
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        texts = [ast.unparse(e) for e in node.elts]
+        if texts and all(t in ("XBLOCK", "1", "R0_BLOCK", "RBLOCK") for t in texts):
+            return ast.List([e for e, t in zip(node.elts, texts, strict=True) if t in ("R0_BLOCK", "RBLOCK")], ast.Load())
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = name_of(node.func)
+        if name.endswith(".broadcast_to") and name != "tl.broadcast_to":
+            assert isinstance(node.func, ast.Attribute)
+            return node.func.value
+        if name == "tl.broadcast_to" and isinstance(node.args[1], ast.List) and not node.args[1].elts:
+            return node.args[0]
+        if name in ("tl.sum", "tl.max", "tl.min", "tl.reduce", "tl.associative_scan", "tl.cumsum") or name.startswith("triton_helpers."):
+            reducing = name.startswith("tl.") or name.rsplit(".", 1)[-1] in (
+                "max2", "min2", "any", "prod", "welford", "max_with_index", "min_with_index", "online_softmax_reduce", "xor_sum",
+            )  # fmt: skip
+            if reducing:
+                node.args = [ast.Constant(0) if i and isinstance(a, ast.Constant) and a.value == 1 else a for i, a in enumerate(node.args)]
+            node.keywords = [k for k in node.keywords if k.arg != "keep_dims"]
+        return node
+
+
+class _Simplifier(ast.NodeTransformer):
+    """Bottom-up rewriting of expressions, statement by statement, with what is known of earlier names."""
+
+    def __init__(self, kernel: Kernel, facts: Facts) -> None:
+        self.kernel, self.facts = kernel, facts
+        self.values: dict[str, ast.expr] = {}
+        self.bound: dict[str, int] = {}
+        self.pointwise = not any(p.startswith(("r0_", "r1_")) for p in kernel.params)
+
+    def run(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        self.values.clear()
+        self.bound = dict(bindings(body))
+        for name, values in _values(body).items():
+            if self.bound[name] > 1 and len(values) == 1 and self._same_everywhere(values.pop()):
+                self.bound[name] = 1
+        return self._block(body)
+
+    def _same_everywhere(self, text: str) -> bool:
+        """Whether a value that several loops bind anew means the same in each: another name or an all-true mask."""
+        return text.isidentifier() or (text.startswith("tl.full(") and "True, tl.int1" in text)
+
+    def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        kept: list[ast.stmt] = []
+        for statement in body:
+            done = self._statement(statement)
+            if done is not None:
+                kept.append(done)
+        return kept
+
+    def _statement(self, statement: ast.stmt) -> ast.stmt | None:
+        if isinstance(statement, ast.Pass):
+            return None
+        if isinstance(statement, ast.For):
+            statement.iter = self.visit(statement.iter)
+            self.facts.learn(statement.target, ast.parse("tl.program_id(0)", mode="eval").body)
+            statement.body = self._block(statement.body)
+            return statement
+        if isinstance(statement, ast.Expr):
+            if isinstance(statement.value, ast.Call) and name_of(statement.value.func) in ("tl.device_assert", "tl.assume"):
+                return None
+            statement.value = self.visit(statement.value)
+            return statement
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            if self.facts.is_size(statement.value):
+                self.values[assigned(statement)[0]] = self.visit(statement.value)
+                return None
+            return statement
+        if isinstance(statement, ast.Assign):
+            return self._assign(statement)
+        for part in ("body", "orelse"):
+            if hasattr(statement, part):
+                setattr(statement, part, self._block(getattr(statement, part)))
+        if isinstance(statement, ast.If):
+            statement.test = self.visit(statement.test)
+        return statement
+
+    def _assign(self, statement: ast.Assign) -> ast.stmt | None:
+        target = statement.targets[0]
+        carried = isinstance(target, ast.Name) and self.bound.get(target.id, 0) > 1
+        if not (carried and name_of(getattr(statement.value, "func", target)) == "tl.full"):
+            statement.value = self.visit(statement.value)
+        value = statement.value
+        self.facts.learn(target, value)
+        if carried:
+            return statement
+        if isinstance(target, ast.Name) and self.bound.get(target.id) == 1:
+            moved = isinstance(value, ast.Name) and (self.bound.get(value.id, 0) <= 1 or value.id.endswith(("index", "offset")))
+            literal = isinstance(value, ast.Constant | ast.Call) and ast.unparse(value) in _LITERAL_CALLS
+            number = isinstance(value, ast.Constant) or (isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant))
+            if moved or literal or number or (self.facts.is_size(value) and len(ast.unparse(value)) < 60):
+                self.values[target.id] = value
+                return None
+        if isinstance(target, ast.Tuple) and len(target.elts) == 1 and not isinstance(value, ast.Tuple):
+            if name_of(getattr(value, "func", value)) in ("tl.cumsum", "tl.cumprod"):
+                statement.targets = [target.elts[0]]
+        return statement
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self.values:
+            return copy_of(self.values[node.id])
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Not | ast.Invert) and _is(node.operand, True):
+            return ast.Constant(False)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Constant) or ast.unparse(node.slice) == ":":
+            return node.value
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.BitAnd):
+            if _is(node.left, True):
+                return node.right
+            if _is(node.right, True) or ast.unparse(node.left) == ast.unparse(node.right):
+                return node.left
+        if isinstance(node.op, ast.BitOr) and (_is(node.left, False) or _is(node.right, False)):
+            return node.right if _is(node.left, False) else node.left
+        if isinstance(node.op, ast.Add) and isinstance(node.right, ast.UnaryOp) and isinstance(node.right.op, ast.USub):
+            return ast.BinOp(node.left, ast.Sub(), node.right.operand)
+        return self._integer(node)
+
+    def _integer(self, node: ast.BinOp) -> ast.expr:
+        """Index arithmetic, grouped by size."""
+        if isinstance(node.op, ast.Div) and self.facts.is_size(node):
+            return integers.ratio(node)
+        if not isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod):
+            return node
+        if self.facts.is_size(node):
+            return integers.ratio(node) if _floating(node) else integers.tidy(node)
+        if all(self._is_index(n) for n in ast.walk(node) if isinstance(n, ast.Name)) and not _floating(node):
+            return integers.collect(node, self.facts.sizes)
+        return node
+
+    def _is_index(self, node: ast.Name) -> bool:
+        return self.facts.types.get(node.id) in ("size", "int32", "int64")
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        name = name_of(node.func)
+        if name.endswith(".to") and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
+            return self._cast(node, node.func.value)
+        if name in ("tl.full", "tl.zeros_like"):
+            return self._full(node)
+        if name.endswith(".broadcast_to") and name != "tl.broadcast_to" and isinstance(node.func, ast.Attribute):
+            return call("tl.broadcast_to", node.func.value, ast.List(list(node.args), ast.Load()))
+        if name == "tl.broadcast_to":
+            return self._broadcast(node)
+        if name == "tl.where":
+            return self._where(node)
+        if name == "tl.range":
+            node.func = ast.Name("range", ast.Load())
+            return node
+        if name in ("tl.load", "tl.store", "tl.atomic_add"):
+            return self._memory(node, name)
+        if name == "tl.associative_scan":
+            return self._scan(node)
+        if name.startswith("triton_helpers."):
+            return self._helper(node, name)
+        plain = plain_name(name)
+        if plain != name:
+            node.func = integers.to_ast(plain)
+            if plain == "libdevice.isnan":
+                return ast.Compare(node.args[0], [ast.NotEq()], [copy_of(node.args[0])])
+        return self._call_constants(node, plain)
+
+    def _call_constants(self, node: ast.Call, name: str) -> ast.expr:
+        """Functions of Triton want tensors, not numbers, where they are no plain arithmetic."""
+        if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in ("tl.arange", "tl.range", "tl.program_id", "tl.zeros"):
+            first = node.args[:1]
+            if first and not isinstance(first[0], ast.List | ast.Tuple) and self.facts.type(first[0]) in ("number", "size"):
+                node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float32"))
+        return node
+
+    def _cast(self, node: ast.Call, value: ast.expr) -> ast.expr:
+        kind = self.facts.type(value)
+        wanted = self.facts.type(node)
+        if kind == "size" and wanted is not None and wanted != "int1":
+            return value
+        if kind == "number" and wanted in FLOATS:
+            return value
+        if kind is not None and kind == wanted and kind != "int1":
+            return value
+        return node
+
+    def _full(self, node: ast.Call) -> ast.expr:
+        if name_of(node.func) == "tl.zeros_like" or len(node.args) != 3:
+            return node
+        shape, value, kind = node.args
+        if isinstance(shape, ast.Attribute) and shape.attr == "shape":
+            of = self.facts.type(shape.value)
+            if of is None:
+                return node
+            zero = ast.unparse(value) in ("0", "0.0")
+            if of in FLOATS or of == "number":
+                return ast.Constant(0.0) if zero else value
+            return ast.Constant(False) if of == "int1" and zero else value
+        spanned = {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
+        text = ast.unparse(kind)
+        if text == "tl.int1" and isinstance(value, ast.Constant):
+            return ast.Constant(bool(value.value))
+        if spanned == {"XBLOCK"} and self.pointwise and self.kernel.hints.get("x") == 1 and text == "tl.int32":
+            return value
+        if not (isinstance(shape, ast.List) and all(ast.unparse(e) == "1" for e in shape.elts)):
+            return node
+        if text in ("tl.float32", "tl.float64", "tl.float16", "tl.bfloat16"):
+            if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
+                return ast.Constant(float(value.value))
+            return value
+        return value if self.facts.is_size(value) else node
+
+    def _broadcast(self, node: ast.Call) -> ast.expr:
+        value, shape = node.args
+        axes = {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
+        if axes and not self.pointwise and self.facts.type(value) == "number":
+            return call("tl.full", shape, value, integers.to_ast("tl.float32"))
+        if axes <= self.facts.span(value) or self.pointwise:
+            return value
+        return node
+
+    def _where(self, node: ast.Call) -> ast.expr:
+        condition, chosen, other = node.args
+        # Rows beyond the end are computed like any other and never stored, so only loads and stores need their mask.
+        condition = _without(condition, {"xmask", "ymask", "zmask"})
+        if condition is None or _is(condition, True) or ast.unparse(chosen) == ast.unparse(other):
+            return chosen
+        node.args[0] = condition
+        return node
+
+    def _memory(self, node: ast.Call, name: str) -> ast.expr:
+        at = 1 if name == "tl.load" else 2
+        if len(node.args) > at and (_is(node.args[at], True) or _is(node.args[at], None)):
+            node.args = node.args[:at]
+            node.keywords = [k for k in node.keywords if k.arg != "other"]
+        if self.pointwise:
+            node.keywords = [k for k in node.keywords if k.arg != "eviction_policy"]
+        pointer = node.args[0]
+        if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add) and _is(pointer.right, 0):
+            node.args[0] = pointer.left
+        return node
+
+    def _scan(self, node: ast.Call) -> ast.expr:
+        values, axis, combine = node.args
+        function = self.kernel.combines.get(ast.unparse(combine))
+        if function is not None and isinstance(values, ast.Tuple) and len(values.elts) == 1 and not node.keywords:
+            returned = [s.value for s in function.body if isinstance(s, ast.Assign)]
+            if len(returned) == 1 and isinstance(returned[0], ast.BinOp):
+                kind = {ast.Add: "tl.cumsum", ast.Mult: "tl.cumprod"}.get(type(returned[0].op))
+                if kind:
+                    return call(kind, values.elts[0], axis)
+        return node
+
+    def _helper(self, node: ast.Call, name: str) -> ast.expr:
+        match name.removeprefix("triton_helpers."):
+            case "maximum" | "minimum" if self.facts.type(node.args[0]) in ("int32", "int64", "size"):
+                return call("tl." + name.rsplit(".", 1)[-1], *node.args)
+            case "maximum" | "minimum" as which:
+                return call(which, *[a for a in node.args])
+            case "welford_reduce":
+                return call("welford_update", *node.args[:4])
+            case "select_one":
+                keep = any(k.arg == "keep_dims" for k in node.keywords)
+                last = call("last_along", node.args[0], node.args[1], ast.Constant(1 if keep else 0))
+                return integers.to_ast(ast.unparse(last) + "[:, None]") if keep else last
+            case "constexpr_next_power_of_2":
+                return call("triton.next_power_of_2", *node.args)
+            case "div_floor_integer" if all(self.facts.is_size(a) for a in node.args):
+                return integers.tidy(ast.BinOp(node.args[0], ast.FloorDiv(), node.args[1]))
+        renamed = RENAMED.get(name)
+        if renamed == "":
+            return node.args[0]
+        if renamed:
+            node.func = ast.Name(renamed, ast.Load())
+        return node
+
+
+_LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "nan")}
+
+
+def _is(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value if not isinstance(value, int) or isinstance(value, bool) else (
+        isinstance(node, ast.Constant) and type(node.value) is int and node.value == value
+    )
+
+
+def _floating(node: ast.AST) -> bool:
+    return any(
+        (isinstance(n, ast.Constant) and isinstance(n.value, float)) or isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+        for n in ast.walk(node)
+    )
+
+
+def _values(body: list[ast.stmt]) -> dict[str, set[str]]:
+    """The texts of all values that each plain name is assigned."""
+    found: dict[str, set[str]] = {}
+    for statement in every(body):
+        names = assigned(statement)
+        simple = isinstance(statement, ast.Assign | ast.AnnAssign) and len(names) == 1 and statement.value is not None
+        for name in names:
+            found.setdefault(name, set()).add(ast.unparse(statement.value) if simple else "?")  # type: ignore[attr-defined]
+    return found
+
+
+def _without(mask: ast.expr, names: set[str]) -> ast.expr | None:
+    """A conjunction of masks without some of them; None when nothing is left."""
+    if isinstance(mask, ast.Name):
+        return None if mask.id in names else mask
+    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
+        left, right = _without(mask.left, names), _without(mask.right, names)
+        if left is None or right is None:
+            return right if left is None else left
+        return ast.BinOp(left, ast.BitAnd(), right)
+    return mask
+
+
+def _accumulation(statement: ast.Assign) -> ast.stmt:
+    """``acc = tl.where(mask, acc + x, acc)`` as ``acc += tl.where(mask, x, 0.0)``."""
+    target, value = statement.targets[0], statement.value
+    if not isinstance(target, ast.Name):
+        return statement
+    match value:
+        case ast.Call(args=[mask, ast.BinOp(left=ast.Name(id=a), op=ast.Add(), right=term), ast.Name(id=b)]) if (
+            name_of(value.func) == "tl.where" and a == b == target.id
+        ):
+            return ast.AugAssign(ast.Name(target.id, ast.Store()), ast.Add(), call("tl.where", mask, term, ast.Constant(0)))
+        case ast.BinOp(left=ast.Name(id=a), op=ast.Add(), right=term) if a == target.id:
+            return ast.AugAssign(ast.Name(target.id, ast.Store()), ast.Add(), term)
+    return statement
+
+
+def _direct(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Accumulations as ``+=``; ``a_next, b_next = f(a, b)`` followed by plain copies as ``a, b = f(a, b)``."""
+    result: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.For | ast.If):
+            statement.body = _direct(statement.body)
+        if isinstance(statement, ast.Assign):
+            done = _accumulation(statement)
+            value = statement.value
+            maker = next((s for s in result if isinstance(s, ast.Assign) and isinstance(value, ast.Name) and value.id in assigned(s)), None)
+            if maker is not None and isinstance(maker.targets[0], ast.Tuple) and isinstance(value, ast.Name) and value.id.endswith("_next"):
+                new = assigned(statement)[0]
+                maker.targets[0].elts = [
+                    ast.Name(new, ast.Store()) if isinstance(e, ast.Name) and e.id == value.id else e for e in maker.targets[0].elts
+                ]
+                continue
+            result.append(done)
+        else:
+            result.append(statement)
+    return result
+
+
+def _masks_applied_twice(body: list[ast.stmt]) -> list[ast.stmt]:
+    """``tl.where(mask, x, 0)`` is ``x`` where x was loaded under that mask with 0 elsewhere."""
+    loads: dict[str, set[str]] = {}
+    for statement in every(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[_, mask], keywords=keywords) as value) if (
+                name_of(value.func) == "tl.load" and any(k.arg == "other" and ast.unparse(k.value) == "0.0" for k in keywords)
+            ):
+                loads[name] = set(_conjuncts(mask))
+
+    class Drop(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.expr:
+            self.generic_visit(node)
+            match node.args:
+                case [mask, ast.Name(id=name) as value, ast.Constant(value=0)] if name_of(node.func) == "tl.where" and name in loads:
+                    return value if set(_conjuncts(mask)) <= loads[name] else node
+            return node
+
+    return [Drop().visit(s) for s in body]
+
+
+def _conjuncts(mask: ast.expr) -> list[str]:
+    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
+        return [*_conjuncts(mask.left), *_conjuncts(mask.right)]
+    return [ast.unparse(mask)]
+
+
+def _shared_masks(body: list[ast.stmt], known: set[str]) -> list[ast.stmt]:
+    """Names the conjunction of row and column masks once a block where it is used more than once."""
+    known = set(known)
+    pair = {"r0_mask & xmask", "xmask & ymask", "r0_mask & xmask & ymask", "r0_mask & r1_mask & xmask"}
+    result: list[ast.stmt] = []
+    texts = [ast.unparse(ast.fix_missing_locations(s)) if not isinstance(s, ast.For) else "" for s in body]
+    for text in sorted(pair, key=len, reverse=True):
+        parts = set(text.split(" & "))
+        uses = [i for i, s in enumerate(body) if texts[i] and any(_same_mask(n, parts) for n in ast.walk(s))]
+        if len(uses) < 2:
+            continue
+        name = "mask"
+        for i in uses:
+            body[i] = _Mask(parts, name).visit(body[i])
+        body.insert(uses[0], ast.Assign([ast.Name(name, ast.Store())], integers.to_ast(text)))
+        break
+    for statement in body:
+        if isinstance(statement, ast.For):
+            statement.body = _shared_masks(statement.body, known)
+        result.append(statement)
+    return result
+
+
+def _same_mask(node: ast.AST, parts: set[str]) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and set(_conjuncts(node)) == parts
+
+
+class _Mask(ast.NodeTransformer):
+    def __init__(self, parts: set[str], name: str) -> None:
+        self.parts, self.name = parts, name
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        if _same_mask(node, self.parts):
+            return ast.Name(self.name, ast.Load())
+        self.generic_visit(node)
+        return node
+
+
+def fold(body: list[ast.stmt], facts: Facts, width: int = 72) -> list[ast.stmt]:
+    """Put temporaries that are read once into the expression that reads them, where the line stays readable.
+
+    Loads, reductions and values read in another loop stay where they are, so nothing moves across a store.
+    """
+    for statement in body:
+        if isinstance(statement, ast.For):
+            statement.body = fold(statement.body, facts, width)
+    counts = all_reads(body)
+    bound = bindings(body)
+    pending: dict[str, ast.expr] = {}
+    kept: list[ast.stmt] = []
+    order: list[tuple[str, ast.stmt]] = []
+    outer = _read_outside(body)
+    for statement in body:
+        nested = isinstance(statement, ast.For | ast.If | ast.While)
+        if not nested:
+            uses = reads(statement)
+            for name in [n for n in uses if n in pending]:
+                candidate = _substituted(statement, name, pending[name])
+                simple_store = isinstance(statement, ast.Expr)
+                limit = width + (30 if simple_store else 0)
+                if _length(candidate) <= limit:
+                    statement = candidate
+                    kept = [s for s in kept if not (isinstance(s, ast.Assign) and assigned(s) == [name])]
+                del pending[name]
+        kept.append(statement)
+        name = assigned(statement)[0] if isinstance(statement, ast.Assign) and len(assigned(statement)) == 1 else ""
+        changed = set(assigned(statement)) if not nested else {n for s in every([statement]) for n in assigned(s)}
+        for waiting in [w for w, v in pending.items() if changed & set(reads(v))]:
+            del pending[waiting]
+        if name and bound[name] == 1 and counts[name] == 1 and name not in outer and _movable(statement):
+            pending[name] = statement.value  # type: ignore[attr-defined]
+        order.append((name, statement))
+    return kept
+
+
+def _read_outside(body: list[ast.stmt]) -> set[str]:
+    """Names read inside nested blocks of this body: these must stay out of the loops."""
+    found: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.For | ast.If | ast.While):
+            found |= set(all_reads([statement]))
+    return found
+
+
+def _substituted(statement: ast.stmt, name: str, value: ast.expr) -> ast.stmt:
+    from .tree import Replace
+
+    copied = fresh([statement])[0]
+    return Replace({name: value}).visit(copied)  # type: ignore[no-any-return]
+
+
+def _length(statement: ast.stmt) -> int:
+    return len(ast.unparse(ast.fix_missing_locations(statement)))
+
+
+def _movable(statement: ast.stmt) -> bool:
+    calls = {name_of(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call)}
+    blocked = {"tl.load", "tl.sum", "tl.max", "tl.min", "tl.cumsum", "tl.cumprod", "tl.associative_scan", "tl.reduce", "tl.atomic_add", "tl.full", "tl.zeros", "tl.arange"}
+    blocked |= {n for n in HELPERS if n.endswith("_along")}
+    return not (calls & blocked)

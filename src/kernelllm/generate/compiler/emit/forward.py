@@ -1,0 +1,247 @@
+"""The text of ModelNew.forward: buffers named, sizes read, kernels launched, templates called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from . import integers, layout
+from .host import Allocate, Drop, Launch, Program, Step, Tensor, contiguous, equal, is_contiguous
+from .names import fresh_name
+from .sizes import Sizes
+from .tree import name_of
+
+_RESULTS = {
+    "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
+    "conv_transpose": "convolved", "attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
+    "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
+}  # fmt: skip
+
+
+@dataclass
+class Namer:
+    """Final names of the wrapper's variables and the rendering of its host expressions."""
+
+    program: Program
+    sizes: Sizes
+    paths: dict[str, str]
+    """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
+    templates: set[str] = field(default_factory=set)
+    """Template functions that are called."""
+    used_sizes: list[str] = field(default_factory=list)
+    """Names of sizes in the order of first use."""
+    contiguous_inputs: list[str] = field(default_factory=list)
+
+    def size(self, expr: Any) -> str:
+        """A size as text."""
+        for symbol in sorted(expr.free_symbols, key=str):
+            if str(symbol) not in self.used_sizes and str(symbol) in self.sizes.known:
+                self.used_sizes.append(str(symbol))
+        return integers.pretty(expr)
+
+    def tuple(self, values: list[Any]) -> str:
+        """A shape or stride as text."""
+        return f"({', '.join(self.size(v) for v in values)}{',' if len(values) == 1 else ''})"
+
+    def text(self, node: ast.expr) -> str:
+        """A host expression of the wrapper in the file's words."""
+        return ast.unparse(self.expr(node))
+
+    def expr(self, node: ast.expr) -> ast.expr:
+        """:meth:`text` as a syntax tree."""
+        if isinstance(node, ast.Name):
+            base = self.program.base(node.id)
+            if base in self.paths:
+                return integers.to_ast(self.paths[base])
+        if not isinstance(node, ast.Constant):
+            try:
+                return integers.to_ast(self.size(self.sizes.expression(node)))
+            except integers.NotInteger:
+                pass
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Tuple | ast.List):
+            elements = [self.expr(e) for e in node.elts]
+            return ast.Tuple(elements, ast.Load()) if isinstance(node, ast.Tuple) else ast.List(elements, ast.Load())
+        if isinstance(node, ast.Subscript):
+            return ast.Subscript(self.expr(node.value), node.slice, ast.Load())
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("aten."):
+            return integers.to_ast("torch.ops." + ast.unparse(node))
+        return node
+
+    def _call(self, node: ast.Call) -> ast.expr:
+        called = ast.unparse(node.func)
+        if called == "reinterpret_tensor":
+            return integers.to_ast(self.view(node))
+        keywords = [ast.keyword(k.arg, _device(k.value) if k.arg == "device" else self.expr(k.value)) for k in node.keywords]
+        arguments = [self.expr(a) for a in node.args]
+        template = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", called)
+        if template:
+            self.templates.add(template[1])
+            return ast.Call(ast.Name(template[1], ast.Load()), _trimmed(arguments, keywords), keywords)
+        if called.startswith("extern_kernels."):
+            return self._extern(called.removeprefix("extern_kernels."), arguments, keywords)
+        if called.startswith(("aten.", "prims.")):
+            called = "torch.ops." + called
+        if called.startswith("torch.ops.aten.") and called.endswith(".default"):
+            called = called.removesuffix(".default")
+        func: ast.expr = integers.to_ast(called)
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in self.paths:
+            func = ast.Attribute(self.expr(node.func.value), node.func.attr, ast.Load())
+        return ast.Call(func, arguments, keywords)
+
+    def _extern(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
+        if name == "convolution":
+            texts = {k.arg: k.value for k in keywords}
+            order = ["bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"]
+            return ast.Call(integers.to_ast("torch.ops.aten.convolution"), [*arguments, *(texts[o] for o in order)], [])
+        drop = {"alpha": "1", "beta": "1"}
+        keywords = [k for k in keywords if not (k.arg in drop and ast.unparse(k.value) == drop[k.arg])]
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
+            return ast.Call(integers.to_ast(f"torch.{name}"), arguments, keywords)
+        return ast.Call(integers.to_ast(f"torch.ops.aten.{name}"), arguments, keywords)
+
+    def view(self, node: ast.Call) -> str:
+        """``reinterpret_tensor(base, size, stride, offset)`` as the plainest view that is provably the same."""
+        base_text = self.text(node.args[0])
+        base = self.program.tensors.get(self.program.base(ast.unparse(node.args[0])))
+        size = [self.sizes.expression(e) for e in node.args[1].elts]  # type: ignore[attr-defined]
+        stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
+        offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
+        if base is not None and offset == 0:
+            plain = _plain_view(base, Tensor(size, stride, ""))
+            if plain is not None:
+                return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain)}")
+        extra = f", {self.size(offset)}" if offset != 0 else ""
+        return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
+
+
+def _trimmed(arguments: list[ast.expr], keywords: list[ast.keyword]) -> list[ast.expr]:
+    """Trailing ``None`` arguments left out (each template defaults them)."""
+    return arguments
+
+
+def _device(node: ast.expr) -> ast.expr:
+    return node
+
+
+def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
+    """A suffix such as ``.t()``, a shape for ``.view``, or None."""
+    if len(base.shape) == len(wanted.shape) and all(map(equal, base.shape, wanted.shape)):
+        if all(n == 1 or equal(a, b) for n, a, b in zip(base.shape, base.stride, wanted.stride, strict=True)):
+            return ""
+    if len(base.shape) == len(wanted.shape) and is_contiguous(base):
+        order = _permutation(base, wanted)
+        if order == [1, 0]:
+            return ".t()"
+        if order is not None:
+            moved = [i for i, o in enumerate(order) if i != o]
+            if len(moved) == 2:
+                return f".transpose({moved[0]}, {moved[1]})"
+            return f".permute({', '.join(map(str, order))})"
+    if is_contiguous(base) and is_contiguous(wanted) and equal(sympy.prod(base.shape), sympy.prod(wanted.shape)):
+        return wanted.shape
+    return None
+
+
+def _permutation(base: Tensor, wanted: Tensor) -> list[int] | None:
+    left = list(range(len(base.shape)))
+    order = []
+    for n, s in zip(wanted.shape, wanted.stride, strict=True):
+        at = next((i for i in left if equal(base.shape[i], n) and equal(base.stride[i], s)), None)
+        if at is None:
+            return None
+        left.remove(at)
+        order.append(at)
+    return order
+
+
+def squeezed(tensor: Tensor) -> Tensor:
+    """A scratch buffer as a reader expects it: dimensions of size 1 gone, the rest in the order of memory."""
+    pairs = [(n, s) for n, s in zip(tensor.shape, tensor.stride, strict=True) if n != 1]
+    for _ in range(len(pairs)):
+        for i in range(len(pairs) - 1):
+            ratio = sympy.cancel(pairs[i][1] / pairs[i + 1][1])
+            if ratio.is_number and ratio < 1 or (1 / ratio).is_integer and ratio != 1 or sympy.denom(ratio) != 1:
+                pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
+    compact = Tensor([n for n, _ in pairs], [s for _, s in pairs], tensor.dtype, tensor.device)
+    return compact if pairs and is_contiguous(compact) else tensor
+
+
+def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str]], bases: dict[str, str], outputs: int, taken: set[str]) -> None:
+    """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
+    returned = [program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)]
+    returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in namer.paths]
+    final = set(returned)
+    for i, name in enumerate(returned):
+        namer.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
+    counts: Counter[str] = Counter()
+    for item in program.items:
+        if isinstance(item, Launch):
+            targets = [(p, program.base(v.id)) for p, v in item.arguments.items() if p.startswith(("out_ptr", "in_out_ptr")) and isinstance(v, ast.Name)]
+            new = [(p, t) for p, t in targets if t not in namer.paths and t in program.tensors]
+            for param, target in new:
+                wish = wishes[item.kernel].get(param)
+                if wish is None:
+                    wish = bases[item.kernel] + ("" if len(new) == 1 else "_out")
+                elif len(new) < 3 and wish in ("mean", "m2"):
+                    wish = {"mean": "mean", "m2": "m2"}[wish]
+                elif wish in ("mean", "m2", "count"):
+                    wish = f"part_{wish}"
+                namer.paths[target] = fresh_name(wish, taken)
+        elif isinstance(item, Step) and item.target and item.target not in namer.paths:
+            call = item.value
+            while isinstance(call, ast.Subscript):
+                call = call.value
+            bare = ""
+            if isinstance(call, ast.Call):
+                called = ast.unparse(call.func).removesuffix(".default").removesuffix(".Tensor")
+                if name_of(call.func) == "reinterpret_tensor":
+                    bare = "viewed"
+                else:
+                    last = called.rsplit(".", 1)[-1]
+                    bare = _RESULTS.get(last, f"{last.strip('_')}_out")
+            elif isinstance(call, ast.Name):
+                bare = namer.paths.get(program.base(call.id), "part") + "_part"
+            namer.paths[item.target] = fresh_name(bare or "value", taken)
+            counts[bare] += 1
+    for item in program.items:
+        if isinstance(item, Allocate) and item.target not in namer.paths:
+            namer.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
+
+
+def touched_by_torch(program: Program) -> set[str]:
+    """Buffers that something other than a kernel's pointer sees, so whose shape matters."""
+    seen: set[str] = set()
+    for item in program.items:
+        if isinstance(item, Step):
+            seen |= {program.base(n.id) for n in ast.walk(item.value) if isinstance(n, ast.Name)}
+        elif isinstance(item, Launch):
+            for value in item.arguments.values():
+                if not isinstance(value, ast.Name):
+                    seen |= {program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+    for value in program.result:
+        seen |= {program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return seen
+
+
+def allocation(tensor: Tensor, namer: Namer, device: str, exact: bool, like: list[tuple[str, Tensor]]) -> str:
+    """``torch.empty(...)`` for a buffer."""
+    if not exact:
+        tensor = squeezed(tensor)
+    where = f'"{tensor.device}"' if tensor.device == "cpu" else f"{device}.device"
+    if is_contiguous(tensor):
+        for name, other in like:
+            same = len(other.shape) == len(tensor.shape) and all(map(equal, other.shape, tensor.shape))
+            if same and other.dtype == tensor.dtype and is_contiguous(other) and tensor.shape:
+                return f"torch.empty_like({name})"
+        return f"torch.empty({namer.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
+    return f"torch.empty_strided({namer.tuple(tensor.shape)}, {namer.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"
+
+
+__all__ = ["Namer", "allocation", "contiguous", "layout", "name_buffers", "touched_by_torch"]

@@ -1,0 +1,216 @@
+"""The statements of Inductor's ``call``, read into steps: allocate, launch, call, view, drop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from kernelllm.core.errors import CaptureError
+
+from . import integers
+from .sizes import Sizes
+from .tree import name_of
+from .wrapper import Wrapper
+
+if TYPE_CHECKING:
+    from kernelllm.generate.compiler.capture import Captured
+
+_SKIPPED = ("assert_size_stride", "assert_alignment", "torch.cuda.set_device", "torch.cuda.synchronize", "torch._check", "record_stream")
+
+
+@dataclass
+class Tensor:
+    """What is known of a buffer or argument."""
+
+    shape: list[Any]
+    stride: list[Any]
+    dtype: str
+    device: str = "cuda"
+
+
+@dataclass
+class Allocate:
+    """An empty buffer."""
+
+    target: str
+
+
+@dataclass
+class Launch:
+    """A kernel's launch: wrapper expressions by Inductor's argument name."""
+
+    kernel: str
+    arguments: dict[str, ast.expr]
+
+
+@dataclass
+class Step:
+    """Any other statement: ``target = value``, or an expression alone where target is empty."""
+
+    target: str
+    value: ast.expr
+
+
+@dataclass
+class Drop:
+    """Buffers that nothing reads any more."""
+
+    targets: list[str]
+
+
+Item = Allocate | Launch | Step | Drop
+
+
+@dataclass
+class Program:
+    """``call`` as steps."""
+
+    items: list[Item]
+    result: list[ast.expr]
+    tensors: dict[str, Tensor]
+    same: dict[str, str] = field(default_factory=dict)
+    """Buffers that are another buffer by another name."""
+
+    def base(self, name: str) -> str:
+        """The buffer that a name stands for."""
+        while name in self.same:
+            name = self.same[name]
+        return name
+
+
+def read(wrapper: Wrapper, captured: Captured, sizes: Sizes) -> Program:
+    """Turn ``call``'s statements into a Program; raises CaptureError for a statement it has no place for."""
+    tensors = dict(_slots(captured, sizes))
+    program = Program([], [], tensors)
+    for statement in wrapper.body[:-1]:
+        for item in _items(statement, wrapper, sizes, program):
+            program.items.append(item)
+    value = wrapper.body[-1].value  # type: ignore[attr-defined]
+    program.result = list(value.elts) if isinstance(value, ast.Tuple | ast.List) else [value]
+    return program
+
+
+def contiguous(shape: list[Any]) -> list[Any]:
+    """Row-major strides of a shape."""
+    strides, step = [], sympy.Integer(1)
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return strides[::-1]
+
+
+def is_contiguous(tensor: Tensor) -> bool:
+    """Whether the strides are row-major, dimensions of size 1 aside."""
+    expected = contiguous(tensor.shape)
+    return all(n == 1 or equal(a, b) for n, a, b in zip(tensor.shape, tensor.stride, expected, strict=True))
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two integer expressions are equal for all sizes."""
+    return bool(a == b or sympy.expand(a - b) == 0)
+
+
+def _slots(captured: Captured, sizes: Sizes) -> Iterator[tuple[str, Tensor]]:
+    strides = _placeholder_strides(captured)
+    for slot in captured.slots:
+        if slot.kind == "size":
+            continue
+        shape = sizes.shape(slot.shape)
+        if shape is None:
+            continue
+        stride = strides.get(slot.variable)
+        found = sizes.shape(stride) if stride is not None else None
+        yield slot.variable, Tensor(shape, found if found is not None else contiguous(shape), f"torch.{slot.dtype.removeprefix('torch.')}")
+
+
+def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
+    graph = getattr(captured, "graph", None)
+    if graph is None:
+        return {}
+    found = {}
+    for node in graph.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if hasattr(value, "stride"):
+            found[node.name] = tuple(str(s) for s in value.stride())
+    return found
+
+
+def _items(statement: ast.stmt, wrapper: Wrapper, sizes: Sizes, program: Program) -> Iterator[Item]:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "run" and name_of(call.func).split(".")[0] in wrapper.kernels:
+            kernel = wrapper.kernels[name_of(call.func).split(".")[0]]
+            if len(call.args) < len(kernel.runtime):
+                raise CaptureError(f"Launch of {kernel.name} passes {len(call.args)} of {len(kernel.runtime)} arguments.", where="emit")
+            yield Launch(kernel.name, dict(zip(kernel.runtime, call.args, strict=False)))
+        elif not ast.unparse(call.func).startswith(_SKIPPED):
+            yield from _out_call(call, program)
+        return
+    if isinstance(statement, ast.Delete):
+        yield Drop([program.base(t.id) for t in statement.targets if isinstance(t, ast.Name)])
+        return
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        yield from _assignment(statement.targets[0].id, statement.value, sizes, program)
+        return
+    if isinstance(statement, ast.Expr | ast.Pass | ast.Assert | ast.Import | ast.ImportFrom):
+        return
+    raise CaptureError(f"A statement of Inductor's output is not understood: {ast.unparse(statement)[:200]}", where="emit")
+
+
+def _assignment(name: str, value: ast.expr, sizes: Sizes, program: Program) -> Iterator[Item]:
+    text = ast.unparse(value)
+    if "get_raw_stream" in text or text.endswith((".size()", ".stride()")):
+        if text.endswith(".size()"):
+            program.tensors.setdefault(name, program.tensors.get(text.removesuffix(".size()"), Tensor([], [], "")))
+        return
+    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id.endswith("_size"):
+        known = program.tensors.get(value.value.id)
+        if known is not None and isinstance(value.slice, ast.Constant):
+            sizes.values.setdefault(name, known.shape[value.slice.value])
+        return
+    if isinstance(value, ast.Name) and value.id not in sizes.values:
+        program.same[name] = value.id
+        if program.base(name) in program.tensors:
+            program.tensors[name] = program.tensors[program.base(name)]
+        return
+    try:
+        sizes.values[name] = sizes.expression(value)
+        return
+    except integers.NotInteger:
+        pass
+    called = name_of(value.func) if isinstance(value, ast.Call) else ""
+    if called.startswith("empty_strided") and isinstance(value, ast.Call):
+        program.tensors[name] = Tensor(
+            _tuple(value.args[0], sizes), _tuple(value.args[1], sizes), ast.unparse(value.args[2]), "cpu" if "cpu" in called else "cuda"
+        )
+        yield Allocate(name)
+        return
+    if called == "reinterpret_tensor" and isinstance(value, ast.Call):
+        known = program.tensors.get(program.base(ast.unparse(value.args[0])))
+        program.tensors[name] = Tensor(_tuple(value.args[1], sizes), _tuple(value.args[2], sizes), known.dtype if known else "")
+    yield Step(name, value)
+
+
+def _tuple(node: ast.expr, sizes: Sizes) -> list[Any]:
+    if not isinstance(node, ast.Tuple | ast.List):
+        raise CaptureError(f"A shape is not understood: {ast.unparse(node)[:100]}", where="emit")
+    return [sizes.expression(e) for e in node.elts]
+
+
+def _out_call(call: ast.Call, program: Program) -> Iterator[Item]:
+    """``extern_kernels.mm(a, b, out=buf)`` as ``buf = torch.mm(a, b)`` where the buffer was made for it."""
+    out = next((k.value for k in call.keywords if k.arg == "out"), None)
+    if isinstance(out, ast.Name) and out.id in program.tensors:
+        fresh = next((i for i in program.items if isinstance(i, Allocate) and i.target == out.id), None)
+        known = program.tensors[out.id]
+        touched = any(out.id in ast.unparse(a) for a in call.args)
+        if fresh is not None and is_contiguous(known) and not touched:
+            program.items.remove(fresh)
+            call.keywords = [k for k in call.keywords if k.arg != "out"]
+            yield Step(out.id, call)
+            return
+    yield Step("", call)

@@ -1,0 +1,269 @@
+"""Integer expressions made readable: Inductor's ``1 + ((-1)*s1) + ks0*x1*((7 + ks1) // 8)`` forms, through sympy.
+
+Only used on expressions known to be integers. Rewrites keep the value for sizes of at least 1: ``max(1, n)`` becomes
+``n`` (it only appears in strides, which address nothing when a size is 0).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+import sympy
+from sympy.printing.str import StrPrinter
+
+
+
+class FLOORDIV(sympy.Function):  # type: ignore[misc]
+    """``a // b``, opaque to sympy."""
+
+    is_integer = True
+
+
+class MOD(sympy.Function):  # type: ignore[misc]
+    """``a % b``, opaque to sympy."""
+
+    is_integer = True
+
+
+class MAX(sympy.Function):  # type: ignore[misc]
+    """``max(a, b)``, opaque to sympy."""
+
+    is_integer = True
+
+
+class MIN(sympy.Function):  # type: ignore[misc]
+    """``min(a, b)``, opaque to sympy."""
+
+    is_integer = True
+
+
+_NAMED: dict[str, Any] = {"max": MAX, "min": MIN}
+
+
+class NotInteger(ValueError):
+    """The expression holds something that is no integer arithmetic."""
+
+
+def symbol(name: str) -> Any:
+    """The sympy symbol for a name; all are integers."""
+    return sympy.Symbol(name, integer=True)
+
+
+def to_sympy(node: ast.expr) -> Any:
+    """An integer expression as sympy; raises NotInteger for anything but names, integers, ``+ - * // %``, max and min."""
+    match node:
+        case ast.Constant(value=bool()):
+            raise NotInteger
+        case ast.Constant(value=int() as value):
+            return sympy.Integer(value)
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -to_sympy(operand)
+        case ast.BinOp(left=left, op=op, right=right):
+            chosen = _select(node)
+            if chosen is not None:
+                return chosen
+            return _binary(op, to_sympy(left), to_sympy(right))
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _NAMED and not node.keywords:
+            values = [to_sympy(a) for a in args]
+            if name == "max" and sympy.Integer(1) in values and len(values) == 2:
+                return values[1] if values[0] == 1 else values[0]
+            return _NAMED[name](*values)
+        case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[a, b]):
+            return _floor(to_sympy(a), to_sympy(b))
+    raise NotInteger(ast.unparse(node))
+
+
+def _select(node: ast.BinOp) -> Any:
+    """``(1) * ((1) >= (n)) + (n) * ((n) > (1))`` is how Inductor prints max(1, n) inside a kernel."""
+    match node:
+        case ast.BinOp(
+            left=ast.BinOp(left=a, op=ast.Mult(), right=ast.Compare(left=c, ops=[ast.GtE()], comparators=[d])),
+            op=ast.Add(),
+            right=ast.BinOp(left=b, op=ast.Mult(), right=ast.Compare(left=e, ops=[ast.Gt()], comparators=[f])),
+        ):
+            texts = [ast.unparse(n) for n in (a, b, c, d, e, f)]
+            if texts[0] == texts[2] == texts[5] and texts[1] == texts[3] == texts[4]:
+                if texts[0] == "1":
+                    return to_sympy(b)
+                if texts[1] == "1":
+                    return to_sympy(a)
+                return MAX(to_sympy(a), to_sympy(b))
+    return None
+
+
+def _binary(op: ast.operator, left: Any, right: Any) -> Any:
+    match op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.FloorDiv():
+            return _floor(left, right)
+        case ast.Mod():
+            return _mod(left, right)
+        case ast.Pow() if right.is_Integer and right > 0:
+            return left**right
+    raise NotInteger
+
+
+def _floor(left: Any, right: Any) -> Any:
+    if right == 1:
+        return left
+    if left.is_Integer and right.is_Integer and right != 0:
+        return sympy.Integer(int(left) // int(right))
+    return FLOORDIV(left, right)
+
+
+def _mod(left: Any, right: Any) -> Any:
+    if right == 1:
+        return sympy.Integer(0)
+    return MOD(left, right)
+
+
+def parse(text: str) -> Any:
+    """:func:`to_sympy` on text."""
+    return to_sympy(ast.parse(text, mode="eval").body)
+
+
+class _Printer(StrPrinter):  # type: ignore[misc]
+    def _print_FLOORDIV(self, expr: Any) -> str:
+        return f"({self._arg(expr.args[0])} // {self._arg(expr.args[1])})"
+
+    def _print_MOD(self, expr: Any) -> str:
+        return f"({self._arg(expr.args[0])} % {self._arg(expr.args[1])})"
+
+    def _print_MAX(self, expr: Any) -> str:
+        return f"max({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_MIN(self, expr: Any) -> str:
+        return f"min({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_Pow(self, expr: Any, rational: bool = False) -> str:
+        base, exponent = expr.args
+        if exponent.is_Integer and 1 < int(exponent) <= 4:
+            return "*".join([self._arg(base)] * int(exponent))
+        return str(super()._print_Pow(expr, rational))
+
+    def _arg(self, expr: Any) -> str:
+        text = self._print(expr)
+        return text if expr.is_Symbol or (expr.is_Integer and expr >= 0) or isinstance(expr, MAX | MIN) else f"({text})"
+
+    def _print_Add(self, expr: Any, order: Any = None) -> str:
+        terms = sorted(expr.args, key=lambda t: (t.could_extract_minus_sign(), t.is_number, str(t)))
+        out = self._print(terms[0])
+        for term in terms[1:]:
+            text = self._print(-term) if term.could_extract_minus_sign() else self._print(term)
+            if term.could_extract_minus_sign():
+                text = f"({text})" if (-term).is_Add else text
+                out += f" - {text}"
+            else:
+                out += f" + {text}"
+        return str(out)
+
+
+def text_of(expr: Any) -> str:
+    """Python text of a sympy expression made by this module."""
+    return ast.unparse(ast.parse(_Printer().doprint(expr), mode="eval"))
+
+
+def pretty(expr: Any) -> str:
+    """The shortest of the plain, factored and expanded forms, as Python text."""
+    if expr.is_Symbol or expr.is_Integer:
+        return text_of(expr)
+    forms = {text_of(expr)}
+    try:
+        forms.add(text_of(sympy.factor(expr)))
+    except (sympy.PolynomialError, NotImplementedError):
+        pass
+    return min(forms, key=lambda t: (len(t), t))
+
+
+def to_ast(text: str) -> ast.expr:
+    """Text of one expression as a syntax tree."""
+    return ast.parse(text, mode="eval").body
+
+
+def tidy(node: ast.expr) -> ast.expr:
+    """An integer expression of sizes, rewritten; unchanged where it is no integer arithmetic."""
+    try:
+        return to_ast(pretty(to_sympy(node)))
+    except (NotInteger, RecursionError):
+        return node
+
+
+def ratio(node: ast.expr) -> ast.expr:
+    """A quotient of sizes with common factors cancelled: ``n*m/n / (n*m/n - 1.0)`` becomes ``m / (m - 1)``."""
+    try:
+        return to_ast(_Printer().doprint(sympy.cancel(_rational(node))))
+    except (NotInteger, RecursionError, sympy.PolynomialError):
+        return node
+
+
+def _rational(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=float() as value) if value.is_integer():
+            return sympy.Integer(int(value))
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _rational(left) / _rational(right)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
+            return _binary(op, _rational(left), _rational(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_rational(operand)
+    return to_sympy(node)
+
+
+def collect(node: ast.expr, sizes: Iterable[str]) -> ast.expr:
+    """An index expression grouped by what multiplies it: ``row * n_cols + (col - 1)``.
+
+    ``sizes`` are the names that hold sizes; the rest are indices. Unchanged where it is no integer arithmetic.
+    """
+    try:
+        expr = sympy.expand(to_sympy(node))
+    except (NotInteger, RecursionError):
+        return node
+    known = {symbol(s) for s in sizes}
+    groups: dict[Any, Any] = {}
+    for term in sympy.Add.make_args(expr):
+        weight, rest = sympy.Integer(1), sympy.Integer(1)
+        sized = bool(term.free_symbols & known)
+        for factor in sympy.Mul.make_args(term):
+            if factor.is_Integer and factor < 0:
+                rest *= -1
+                factor = -factor
+            if (not factor.is_number and factor.free_symbols <= known) or (factor.is_Integer and not sized and not term.is_number):
+                weight *= factor
+            else:
+                rest *= factor
+        groups[weight] = groups.get(weight, sympy.Integer(0)) + rest
+    parts: list[str] = []
+    for weight in sorted(groups, key=lambda w: (-len(sympy.Mul.make_args(w)) if w != 1 else 1, str(w))):
+        rest = groups[weight]
+        if rest == 0:
+            continue
+        parts.append(_group(rest, weight))
+    text = " + ".join(parts).replace("+ -", "- ") if parts else "0"
+    return to_ast(text)
+
+
+def _group(rest: Any, weight: Any) -> str:
+    if weight == 1:
+        return text_of(rest)
+    weight_text = text_of(weight)
+    if rest == 1:
+        return weight_text
+    if rest == -1:
+        return f"-{weight_text}" if weight.is_Symbol else f"-({weight_text})"
+    if rest.is_Integer:
+        return f"{text_of(rest)} * {weight_text}"
+    rest_text = text_of(rest)
+    if rest.is_Add:
+        rest_text = f"({rest_text})"
+    elif rest_text.startswith("-"):
+        rest_text = f"-{rest_text[1:]}"
+    return f"{rest_text} * {weight_text}" if weight.is_Symbol else f"{rest_text} * ({weight_text})"

@@ -1,0 +1,220 @@
+"""From a cleaned kernel and its launches to the text of a Triton function, and the arguments each launch passes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import integers, layout
+from .clean import Cleaned
+from .launch import Plan
+from .names import block_names, fresh_name, spoken, value_names, wish_for
+from .tree import Rename, all_reads, assigned, every, fresh, name_of
+
+_ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
+
+
+@dataclass
+class Call:
+    """One launch: what it passes, by Inductor's argument name."""
+
+    buffers: dict[str, str]
+    """Pointer argument to the host expression (a buffer's final name, ``x``, ``self.weight``)."""
+    sizes: dict[str, Any]
+    """Size argument to a sympy expression over the file's size names."""
+
+
+@dataclass
+class Finished:
+    """A kernel ready to print."""
+
+    name: str
+    text: str
+    order: list[str]
+    """Inductor's names of the arguments that a launch passes, in order; merged ones left out."""
+    names: dict[str, str]
+    """Inductor's argument name to the file's."""
+    helpers: set[str] = field(default_factory=set)
+
+
+def store_wishes(cleaned: Cleaned) -> dict[str, str]:
+    """For each output pointer, what to call the buffer: after the value that is stored."""
+    made: dict[str, ast.expr] = {}
+    tuples: dict[str, str] = {}
+    for statement in every(cleaned.body):
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            if isinstance(target, ast.Name):
+                made[target.id] = statement.value
+            elif isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Call):
+                wishes = {
+                    "welford_along": ("mean", "m2", "count"), "argmax_along": ("largest", "argmax"), "argmin_along": ("smallest", "argmin"),
+                }.get(name_of(statement.value.func), ())  # fmt: skip
+                for element, wish in zip(target.elts, wishes, strict=False):
+                    if isinstance(element, ast.Name):
+                        tuples[element.id] = wish
+    found: dict[str, str] = {}
+    for statement in every(cleaned.body):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and name_of(statement.value.func) == "tl.store":
+            pointer = next(n.id for n in ast.walk(statement.value.args[0]) if isinstance(n, ast.Name))
+            value = statement.value.args[1]
+            while isinstance(value, ast.Subscript):
+                value = value.value
+            if isinstance(value, ast.Name):
+                if value.id in tuples:
+                    found[pointer] = tuples[value.id]
+                    continue
+                value = made.get(value.id, value)
+                while isinstance(value, ast.Subscript):
+                    value = value.value
+                if isinstance(value, ast.Name) and value.id in tuples:
+                    found[pointer] = tuples[value.id]
+                    continue
+            wish = wish_for(value, {}, False)
+            if wish in ("total", "largest", "smallest", "product", "any_true", "rstd"):
+                found[pointer] = wish
+    return found
+
+
+def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Finished:
+    """Name arguments and values, and print the function."""
+    taken: set[str] = {name, *cleaned.helpers}
+    fixed = dict(block_names(cleaned))
+    taken |= set(fixed.values())
+    pointers, merged = _pointers(cleaned, calls, taken)
+    sizes = _sizes(cleaned, calls, taken)
+    fixed.update(pointers)
+    fixed.update(sizes)
+    fixed.update({p: p for p in cleaned.params if p.endswith("BLOCK") and p not in fixed})
+    names = value_names(cleaned, fixed, pointers)
+    body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
+    body = _regrouped(body, set(sizes.values()))
+    order: list[str] = []
+    seen: set[str] = set()
+    for param in cleaned.params:
+        if not param.endswith("BLOCK") and fixed[param] not in seen and param not in merged:
+            order.append(param)
+            seen.add(fixed[param])
+    blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
+    arguments = [fixed[p] + ("" if p in pointers else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
+    lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
+    head = f"def {name}({', '.join(arguments)}):"
+    lines += layout.broken(head, layout.WIDTH)
+    note = _note(cleaned)
+    if note:
+        lines.append(f'    """{note}"""')
+    lines.append(layout.text(body, 4))
+    text = "\n".join(lines).replace("range(0, ", "range(0, ")
+    return Finished(name, text, order, fixed, set(cleaned.helpers))
+
+
+def _note(cleaned: Cleaned) -> str:
+    words = spoken(cleaned.kernel.ops)
+    sort = "One row a program." if cleaned.rows else ""
+    what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
+    return f"{what}{'.' if what else ''} {sort}".strip().capitalize() if what or sort else ""
+
+
+def _autotune(chosen: Plan, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:
+    if not chosen.configs:
+        return []
+    lines = ["@triton.autotune(", "    configs=["]
+    for values, warps in chosen.configs:
+        inner = ", ".join(f'"{names[b]}": {v}' for b, v in values.items() if b in blocks)
+        lines.append(f"        triton.Config({{{inner}}}, num_warps={warps}),")
+    keys = ", ".join(f'"{s}"' for s in sizes)
+    return [*lines, "    ],", f"    key=[{keys}],", ")"]
+
+
+def _pointers(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> tuple[dict[str, str], set[str]]:
+    """A name for each pointer, after the buffer it gets; pointers that always get the same buffer become one."""
+    names: dict[str, str] = {}
+    merged: set[str] = set()
+    by_buffers: dict[tuple[str, ...], str] = {}
+    leaves: dict[str, list[str]] = {}
+    for param in cleaned.pointers:
+        for call in calls:
+            leaves.setdefault(call.buffers[param].rsplit(".", 1)[-1], []).append(call.buffers[param])
+    for param in cleaned.pointers:
+        passed = tuple(call.buffers[param] for call in calls)
+        if passed in by_buffers:
+            names[param] = names[by_buffers[passed]]
+            merged.add(param)
+            continue
+        by_buffers[passed] = param
+        names[param] = fresh_name(_pointer_wish(param, passed) + "_ptr", taken)
+    return names, merged
+
+
+def _pointer_wish(param: str, passed: tuple[str, ...]) -> str:
+    texts = {re.sub(r"\[(\d+)\]", r"_\1", p.removeprefix("self.")) for p in passed}
+    if len(texts) == 1:
+        text = texts.pop()
+        parts = [p for p in text.split(".") if p]
+        return parts[-1] if parts[-1] not in ("weight", "bias") or len(parts) == 1 else "_".join(parts[-2:])
+    leaf = {re.sub(r"(_\d+)+$", "", t.rsplit(".", 1)[-1]) for t in texts}
+    if len(leaf) == 1:
+        only = leaf.pop()
+        if only.isidentifier():
+            return only
+    return {"in": "in", "out": "out"}.get(param.split("_")[0], "x") + (re.sub(r"\D", "", param) if not param.startswith("out") else "")
+
+
+def _sizes(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> dict[str, str]:
+    """A name for each size; sizes that are equal in every launch share one."""
+    params = [p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")]
+    names: dict[str, str] = {}
+    known: dict[tuple[Any, ...], str] = {}
+    pointwise = not any(p.startswith("R") for p in cleaned.params)
+    for param in params:
+        passed = tuple(call.sizes[param] for call in calls)
+        if passed in known and not all(v.is_Integer for v in passed):
+            names[param] = known[passed]
+            continue
+        role = _ROLES.get(param, "")
+        if pointwise and param == "xnumel" and "YBLOCK" not in cleaned.params:
+            role = "n_elements"
+        elif pointwise:
+            role = {"xnumel": "n_x", "ynumel": "n_y", "znumel": "n_z"}.get(param, "")
+        wish = _size_wish(passed, role)
+        names[param] = known[passed] = fresh_name(wish, taken)
+    return names
+
+
+def _size_wish(passed: tuple[Any, ...], role: str) -> str:
+    if len(set(passed)) == 1:
+        value = passed[0]
+        if value.is_Symbol:
+            return str(value)
+        if role:
+            return role
+        symbols = sorted(str(s) for s in value.free_symbols)
+        if value.is_Mul and len(symbols) == 2 and all(a.is_Symbol for a in value.args):
+            return "_x_".join(str(a) for a in value.args)
+        if len(symbols) == 1:
+            return f"{symbols[0]}_out"
+    return role or "size"
+
+
+def _regrouped(body: list[ast.stmt], sizes: set[str]) -> list[ast.stmt]:
+    """Index expressions once more, now that names are final and equal sizes are one."""
+
+    class Regroup(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.Call:
+            self.generic_visit(node)
+            if name_of(node.func) in ("tl.load", "tl.store", "tl.atomic_add") and isinstance(node.args[0], ast.BinOp):
+                pointer = node.args[0]
+                if isinstance(pointer.left, ast.Name) and pointer.left.id.endswith("_ptr") and not _calls(pointer.right):
+                    pointer.right = integers.collect(pointer.right, sizes)
+            return node
+
+    return [Regroup().visit(s) for s in body]
+
+
+def _calls(node: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(node))
+
+
+__all__ = ["Call", "Finished", "all_reads", "assigned", "finish", "store_wishes"]

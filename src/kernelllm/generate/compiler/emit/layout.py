@@ -1,0 +1,196 @@
+"""Syntax trees as text that looks written by hand: long lines broken, blank lines between parts."""
+
+from __future__ import annotations
+
+import ast
+
+WIDTH = 110
+
+
+def text(body: list[ast.stmt], indent: int = 0) -> str:
+    """Statements as text, lines of at most WIDTH characters where a break can be found."""
+    lines: list[str] = []
+    for statement in body:
+        lines.extend(_statement(statement, indent))
+    return "\n".join(lines)
+
+
+def _statement(node: ast.stmt, indent: int) -> list[str]:
+    pad = " " * indent
+    ast.fix_missing_locations(node)
+    if isinstance(node, ast.FunctionDef):
+        return _function(node, indent)
+    if isinstance(node, ast.ClassDef):
+        return _class(node, indent)
+    if isinstance(node, ast.For | ast.While | ast.If | ast.With):
+        return _compound(node, indent)
+    source = ast.unparse(node)
+    if len(source) + indent <= WIDTH or "\n" in source:
+        return [pad + line for line in source.split("\n")]
+    return [pad + line for line in broken(source, WIDTH - indent)]
+
+
+def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> list[str]:
+    shell = ast.parse(ast.unparse(node)).body[0]
+    shell.body = [ast.Pass()]  # type: ignore[attr-defined]
+    if hasattr(shell, "orelse"):
+        shell.orelse = []
+    head = ast.unparse(ast.fix_missing_locations(shell)).rsplit("\n", 1)[0]
+    lines = [" " * indent + line for line in broken(head, WIDTH - indent)]
+    for child in node.body:
+        lines.extend(_statement(child, indent + 4))
+    if getattr(node, "orelse", None):
+        lines.append(" " * indent + "else:")
+        for child in node.orelse:  # type: ignore[union-attr]
+            lines.extend(_statement(child, indent + 4))
+    return lines
+
+
+def _function(node: ast.FunctionDef, indent: int) -> list[str]:
+    pad = " " * indent
+    lines = [f"{pad}@{ast.unparse(d)}" for d in node.decorator_list]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    head = f"def {node.name}({ast.unparse(node.args)}){returns}:"
+    lines += [pad + line for line in broken(head, WIDTH - indent)]
+    lines += _suite(node.body, indent + 4)
+    return lines
+
+
+def _suite(body: list[ast.stmt], indent: int) -> list[str]:
+    lines: list[str] = []
+    for i, child in enumerate(body):
+        if i == 0 and isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+            lines.extend(_docstring(child.value.value, indent))
+        else:
+            lines.extend(_statement(child, indent))
+    return lines
+
+
+def _docstring(value: str, indent: int) -> list[str]:
+    import inspect
+
+    pad = " " * indent
+    parts = inspect.cleandoc(value).replace("\\", "\\\\").replace('"""', "'''").split("\n")
+    if len(parts) == 1:
+        return [f'{pad}"""{parts[0]}"""']
+    return [f'{pad}"""{parts[0]}', *[(pad + p).rstrip() for p in parts[1:]], f'{pad}"""']
+
+
+def _class(node: ast.ClassDef, indent: int) -> list[str]:
+    pad = " " * indent
+    bases = ", ".join([*(ast.unparse(b) for b in node.bases), *(f"{k.arg}={ast.unparse(k.value)}" for k in node.keywords)])
+    lines = [f"{pad}@{ast.unparse(d)}" for d in node.decorator_list]
+    lines.append(f"{pad}class {node.name}({bases}):" if bases else f"{pad}class {node.name}:")
+    for i, child in enumerate(node.body):
+        if i and isinstance(child, ast.FunctionDef):
+            lines.append("")
+        lines.extend(_suite([child], indent + 4))
+    return lines
+
+
+def broken(line: str, width: int) -> list[str]:
+    """One logical line broken at the outermost comma or operator that lets every part fit."""
+    if len(line) <= width:
+        return [line]
+    opened = _outer_bracket(line)
+    if opened is not None:
+        start, end = opened
+        inner, tail = line[start + 1 : end], line[end:]
+        parts = _split(inner, ",")
+        if len(parts) > 1 or len(parts[0]) + 4 <= width:
+            body = _fill([p.strip() for p in parts if p.strip()], width - 4)
+            return [line[: start + 1], *["    " + b for b in body], tail]
+    if " = " in line and not line.startswith(("for ", "def ", "if ")):
+        target, value = line.split(" = ", 1)
+        return [f"{target} = (", *["    " + b for b in _operators(value, width - 4)], ")"]
+    return [line]
+
+
+def _fill(parts: list[str], width: int) -> list[str]:
+    """Comma separated parts on as few lines as hold them; a part too long by itself is broken further."""
+    lines: list[str] = []
+    current = ""
+    for i, part in enumerate(parts):
+        piece = part + ("," if i < len(parts) - 1 else "")
+        if len(piece) > width:
+            if current:
+                lines.append(current)
+                current = ""
+            deeper = broken(piece, width)
+            lines.extend(deeper if len(deeper) > 1 else _operators(piece, width))
+        elif current and len(current) + 1 + len(piece) > width:
+            lines.append(current)
+            current = piece
+        else:
+            current = f"{current} {piece}" if current else piece
+    if current:
+        lines.append(current)
+    return lines
+
+
+def _operators(line: str, width: int) -> list[str]:
+    """Break an expression before its outermost operators."""
+    if len(line) <= width:
+        return [line]
+    for operator in (" | ", " & ", " + ", " - ", " * ", " / "):
+        parts = _split(line, operator)
+        if len(parts) > 1:
+            lines, current = [], parts[0]
+            for part in parts[1:]:
+                piece = operator.strip() + " " + part
+                if len(current) + 1 + len(piece) > width:
+                    lines.append(current)
+                    current = piece
+                else:
+                    current = f"{current} {piece}"
+            return [*lines, current]
+    return broken(line, width) if _outer_bracket(line) else [line]
+
+
+def _split(value: str, separator: str) -> list[str]:
+    """Split at a separator outside brackets and strings."""
+    parts, depth, quote, last, i = [], 0, "", 0, 0
+    while i < len(value):
+        char = value[i]
+        if quote:
+            if char == "\\":
+                i += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif depth == 0 and value.startswith(separator, i) and i > last:
+            parts.append(value[last:i])
+            last = i + len(separator)
+            i = last - 1
+        i += 1
+    parts.append(value[last:])
+    return parts
+
+
+def _outer_bracket(line: str) -> tuple[int, int] | None:
+    """The last outermost bracket pair that reaches the end of the line (but for ``:`` and ``,``)."""
+    end = len(line.rstrip(":,")) - 1
+    returns = line.rfind(") -> ")
+    if line.startswith("def ") and returns > 0:
+        end = returns
+    if end < 0 or line[end] not in ")]}":
+        return None
+    depth, quote = 0, ""
+    for i in range(end, -1, -1):
+        char = line[i]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in ")]}":
+            depth += 1
+        elif char in "([{":
+            depth -= 1
+            if depth == 0:
+                return i, end
+    return None

@@ -1,0 +1,196 @@
+"""The plain Triton that stands for Inductor's helpers, and the source of the few helpers that a file must carry.
+
+Reductions are written with ``tl.max``, ``tl.min`` and ``tl.sum`` rather than ``tl.reduce`` with a combine function: the same
+speed on a GPU, and the Triton interpreter runs them vectorised.
+"""
+
+from __future__ import annotations
+
+HELPERS: dict[str, tuple[tuple[str, ...], str]] = {}
+"""Helper name to (names it needs, source)."""
+
+
+def _helper(name: str, source: str, *needs: str) -> None:
+    HELPERS[name] = (needs, source.strip("\n"))
+
+
+_helper("maximum", '''
+@triton.jit
+def maximum(a, b):
+    """The larger value; NaN where either is NaN, as torch.maximum."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''')
+_helper("minimum", '''
+@triton.jit
+def minimum(a, b):
+    """The smaller value; NaN where either is NaN, as torch.minimum."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''')
+_helper("max_along", '''
+@triton.jit
+def max_along(x, axis: tl.constexpr):
+    """The largest value along an axis; NaN if there is any, as torch.amax."""
+    largest = tl.max(x, axis)
+    if x.dtype.is_floating():
+        nans = tl.max((x != x).to(tl.int32), axis)
+        largest = tl.where(nans > 0, float("nan"), largest)
+    return largest
+''')
+_helper("min_along", '''
+@triton.jit
+def min_along(x, axis: tl.constexpr):
+    """The smallest value along an axis; NaN if there is any, as torch.amin."""
+    smallest = tl.min(x, axis)
+    if x.dtype.is_floating():
+        nans = tl.max((x != x).to(tl.int32), axis)
+        smallest = tl.where(nans > 0, float("nan"), smallest)
+    return smallest
+''')
+_helper("any_along", '''
+@triton.jit
+def any_along(x, axis: tl.constexpr):
+    """Whether any value along an axis is true."""
+    return tl.max((x != 0).to(tl.int32), axis) > 0
+''')
+_helper("_multiply", '''
+@triton.jit
+def _multiply(a, b):
+    return a * b
+''')
+_helper("prod_along", '''
+@triton.jit
+def prod_along(x, axis: tl.constexpr):
+    """The product along an axis."""
+    return tl.reduce(x, axis, _multiply)
+''', "_multiply")
+_helper("keep_larger", '''
+@triton.jit
+def keep_larger(value, index, new_value, new_index):
+    """Running argmax: the larger value with its index, the lower index on a tie; NaN counts as largest."""
+    take = (new_value > value) | ((new_value == value) & (new_index < index))
+    if value.dtype.is_floating():
+        take |= (new_value != new_value) & ((value == value) | (new_index < index))
+        take &= (value == value) | (new_value != new_value)
+    return tl.where(take, new_value, value), tl.where(take, new_index, index)
+''')
+_helper("keep_smaller", '''
+@triton.jit
+def keep_smaller(value, index, new_value, new_index):
+    """Running argmin: the smaller value with its index, the lower index on a tie; NaN counts as smallest."""
+    take = (new_value < value) | ((new_value == value) & (new_index < index))
+    if value.dtype.is_floating():
+        take |= (new_value != new_value) & ((value == value) | (new_index < index))
+        take &= (value == value) | (new_value != new_value)
+    return tl.where(take, new_value, value), tl.where(take, new_index, index)
+''')
+_helper("argmax_along", '''
+@triton.jit
+def argmax_along(value, index, axis: tl.constexpr):
+    """The largest value along an axis and the lowest index that holds it; NaN counts as largest."""
+    best = max_along(value, axis)
+    spread = tl.expand_dims(best, axis)
+    found = (value == spread) | ((value != value) & (spread != spread))
+    return best, tl.min(tl.where(found, index, 2147483647), axis)
+''', "max_along")
+_helper("argmin_along", '''
+@triton.jit
+def argmin_along(value, index, axis: tl.constexpr):
+    """The smallest value along an axis and the lowest index that holds it; NaN counts as smallest."""
+    best = min_along(value, axis)
+    spread = tl.expand_dims(best, axis)
+    found = (value == spread) | ((value != value) & (spread != spread))
+    return best, tl.min(tl.where(found, index, 2147483647), axis)
+''', "min_along")
+_helper("welford_update", '''
+@triton.jit
+def welford_update(value, mean, m2, count):
+    """One more value into a running mean, sum of squared deviations (m2) and count."""
+    count = count + 1
+    delta = value - mean
+    mean = mean + delta / count
+    return mean, m2 + delta * (value - mean), count
+''')
+_helper("welford_merge", '''
+@triton.jit
+def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
+    """Two running statistics into one."""
+    delta = mean_b - mean_a
+    count = count_a + count_b
+    share = tl.where(count == 0.0, 0.0, count_b / count)
+    return mean_a + delta * share, m2_a + m2_b + delta * delta * count_a * share, count
+''')
+_helper("welford_along", '''
+@triton.jit
+def welford_along(mean, m2, count, axis: tl.constexpr):
+    """Running statistics merged along an axis."""
+    total = tl.sum(count, axis)
+    center = tl.sum(mean * count, axis) / tl.where(total == 0, 1, total)
+    delta = mean - tl.expand_dims(center, axis)
+    return center, tl.sum(m2 + delta * delta * count, axis), total
+''')
+_helper("last_along", '''
+@triton.jit
+def last_along(x, chosen, axis: tl.constexpr):
+    """The one value along an axis where ``chosen`` is true."""
+    return tl.sum(tl.where(chosen, x, 0), axis)
+''')
+_helper("floor_div", '''
+@triton.jit
+def floor_div(a, b):
+    """Integer division that rounds down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
+''')
+_helper("floor_mod", '''
+@triton.jit
+def floor_mod(a, b):
+    """Remainder with the sign of the divisor, as torch.remainder."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+''')
+
+RENAMED = {
+    "triton_helpers.maximum": "maximum",
+    "triton_helpers.minimum": "minimum",
+    "triton_helpers.max2": "max_along",
+    "triton_helpers.min2": "min_along",
+    "triton_helpers.any": "any_along",
+    "triton_helpers.prod": "prod_along",
+    "triton_helpers.maximum_with_index": "keep_larger",
+    "triton_helpers.minimum_with_index": "keep_smaller",
+    "triton_helpers.max_with_index": "argmax_along",
+    "triton_helpers.min_with_index": "argmin_along",
+    "triton_helpers.welford_combine": "welford_merge",
+    "triton_helpers.welford": "welford_along",
+    "triton_helpers.div_floor_integer": "floor_div",
+    "triton_helpers.remainder_integer": "floor_mod",
+    "triton_helpers.promote_to_tensor": "",
+}
+"""Inductor's helper to ours; an empty name means that the argument itself will do."""
+
+_BUILTIN = (
+    "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "floor", "ceil", "sigmoid", "sqrt_rn", "fma", "div_rn",
+)  # fmt: skip
+
+
+def plain_name(name: str) -> str:
+    """The name to call in place of ``tl_math.x``, ``libdevice.x`` or ``tl.math.x``."""
+    for prefix in ("tl_math.", "libdevice.", "tl.math.", "math."):
+        if name.startswith(prefix):
+            rest = name.removeprefix(prefix)
+            return f"tl.{rest}" if rest in _BUILTIN else f"libdevice.{rest}"
+    return name
+
+
+def closure(names: set[str]) -> list[str]:
+    """The helpers needed for ``names``, each after those it needs, in the library's order."""
+    wanted: set[str] = set()
+
+    def add(name: str) -> None:
+        for need in HELPERS[name][0]:
+            add(need)
+        wanted.add(name)
+
+    for name in names:
+        add(name)
+    return [name for name in HELPERS if name in wanted]

@@ -1,0 +1,117 @@
+"""Size symbols of the graph: what they are called in the file, and where the forward reads them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from . import integers
+from .names import fresh_name
+
+if TYPE_CHECKING:
+    from kernelllm.generate.compiler.capture import Captured, Place, Size
+
+
+class Sizes:
+    """Integers of the wrapper's ``call``: symbols, slots that carry them, and values computed from them."""
+
+    def __init__(self, captured: Captured, taken: set[str]) -> None:
+        self.values: dict[str, Any] = {}
+        """Wrapper variable to sympy expression over the names below."""
+        self.known: dict[str, Size] = {}
+        """Name in the file to where it comes from."""
+        self._captured = captured
+        by_constant: dict[str, str] = {}
+        for size in captured.sizes:
+            name = fresh_name(_spell(size.constant), taken)
+            self.known[name] = size
+            self.values[size.symbol] = integers.symbol(name)
+            by_constant[size.constant] = name
+        for slot in captured.slots:
+            if slot.kind == "size" and slot.name in by_constant:
+                self.values[slot.variable] = integers.symbol(by_constant[slot.name])
+
+    def expression(self, node: ast.expr) -> Any:
+        """An integer expression of the wrapper over the file's size names; raises NotInteger where it is none."""
+        expr = integers.to_sympy(node)
+        unknown = {str(s) for s in expr.free_symbols} - set(self.values)
+        if unknown:
+            raise integers.NotInteger(f"unknown sizes {sorted(unknown)}")
+        return expr.xreplace({integers.symbol(n): v for n, v in self.values.items()})
+
+    def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
+        """A slot's shape as expressions, None where one cannot be told."""
+        try:
+            return [self.expression(ast.parse(_python(d), mode="eval").body) for d in dims]
+        except (integers.NotInteger, SyntaxError):
+            return None
+
+    def reading(self, used: list[str], first: list[str], paths: dict[str, str]) -> tuple[list[str], dict[str, int]]:
+        """Statements that read the used sizes at the top of forward, tensors' shapes unpacked whole where that serves.
+
+        ``first`` are names of the forward's tensor arguments; ``paths`` maps slot names to how the file reaches them.
+        Second result: sizes that can be read nowhere, with the problem's own value.
+        """
+        lines: list[str] = []
+        loose: dict[str, int] = {}
+        left = list(used)
+        for argument in first:
+            dims = self._dims_of(argument)
+            if dims is None:
+                continue
+            here = [n for n in left if n in dims]
+            if len(here) >= 2 or (len(dims) == 1 and here):
+                names = [n if n in here and dims.index(n) == i else "_" for i, n in enumerate(dims)]
+                lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {paths.get(argument, argument)}.shape")
+                left = [n for n in left if n not in here]
+        for name in left:
+            place = next(iter(self.known[name].places), None)
+            if place is None:
+                loose[name] = self.known[name].hint
+            else:
+                lines.append(f"{name} = {self._read(name, place, paths)}")
+        return lines, loose
+
+    def _dims_of(self, argument: str) -> list[str] | None:
+        slot = next((s for s in self._captured.slots if s.kind == "input" and s.name == argument), None)
+        if slot is None or not slot.shape or len(slot.shape) > 6:
+            return None
+        shape = self.shape(slot.shape)
+        return [str(d) if d.is_Symbol else "_" for d in shape] if shape else None
+
+    def _read(self, name: str, place: Place, paths: dict[str, str]) -> str:
+        if place.kind == "module":
+            base = f"self.{_indexed(place.name)}"
+        else:
+            owner = paths.get(place.name) or (place.name if place.kind == "input" else f"self.{_indexed(place.name)}")
+            base = f"{owner}.shape[{place.dim}]"
+        symbol = sympy.Symbol(self.known[name].symbol)
+        stands = _python(place.expression or str(symbol))
+        if stands == str(symbol):
+            return base
+        there = integers.parse(stands)
+        unknown, value = integers.symbol(self.known[name].symbol), sympy.Symbol("value", integer=True)
+        solutions = sympy.solve(sympy.Eq(there, value), unknown)
+        if len(solutions) == 1:
+            numerator, denominator = sympy.fraction(sympy.together(solutions[0]))
+            text = integers.text_of(numerator)
+            text = re.sub(r"\bvalue\b", base, text)
+            return text if denominator == 1 else f"({text}) // {denominator}" if numerator != value else f"{text} // {denominator}"
+        return str(self.known[name].hint)
+
+
+def _python(expression: str) -> str:
+    """sympy's own spelling as Python's: ``floor(s0/2)`` and ``FloorDiv(s0, 2)`` as ``s0 // 2``."""
+    return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
+
+
+def _spell(constant: str) -> str:
+    return re.sub(r"\W+", "_", constant).strip("_") or "size"
+
+
+def _indexed(path: str) -> str:
+    """``blocks.0.weight`` as ``blocks[0].weight``, as one writes it."""
+    return re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path)

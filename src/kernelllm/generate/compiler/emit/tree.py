@@ -1,0 +1,139 @@
+"""Small tools on syntax trees of kernels."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+
+def assigned(statement: ast.stmt) -> list[str]:
+    """Names that one statement itself binds (not those in its nested blocks)."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign | ast.AugAssign | ast.For):
+        targets = [statement.target]
+    return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+
+
+def every(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements of a body in order, nested blocks included."""
+    for statement in body:
+        yield statement
+        for block in ("body", "orelse"):
+            yield from every(getattr(statement, block, []))
+
+
+def bindings(body: list[ast.stmt]) -> Counter[str]:
+    """How many statements bind each name."""
+    return Counter(name for s in every(body) for name in assigned(s))
+
+
+def reads(node: ast.AST) -> Counter[str]:
+    """How often each name is read below ``node``."""
+    return Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+
+
+def all_reads(body: list[ast.stmt]) -> Counter[str]:
+    """How often each name is read in a body."""
+    total: Counter[str] = Counter()
+    for statement in body:
+        total += reads(statement)
+    return total
+
+
+def name_of(func: ast.expr) -> str:
+    """``tl.load`` for such a callee, ``.to`` for a method of any other expression."""
+    if isinstance(func, ast.Name):
+        return func.id
+    if isinstance(func, ast.Attribute):
+        if isinstance(func.value, ast.Name):
+            return f"{func.value.id}.{func.attr}"
+        return f".{func.attr}"
+    return ""
+
+
+def call(func: str, *args: ast.expr, **keywords: ast.expr) -> ast.Call:
+    """A call of a dotted name."""
+    return ast.Call(ast.parse(func, mode="eval").body, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+
+
+class Rename(ast.NodeTransformer):
+    """Renames names, everywhere."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg = self.names.get(node.arg, node.arg)
+        return node
+
+
+class Replace(ast.NodeTransformer):
+    """Puts expressions in the place of names that are read."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self.values:
+            return copy_of(self.values[node.id])
+        return node
+
+
+def copy_of(node: ast.expr) -> ast.expr:
+    """A fresh copy of an expression."""
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def fresh(body: list[ast.stmt]) -> list[ast.stmt]:
+    """A fresh copy of statements."""
+    return ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in body)).body
+
+
+def prune(body: list[ast.stmt], keep: frozenset[str] = frozenset()) -> list[ast.stmt]:
+    """Drop assignments that nothing reads, until none is left; unread members of a tuple target become ``_``."""
+    while True:
+        used = all_reads(body)
+        changed = False
+
+        def sweep(block: list[ast.stmt]) -> list[ast.stmt]:
+            nonlocal changed
+            kept: list[ast.stmt] = []
+            for statement in block:
+                if isinstance(statement, ast.For):
+                    statement.body = sweep(statement.body)
+                    if not statement.body:
+                        changed = True
+                        continue
+                elif isinstance(statement, ast.If):
+                    statement.body = sweep(statement.body) or [ast.Pass()]
+                    statement.orelse = sweep(statement.orelse)
+                elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                    names = assigned(statement)
+                    outside = set(names) - keep
+                    live = [n for n in names if _live(n, statement, used) or n not in outside]
+                    if names and not live:
+                        changed = True
+                        continue
+                    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+                    if isinstance(target, ast.Tuple):
+                        for i, element in enumerate(target.elts):
+                            if isinstance(element, ast.Name) and element.id != "_" and element.id not in live:
+                                target.elts[i] = ast.Name("_", ast.Store())
+                                changed = True
+                kept.append(statement)
+            return kept
+
+        body = sweep(body)
+        if not changed:
+            return body
+
+
+def _live(name: str, statement: ast.stmt, used: Counter[str]) -> bool:
+    """Whether anything but the statement itself reads the name."""
+    return used[name] > reads(statement)[name]
