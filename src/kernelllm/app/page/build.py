@@ -1,0 +1,151 @@
+"""Runs to one HTML file: tables and plots in the page, every attempt's detail compressed behind it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from kernelllm import __version__
+from kernelllm.app.page import charts
+from kernelllm.bench import metrics, summary
+from kernelllm.bench.metrics import Outcome
+from kernelllm.core import gpus
+from kernelllm.core.types import Attempt
+
+PUBLISHED = (
+    ("KernelLLM", 20.2, 51.8, 57.1),
+    ("DeepSeek V3", 16.0, None, None),
+    ("GPT-4o", 15.0, None, None),
+    ("Qwen2.5-32B", 15.0, None, None),
+    ("Llama 3.3 70B", 13.0, None, None),
+    ("DeepSeek R1", 30.0, None, None),
+)
+"""KernelLLM's model card: pass@1, pass@10 and pass@20 on KernelBench-Triton level 1, H100."""
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the report shows it."""
+
+    name: str
+    model: str
+    suite: str
+    attempts: tuple[Attempt, ...]
+    outcomes: tuple[Outcome, ...]
+    environment: dict[str, str] = {}
+    note: str = ""
+    """Something a reader must know, e.g. that sizes were shrunk and nothing was timed."""
+
+
+def view(name: str, model: str, suite: str, attempts: Sequence[Attempt], note: str = "") -> RunView:
+    """Prepare a run for the page."""
+    found = next((a.verdict.environment for a in attempts if a.verdict.environment), {})
+    made = tuple(metrics.outcomes(attempts))
+    return RunView(name=name, model=model, suite=suite, attempts=tuple(attempts), outcomes=made, environment=found, note=note)
+
+
+def page(runs: Sequence[RunView]) -> str:
+    """The whole report as HTML with nothing outside itself.
+
+    Details of a problem's attempts are gzip-compressed JSON in base64, one block a problem, unpacked by the
+    browser when they are opened.
+    """
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("kernelllm.app.page", "."), autoescape=select_autoescape(default=True), trim_blocks=True, lstrip_blocks=True
+    )
+    files = resources.files("kernelllm.app.page")
+    problems = list(dict.fromkeys(o.problem for run in runs for o in run.outcomes))
+    return environment.get_template("report.html").render(
+        version=__version__,
+        runs=runs,
+        scores=[(run, summary.by_group(run.outcomes, summary.level_of)) for run in runs],
+        columns=summary.COLUMNS,
+        rows=summary.rows,
+        published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
+        statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
+        kinds=[(run.name, _kinds(run)) for run in runs],
+        plots=_plots(runs),
+        problems=problems,
+        cells=[[_cell(run, p) for run in runs] for p in problems],
+        blocks=[_block(runs, p) for p in problems],
+        css=(files / "report.css").read_text(encoding="utf-8"),
+        script=(files / "report.js").read_text(encoding="utf-8"),
+    )
+
+
+def _plots(runs: Sequence[RunView]) -> list[tuple[str, str]]:
+    series = [(run.name, run.outcomes) for run in runs]
+    baselines = [b for b in summary.BASELINES if any(b in o.speedups for run in runs for o in run.outcomes)]
+    made = []
+    if any(o.n > 1 for run in runs for o in run.outcomes):
+        made.append(("pass@k", charts.pass_at_k(series)))
+    for baseline in baselines:
+        made.append((f"fast_p over {baseline}", charts.fast_p(series, baseline)))
+        made.append((f"Speed-ups over {baseline}", charts.speedups(series, baseline)))
+    device = next((a.verdict.timing.device for run in runs for a in run.attempts if a.verdict.timing), "")
+    gpu = gpus.by_name(device)
+    if gpu is not None:
+        made.append((f"Roofline, {gpu.name}", charts.roofline([(run.name, run.attempts) for run in runs], gpu)))
+    return [(title, charts.inline(figure, title)) for title, figure in made]
+
+
+def _kinds(run: RunView) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for attempt in run.attempts:
+        kind = summary.error_kind(attempt)
+        if kind:
+            counts[kind] = counts.get(kind, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _cell(run: RunView, problem: str) -> dict[str, Any]:
+    """What the heat map shows of a problem in a run: its share of correct samples and its best speed-up."""
+    found = next((o for o in run.outcomes if o.problem == problem), None)
+    if found is None:
+        return {"text": "", "shade": "none", "title": "not run"}
+    best = found.best("eager")
+    rate = found.c / found.n
+    shade = "zero" if rate == 0 else "fast" if best is not None and best > 1 else "solved"
+    text = f"{best:.2f}x" if best is not None else f"{found.c}/{found.n}"
+    return {"text": text, "shade": shade, "title": f"{found.c} of {found.n} samples correct"}
+
+
+def _block(runs: Sequence[RunView], problem: str) -> str:
+    body = {
+        "problem": problem,
+        "runs": [{"name": run.name, "attempts": [_detail(a) for a in run.attempts if a.problem == problem]} for run in runs],
+    }
+    packed = gzip.compress(json.dumps(body, separators=(",", ":")).encode(), mtime=0)
+    return base64.b64encode(packed).decode()
+
+
+def _detail(attempt: Attempt) -> dict[str, Any]:
+    verdict, candidate = attempt.verdict, attempt.candidate
+    timing = verdict.timing
+    return {
+        "sample": candidate.sample,
+        "round": attempt.round,
+        "model": candidate.model,
+        "params": candidate.params,
+        "digest": candidate.digest,
+        "parents": candidate.parents,
+        "source": candidate.source,
+        "status": verdict.status.value,
+        "message": verdict.message,
+        "findings": [f"{f.check}: {f.message}" for f in verdict.findings],
+        "error": verdict.max_error,
+        "tolerance": verdict.tolerance,
+        "coverage": verdict.coverage,
+        "kernels": msgspec.to_builtins(verdict.kernels),
+        "trials": [[t.sizes, t.seed, t.kind, t.ok, t.max_error, t.message] for t in verdict.trials if not t.ok] or len(verdict.trials),
+        "timing": msgspec.to_builtins(timing) if timing else None,
+        "floor_ms": verdict.floor.ms if verdict.floor else None,
+        "cost": {k: v for k, v in msgspec.to_builtins(attempt.cost).items() if v},
+    }
