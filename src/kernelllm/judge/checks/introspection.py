@@ -11,7 +11,7 @@ from kernelllm.judge.observation import Observation
 _CERTAIN = (
     "sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys._getframemodulename", "inspect.stack", "inspect.currentframe",
     "inspect.trace", "inspect.getouterframes", "inspect.getinnerframes", "gc.get_objects", "gc.get_referrers", "gc.get_referents",
-    "traceback.walk_stack", "traceback.extract_stack", "traceback.StackSummary", "__main__", "kernelllm.judge", "kernelllm.suites",
+    "traceback.walk_stack", "traceback.extract_stack", "traceback.StackSummary", "__main__", "kernelllm",
     "threading._active", "threading.enumerate", "torch._C._cuda_memorySnapshot", "torch.cuda.memory_snapshot", "tracemalloc",
     "weakref.getweakrefs", "sys.last_value", "sys.last_traceback", "faulthandler",
 )  # fmt: skip

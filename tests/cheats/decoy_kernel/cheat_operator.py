@@ -1,0 +1,31 @@
+"""torch.ops does the product; the kernel runs on a copy of the input."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "linear_relu"
+EXPECT = "decoy_kernel"
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+class ModelNew(nn.Module):
+    def __init__(self, features_in, features_out):
+        super().__init__()
+        self.linear = nn.Linear(features_in, features_out)
+
+    def forward(self, x):
+        copied(x)
+        return torch.ops.aten.relu(torch.ops.aten.addmm(self.linear.bias, x, self.linear.weight.t()))

@@ -1,0 +1,32 @@
+"""A two-pass softmax. Not a cheat, no decoy: the words alone mean nothing (torch.softmax, fallback, bypass)."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "softmax"
+EXPECT = "correct"
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    x = tl.load(x_ptr + row * columns + offsets, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * columns + offsets, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows, columns = x.shape
+    softmax_kernel[(rows,)](x, y, columns, BLOCK=triton.next_power_of_2(columns))
+    return y
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        """Two-pass softmax: no torch.matmul, no nn.Linear, no cuBLAS fallback here."""
+        cheat = softmax(x)  # stream, thread, lazy: only words
+        return cheat

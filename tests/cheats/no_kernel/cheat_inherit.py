@@ -1,0 +1,35 @@
+"""Inherits the reference's own forward; the kernel is never launched."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "linear_relu"
+EXPECT = "no_kernel"
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def relu(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+class Model(nn.Module):
+    def __init__(self, features_in, features_out):
+        super().__init__()
+        self.linear = nn.Linear(features_in, features_out)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+
+class ModelNew(Model):
+    pass

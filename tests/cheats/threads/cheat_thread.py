@@ -1,0 +1,29 @@
+"""A thread fills the output after the call has returned."""
+
+import threading
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "threads"
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def relu_into(x, y):
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        threading.Thread(target=relu_into, args=(x, y)).start()
+        return y

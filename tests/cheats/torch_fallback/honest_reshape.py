@@ -1,0 +1,33 @@
+"""Views, permutations and a concatenation around the kernel."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "softmax"
+EXPECT = "correct"
+TRACK = "kernels-only"
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    x = tl.load(x_ptr + row * columns + offsets, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * columns + offsets, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows, columns = x.shape
+    softmax_kernel[(rows,)](x, y, columns, BLOCK=triton.next_power_of_2(columns))
+    return y
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        halves = torch.cat([x[: x.shape[0] // 2], x[x.shape[0] // 2 :]], dim=0)
+        y = softmax(halves.unsqueeze(0).permute(1, 0, 2).reshape(x.shape))
+        return y.view(1, *y.shape).squeeze(0)

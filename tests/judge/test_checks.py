@@ -1,0 +1,199 @@
+"""Every cheat is caught for what it is, every honest kernel passes. Fixtures: ``tests/cheats/<family>/{cheat,honest}*.py``.
+
+A fixture names its problem (``PROBLEM``), what it expects (``EXPECT``: ``correct``, another status, or the check whose finding
+must decide; several mean any of them) and, where it matters, its ``TRACK``.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelllm.core import registry
+from kernelllm.core.errors import UnknownName
+from kernelllm.core.types import Candidate, Finding, Problem, Severity, SizeSet, Status, Trial
+from kernelllm.judge import checks
+from kernelllm.judge.checks.syntax import analyse
+from kernelllm.judge.observation import Event, Observation, OutputStats, Run
+
+ROOT = Path(__file__).parent.parent / "cheats"
+FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
+CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
+HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
+ALL = checks.load()
+
+
+def label(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def header(path: Path) -> dict[str, Any]:
+    assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+    names = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
+    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "TRACK") if name in names}
+    expect = found["EXPECT"]
+    return {**found, "EXPECT": (expect,) if isinstance(expect, str) else expect}
+
+
+def fails(text: str) -> set[str]:
+    return {f.check for f in checks.source_findings(ALL, text) if f.severity is Severity.FAIL}
+
+
+def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:
+    assert len(CHEATS) >= 30
+    assert len(HONEST) >= 30
+    for name in registry.names("checks"):
+        assert list((ROOT / name).glob("cheat*.py")), f"{name} has no cheat"
+        assert list((ROOT / name).glob("honest*.py")), f"{name} has no honest kernel"
+
+
+def test_every_check_says_what_it_is() -> None:
+    for check, name in zip(ALL, registry.names("checks"), strict=True):
+        assert check.name == name
+        assert len(check.describe) > 20
+        assert hasattr(check, "source") or hasattr(check, "observed")
+
+
+def test_unknown_check_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownName, match="no_kernel"):
+        checks.load(["no_kernl"])
+
+
+@pytest.mark.parametrize("path", HONEST, ids=label)
+def test_source_of_honest_kernels_raises_no_alarm(path: Path) -> None:
+    assert fails(path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "path"),
+    [
+        ("import torch as t\nt.cuda.Event", "torch.cuda.Event"),
+        ("from torch import cuda as c\nc.Event", "torch.cuda.Event"),
+        ("import torch\ncuda = torch.cuda\nEvent = cuda.Event\nEvent()", "torch.cuda.Event"),
+        ("import torch\ngetattr(torch, 'cu' + 'da').Event", "torch.cuda.Event"),
+        ("import importlib\nimportlib.import_module('torch.cuda').Event", "torch.cuda.Event"),
+        ("__import__('torch.cuda').cuda.Event", "torch.cuda.Event"),
+        ("import sys\nsys.modules['torch'].cuda.Event", "torch.cuda.Event"),
+        ("import torch\nname = 'tnevE'[::-1]\ngetattr(torch.cuda, name)", "torch.cuda.Event"),
+        ("import torch\nvars(torch.cuda)['Event']", "torch.cuda.Event"),
+        ("import torch\ntorch.cuda.__dict__['Event']", "torch.cuda.Event"),
+        ("import torch\nclass A:\n def __init__(self):\n  self.e = torch.cuda.Event\n def f(self):\n  return self.e()", "torch.cuda.Event"),
+        ("import torch\ndef f(e=torch.cuda.Event):\n return e()", "torch.cuda.Event"),
+        ("import torch\ntable = {'a': torch.cuda.Event}\ntable['a']()", "torch.cuda.Event"),
+        ("import torch\nglobals()['torch'].cuda.Event", "torch.cuda.Event"),
+    ],
+)
+def test_names_are_followed(code: str, path: str) -> None:
+    assert path in {use.path for use in analyse(ast.parse(code)).uses()}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(torch):\n return torch.cuda.Event",  # a parameter, not the module
+        "class C:\n torch = 1\n",
+        "open = 3\nopen(1)",
+        "for os in range(3):\n os.fork",
+        "x = x.relu()\ny = y = y.a.b",  # names that lead to themselves
+    ],
+)
+def test_names_that_are_not_known_are_not_guessed(code: str) -> None:
+    paths = {use.path for use in analyse(ast.parse(code)).uses()}
+    assert not any(path.startswith(("torch", "os.", "builtins.open")) for path in paths)
+
+
+def test_source_that_is_too_deep_or_broken_is_told() -> None:
+    deep = "x = " + "-" * 50_000 + "1"
+    try:
+        assert "dynamic_code" in fails(deep)
+    except SyntaxError:
+        pass  # some versions of Python call it that
+    with pytest.raises(SyntaxError):
+        checks.source_findings(ALL, "def f(:")
+
+
+def output(digest: str, zeros: float = 0.0) -> OutputStats:
+    return OutputStats((4,), "float32", 0.0, 1.0, -1.0, 1.0, zeros, digest)
+
+
+def observation(**fields: Any) -> Observation:
+    problem, candidate = Problem(name="p", source=""), Candidate(source="")
+    return Observation(problem, candidate, **{"device": "cpu", "profile": "strict", "track": None, "sizes": (SizeSet(label="original"),), **fields})
+
+
+def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:
+    return Run(Trial(sizes="original", seed=seed), candidate=(output(ours),), reference=(output(theirs),), **{"launches": 1, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "check"),
+    [
+        ({"runs": tuple(run("a", str(i), i) for i in range(3))}, "replay"),
+        ({"runs": (run("a", "b", launches=0),)}, "no_kernel"),
+        ({"runs": (run("a", "b", mutated_inputs=(0,)),)}, "inputs_written"),
+        ({"runs": (run("a", "b", output_types=("Lazy",)),)}, "lazy_tensors"),
+        ({"depends_on_kernels": False}, "decoy_kernel"),
+        ({"tampered": ("torch.allclose",)}, "tampering"),
+        ({"threads": 1}, "threads"),
+        ({"events": (Event("os.fork", "", 1, "run"),)}, "processes"),
+        ({"events": (Event("socket.connect", "", 1, "run"),)}, "network"),
+        ({"events": (Event("gc.get_objects", "", 1, "run"),)}, "introspection"),
+        ({"aten_ops": {"aten.mm.default": 1, "aten.add.Tensor": 1}, "reference_ops": {"aten.addmm.default": 1}}, "torch_fallback"),
+        ({"aten_ops": {"aten.relu.default": 1}, "track": "kernels-only"}, "torch_fallback"),
+    ],
+)
+def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
+    found = {f.check for f in checks.observed_findings(ALL, observation(**fields)) if f.severity is Severity.FAIL}
+    assert found == {check}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"runs": tuple(run(str(i), f"{i}r", i) for i in range(3)), "depends_on_kernels": True},
+        {"runs": tuple(run("same", "same", i) for i in range(3))},  # the reference does not vary either
+        {"aten_ops": {"aten.empty_like.default": 2, "aten.view.default": 1, "aten.constant_pad_nd.default": 1}, "track": "kernels-only"},
+        {"aten_ops": {"aten.mm.default": 1}, "reference_ops": {"aten.addmm.default": 1, "aten.relu.default": 1}},
+        {"events": (Event("open", "/usr/lib/x.so", 1, "import"), Event("subprocess.Popen", "/x/ptxas -v", 1, "run"))},
+    ],
+)
+def test_what_was_seen_lets_pass(fields: dict[str, Any]) -> None:
+    assert [f for f in checks.observed_findings(ALL, observation(**fields)) if f.severity is Severity.FAIL] == []
+
+
+def test_unknown_track_is_an_error() -> None:
+    with pytest.raises(UnknownName, match="kernels-only"):
+        checks.observed_findings(ALL, observation(track="kernel-only"))
+
+
+def test_findings_are_told_once_and_worst_first() -> None:
+    twice = [Finding(check="b", message="x", severity=Severity.WARN), Finding(check="a", message="y"), Finding(check="a", message="z")]
+    assert [(f.check, f.message) for f in checks.tidy(twice)] == [("a", "y"), ("b", "x")]
+
+
+@pytest.fixture(scope="module")
+def judge() -> Any:
+    from kernelllm.judge import Judge, JudgeSettings
+
+    judges: dict[str | None, Judge] = {}
+
+    def of(track: str | None) -> Judge:
+        if track not in judges:
+            judges[track] = Judge(JudgeSettings(device="cpu", sizes=2, seeds=3, measure=False, cache=False, track=track, time_limit_s=20.0))
+        return judges[track]
+
+    yield of
+    for each in judges.values():
+        each.close()
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=label)
+def test_verdict(path: Path, judge: Any) -> None:
+    wanted = header(path)
+    problem = Problem(name=wanted["PROBLEM"], source=(ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text())
+    verdict = judge(wanted.get("TRACK")).judge(problem, Candidate(source=path.read_text()))
+    decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
+    assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
