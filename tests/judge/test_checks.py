@@ -7,6 +7,7 @@ must decide; several mean any of them) and, where it matters, its ``TRACK``.
 from __future__ import annotations
 
 import ast
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,8 @@ def test_names_that_are_not_known_are_not_guessed(code: str) -> None:
 
 def test_source_that_is_too_deep_or_broken_is_told() -> None:
     deep = "x = " + "-" * 50_000 + "1"
-    try:
+    with contextlib.suppress(SyntaxError):  # some versions of Python call it that
         assert "dynamic_code" in fails(deep)
-    except SyntaxError:
-        pass  # some versions of Python call it that
     with pytest.raises(SyntaxError):
         checks.source_findings(ALL, "def f(:")
 
@@ -121,7 +120,8 @@ def output(digest: str, zeros: float = 0.0) -> OutputStats:
 
 def observation(**fields: Any) -> Observation:
     problem, candidate = Problem(name="p", source=""), Candidate(source="")
-    return Observation(problem, candidate, **{"device": "cpu", "profile": "strict", "track": None, "sizes": (SizeSet(label="original"),), **fields})
+    usual = {"device": "cpu", "profile": "strict", "track": None, "sizes": (SizeSet(label="original"),)}
+    return Observation(problem, candidate, **{**usual, **fields})
 
 
 def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:

@@ -1,0 +1,301 @@
+"""The sandbox from inside: each attack is tried for real in a confined child, and must be denied."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernelllm.core.errors import SandboxError, UnknownName
+from kernelllm.judge import landlock, places, sandbox, seccomp
+from kernelllm.judge.sandbox import Level, Policy, Strength
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
+HERE = sandbox.available()
+needs = {
+    Level.LIMITS: pytest.mark.skipif(HERE.level is Level.NONE, reason="no limits can be set here"),
+    Level.FILESYSTEM: pytest.mark.skipif(HERE.level in (Level.NONE, Level.LIMITS), reason=f"files cannot be confined here: {HERE}"),
+    Level.FULL: pytest.mark.skipif(HERE.level is not Level.FULL, reason=f"network and processes cannot be confined here: {HERE}"),
+}
+MIB = 2**20
+
+
+def inside(folder: Path, attack: Callable[[], object], *, as_user: int | None = None, **changes: object) -> str:
+    """What ``attack`` came to in a confined child: its result, the name of its exception, or ``signal N``."""
+    folder.mkdir(exist_ok=True)
+    policy = sandbox.policy(folder)
+    read_end, write_end = os.pipe()
+    policy = msgspec.structs.replace(policy, keep=(0, 1, 2, write_end), **changes)
+    pid = os.fork()
+    if pid == 0:
+        answer = "nothing"
+        try:
+            if as_user is not None:
+                os.chown(folder, as_user, as_user)
+                os.setresgid(as_user, as_user, as_user)
+                os.setresuid(as_user, as_user, as_user)
+                policy = msgspec.structs.replace(policy, uid=None)
+            sandbox.apply(policy)
+            answer = str(attack())
+        except BaseException as error:  # noqa: BLE001 - whatever the attack came to is the answer
+            answer = type(error).__name__
+        finally:
+            os.write(write_end, answer.encode())
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as stream:
+        answer = stream.read().decode()
+    _, status = os.waitpid(pid, 0)
+    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else answer
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home like a user's, with a key in it."""
+    keys = tmp_path / "home" / ".ssh"
+    keys.mkdir(parents=True)
+    (keys / "id_ed25519").write_text("secret")
+    return tmp_path / "home"
+
+
+def test_a_worker_can_do_its_work(tmp_path: Path) -> None:
+    def work() -> object:
+        Path("kernel.c").write_text("int f(void) { return 7; }")
+        with tempfile.NamedTemporaryFile() as file:
+            assert file.name.startswith(str(tmp_path))
+        return len(Path("/proc/self/status").read_text()) > 5 and Path("/dev/null").exists()
+
+    assert inside(tmp_path / "work", work) == "True"
+
+
+def test_entering_is_fast(tmp_path: Path) -> None:
+    start = time.perf_counter()
+    assert inside(tmp_path / "work", lambda: 1) == "1"
+    assert time.perf_counter() - start < 0.5  # some milliseconds on an idle machine; the rest is room for a busy one
+
+
+@needs[Level.FULL]
+def test_no_connection_to_a_server_on_this_machine(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert inside(tmp_path / "work", lambda: socket.create_connection(("127.0.0.1", port), timeout=2)) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: socket.socket(socket.AF_UNIX)) == "PermissionError"
+
+
+@needs[Level.FILESYSTEM]
+def test_nothing_of_the_user_can_be_read(tmp_path: Path, home: Path) -> None:
+    assert inside(tmp_path / "work", lambda: (home / ".ssh" / "id_ed25519").read_text()) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: list(home.iterdir())) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: Path("/etc/shadow").read_bytes()) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: list(Path("/dev/shm").iterdir())) == "PermissionError"
+
+
+@needs[Level.FILESYSTEM]
+def test_the_judges_files_and_memory_are_out_of_reach(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    results.write_text("{}")
+    judge = os.getpid()
+    assert inside(tmp_path / "work", results.read_text) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: results.write_text("forged")) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: results.unlink()) == "PermissionError"
+    for name in ("mem", "environ", "maps", "fd", "cmdline"):
+        target = Path(f"/proc/{judge}/{name}")
+        look = (lambda target=target: list(target.iterdir())) if name == "fd" else (lambda target=target: target.open("rb"))
+        assert inside(tmp_path / "work", look) == "PermissionError"
+    assert results.read_text() == "{}"
+
+
+@needs[Level.FILESYSTEM]
+def test_nothing_is_written_outside_the_folder(tmp_path: Path, home: Path) -> None:
+    assert inside(tmp_path / "work", lambda: (home / "new").write_text("x")) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: (tmp_path / "new").mkdir()) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: Path("/tmp/kernelllm-outside").write_text("x")) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: os.link("/usr/bin/env", "env")) in ("PermissionError", "OSError")
+    link = Path("link")
+
+    def through_a_link() -> object:
+        link.symlink_to(home / "new")
+        return link.write_text("x")
+
+    assert inside(tmp_path / "work", through_a_link) == "PermissionError"
+    assert not (home / "new").exists()
+
+
+@needs[Level.FULL]
+def test_metadata_of_other_files_stays(tmp_path: Path, home: Path) -> None:
+    before = home.stat().st_mode
+    inside(tmp_path / "work", lambda: home.chmod(0))
+    assert home.stat().st_mode == before
+
+
+@needs[Level.FULL]
+def test_the_parent_cannot_be_killed_or_traced(tmp_path: Path) -> None:
+    judge = os.getpid()
+    assert inside(tmp_path / "work", lambda: os.kill(judge, signal.SIGTERM)) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: os.killpg(os.getpgid(judge), 0)) in ("PermissionError", "ProcessLookupError")
+    assert inside(tmp_path / "work", lambda: os.setsid()) == "PermissionError"
+
+    def trace() -> object:
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        return libc.ptrace(16, judge, 0, 0), libc.unshare(0x10000000), libc.prctl(4, 1, 0, 0, 0)
+
+    assert inside(tmp_path / "work", trace) == "(-1, -1, -1)"
+
+
+@needs[Level.LIMITS]
+def test_limits_of_the_judge_cannot_be_changed(tmp_path: Path) -> None:
+    import resource
+
+    judge = os.getpid()
+    if HERE.level is Level.FULL:
+        assert inside(tmp_path / "work", lambda: resource.prlimit(judge, resource.RLIMIT_CORE, (0, 0))) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20))) == "ValueError"
+
+
+@needs[Level.LIMITS]
+def test_a_fork_bomb_is_bounded(tmp_path: Path) -> None:
+    if not any("processes" in part for part in HERE.active if part.startswith("limits")):
+        pytest.skip(f"processes cannot be counted here: {HERE}")
+
+    def bomb() -> object:
+        children = []
+        try:
+            for _ in range(200):
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(30)
+                    os._exit(0)
+                children.append(pid)
+        except OSError as error:
+            return type(error).__name__
+        finally:
+            for pid in children:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        return "unbounded"
+
+    assert inside(tmp_path / "work", bomb, processes=20) == "BlockingIOError"
+
+
+@needs[Level.LIMITS]
+def test_sizes_are_limited(tmp_path: Path) -> None:
+    def big_file() -> object:
+        with Path("big").open("wb") as file:
+            file.seek(8 * MIB)
+            file.write(b"x")
+        return "written"
+
+    def big_memory() -> object:
+        return len(bytearray(512 * MIB))
+
+    assert inside(tmp_path / "work", big_file, file_bytes=4 * MIB) == "OSError"
+    assert inside(tmp_path / "work", big_memory, memory_bytes=64 * MIB) == "MemoryError"
+    if HERE.level is Level.FULL:
+        assert inside(tmp_path / "work", lambda: os.memfd_create("hoard")) == "PermissionError"
+
+
+@needs[Level.LIMITS]
+def test_processor_time_is_limited(tmp_path: Path) -> None:
+    def spin() -> object:
+        while True:
+            pass
+
+    assert inside(tmp_path / "work", spin, cpu_s=1) in (f"signal {int(signal.SIGXCPU)}", f"signal {int(signal.SIGKILL)}")
+
+
+@needs[Level.LIMITS]
+def test_descriptors_and_variables_do_not_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    with (tmp_path / "open").open("w") as held:
+        descriptor = held.fileno()
+        assert inside(tmp_path / "work", lambda: os.fstat(descriptor)) == "OSError"
+    assert inside(tmp_path / "work", lambda: "secret" in os.environ.values()) == "False"
+    assert inside(tmp_path / "work", lambda: os.environ["HOME"]) == str(tmp_path / "work")
+    assert "secret" not in places.clean_environment("/x").values()
+
+
+@needs[Level.FILESYSTEM]
+def test_a_plain_user_is_confined_as_well() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the other tests ran as a plain user already")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        key = folder / "key"
+        key.write_text("secret")
+        key.chmod(0o666)
+        assert inside(folder / "work", key.read_text, as_user=65_534) == "PermissionError"
+        assert inside(folder / "work", lambda: key.write_text("x"), as_user=65_534) == "PermissionError"
+        assert inside(folder / "work", lambda: os.kill(os.getppid(), 0), as_user=65_534) == "PermissionError"
+        assert inside(folder / "work", lambda: socket.socket(), as_user=65_534) == "PermissionError"
+        assert inside(folder / "work", lambda: Path("mine").write_text("x"), as_user=65_534) == "1"
+
+
+def test_strength_is_told_and_required() -> None:
+    assert str(HERE).startswith(HERE.level.value)
+    HERE.require(HERE.level.value)
+    weak = Strength(level=Level.LIMITS, missing=("Install bubblewrap.",))
+    with pytest.raises(SandboxError, match="Install bubblewrap"):
+        weak.require("full")
+    with pytest.raises(UnknownName, match="filesystem"):
+        weak.require("fortress")
+
+
+def test_a_weaker_machine_is_told_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def entered() -> object:
+        return msgspec.json.encode(sandbox.apply(sandbox.policy(tmp_path / "work"))).decode()
+
+    def refuse(*args: object, **kwargs: object) -> int:
+        raise OSError("switched off")
+
+    def level(**patches: Callable[..., object]) -> Strength:
+        with monkeypatch.context() as patch:
+            if "landlock" in patches:
+                patch.setattr(landlock, "restrict", patches["landlock"])
+            if "seccomp" in patches:
+                patch.setattr(seccomp, "install", patches["seccomp"])
+            return sandbox.available.__wrapped__()
+
+    (tmp_path / "work").mkdir()
+    without_files = level(landlock=refuse)
+    assert without_files.level in (Level.LIMITS, Level.FILESYSTEM)
+    assert any("bubblewrap" in line for line in without_files.missing)
+    without_calls = level(seccomp=refuse)
+    assert without_calls.level is not Level.FULL or HERE.level is not Level.FULL
+    assert any("not filtered" in line for line in without_calls.missing)
+    neither = level(landlock=refuse, seccomp=refuse)
+    assert neither.level is Level.LIMITS
+
+
+def test_bubblewrap_is_used_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: "/usr/bin/bwrap")
+    monkeypatch.setattr(landlock, "abi", lambda: 7)
+    assert sandbox.wrap(["python"], "/w") == ["python"]
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    wrapped = sandbox.wrap(["python", "-m", "x"], "/w")
+    assert wrapped[0] == "/usr/bin/bwrap"
+    assert wrapped[-4:] == ["--", "python", "-m", "x"]
+    assert "--unshare-net" in wrapped
+    assert "--unshare-net" not in sandbox.wrap(["python"], "/w", gpu=True)
+
+
+def test_policy_names_nothing_of_the_users() -> None:
+    policy: Policy = sandbox.policy("/tmp/x")
+    home = str(Path.home())
+    assert home not in policy.read
+    assert "/" not in policy.read
+    assert str(Path.cwd()) not in policy.read
