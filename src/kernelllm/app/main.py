@@ -17,6 +17,12 @@ from kernelllm.core.errors import KernelLLMError
 COMMANDS = {
     "optimize": "kernelllm.app.commands.optimize:optimize",
     "check": "kernelllm.app.commands.check:check",
+    "bench": "kernelllm.app.commands.bench:bench",
+    "report": "kernelllm.app.commands.report:report",
+    "compare": "kernelllm.app.commands.report:compare",
+    "prompt": "kernelllm.app.commands.prompt:prompt",
+    "repl": "kernelllm.app.commands.repl:repl",
+    "runs": "kernelllm.app.commands.runs:runs",
     "list": "kernelllm.app.commands.list:list_",
     "problems": "kernelllm.app.commands.problems:problems",
     "doctor": "kernelllm.app.commands.doctor:doctor",

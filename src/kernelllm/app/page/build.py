@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -71,7 +73,7 @@ def page(runs: Sequence[RunView]) -> str:
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
         statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
         kinds=[(run.name, _kinds(run)) for run in runs],
-        plots=_plots(runs),
+        plots=[(title, charts.inline(figure, title)) for title, figure in _figures(runs)],
         problems=problems,
         cells=[[_cell(run, p) for run in runs] for p in problems],
         blocks=[_block(runs, p) for p in problems],
@@ -80,7 +82,19 @@ def page(runs: Sequence[RunView]) -> str:
     )
 
 
-def _plots(runs: Sequence[RunView]) -> list[tuple[str, str]]:
+def save_plots(runs: Sequence[RunView], folder: Path) -> list[Path]:
+    """Write every plot of the report as PNG and SVG; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for title, figure in _figures(runs):
+        stem = re.sub(r"[^a-z0-9]+", "_", title.lower().replace("@", "_at_")).strip("_")
+        for suffix in (".png", ".svg"):
+            charts.save(figure, folder / f"{stem}{suffix}")
+            made.append(folder / f"{stem}{suffix}")
+    return made
+
+
+def _figures(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     series = [(run.name, run.outcomes) for run in runs]
     baselines = [b for b in summary.BASELINES if any(b in o.speedups for run in runs for o in run.outcomes)]
     made = []
@@ -93,7 +107,7 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, str]]:
     gpu = gpus.by_name(device)
     if gpu is not None:
         made.append((f"Roofline, {gpu.name}", charts.roofline([(run.name, run.attempts) for run in runs], gpu)))
-    return [(title, charts.inline(figure, title)) for title, figure in made]
+    return made
 
 
 def _kinds(run: RunView) -> dict[str, int]:

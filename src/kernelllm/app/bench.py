@@ -1,0 +1,131 @@
+"""Wiring of benchmark runs: suite, model, judge, store and devices into a Bench; stored runs into report views."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernelllm.app.session import Asking, is_language_model, model_options, open_store
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.app.page import RunView
+    from kernelllm.bench.plan import Plan
+    from kernelllm.bench.runner import Bench
+    from kernelllm.core.store import Run, Store
+    from kernelllm.judge import JudgeSettings
+
+
+def problems_of(suites: Sequence[str], *, limit: int | None = None, part: str | None = None) -> tuple[str, str, tuple[Problem, ...]]:
+    """(spec, version, problems) of one or several suites. Raises UsageError where there is no problem."""
+    from kernelllm.bench.plan import shard
+    from kernelllm.suites import open_suite
+
+    opened = [open_suite(spec) for spec in suites]
+    found: dict[str, Problem] = {}
+    for suite in opened:
+        for problem in suite.problems():
+            found.setdefault(problem.name, problem)
+    chosen = tuple(found.values())[:limit]
+    if part:
+        chosen = shard(chosen, part)
+    if not chosen:
+        raise UsageError("There is no problem to run.", where=", ".join(suites), fix="See: kernelllm problems list SUITE")
+    return " ".join(suites), " ".join(s.version for s in opened if s.version), chosen
+
+
+def make_plan(
+    suite: tuple[str, str, tuple[Problem, ...]], model: str, n: int, *, asking: Asking, extern: str, judge: JudgeSettings
+) -> Plan:
+    """The plan of one model on the suite."""
+    from kernelllm.bench.plan import Plan
+
+    spec, version, problems = suite
+    options: dict[str, Any] = {"extern": extern, "target": judge.target}
+    if is_language_model(model):
+        options = {k: v for k, v in asking.sampling().items() if v is not None} | {"template": asking.template}
+    settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
+    if settings.get("device") == "auto":
+        del settings["device"]
+    return Plan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
+
+
+def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, again: Run | None = None) -> Bench:
+    """The run of a plan: with its own writer for a language model, or with the answers of an earlier run (``again``)."""
+    from kernelllm.bench.runner import Bench, Stored
+    from kernelllm.search import Budget
+
+    writer: Any = None
+    if again is not None:
+        writer = Stored(again)
+    elif is_language_model(plan.model):
+        from kernelllm.generate.lm import open_writer
+        from kernelllm.generate.lm.writer import Limit
+        from kernelllm.models import open_model
+
+        opened = open_model(plan.model, **model_options(plan.model, asking))
+        limit = Limit(asking.max_tokens_total, asking.max_cost)
+        writer = open_writer(
+            opened, template=asking.template, templates=asking.templates, target=str(plan.judge.get("target", "sm_90")),
+            answers=store, cache=asking.cache, limit=limit, **asking.sampling(),
+        )  # fmt: skip
+    return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=Budget(max_seconds=asking.max_time))
+
+
+def devices_of(device: str) -> list[str]:
+    """``auto``, ``cpu`` or ``cuda`` to pool devices: every GPU, or the CPU."""
+    import torch
+
+    if device != "cpu" and torch.cuda.is_available():
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return ["cpu"]
+
+
+def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ()) -> Iterator[RunView]:
+    """Stored runs as the report shows them. Each of ``runs`` is an id, its beginning, or ``last``. Raises UsageError."""
+    from kernelllm.app.page import view
+
+    with open_store(db) as store:
+        for index, key in enumerate(runs):
+            run = store.run(key)
+            info = run.info()
+            attempts = run.attempts()
+            if not attempts:
+                raise UsageError(f"The run {run.id} has no attempts yet.", fix="See: kernelllm runs list")
+            model = str(info.settings.get("model", attempts[0].candidate.model))
+            devices = {a.verdict.environment.get("device", "") for a in attempts}
+            note = "Judged on the CPU at shrunk sizes: correctness only, nothing was timed." if devices <= {"cpu", ""} else ""
+            name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
+            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note)
+
+
+def estimate(plan: Plan, done: int) -> dict[str, Any]:
+    """What ``--dry-run`` tells: counts, and what is known of time and cost without doing anything."""
+    left = plan.samples - done
+    return {
+        "suite": plan.suite,
+        "version": plan.version,
+        "model": plan.model,
+        "problems": len(plan.problems),
+        "samples": plan.samples,
+        "done": done,
+        "left": left,
+        "settings": msgspec.to_builtins({"writer": plan.writer, "judge": plan.judge}),
+    }
+
+
+def write_parquet(rows: Sequence[dict[str, object]], path: Path) -> None:
+    """Attempt rows as Parquet. Raises MissingExtra without pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        from kernelllm.core.errors import MissingExtra
+
+        raise MissingExtra("pyarrow", "report") from error
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)

@@ -1,0 +1,134 @@
+"""``kernelllm bench``: score models on a suite."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelllm.app.options import json_option, judge_options, verbose_option
+
+if TYPE_CHECKING:
+    from kernelllm.bench.runner import Bench
+
+
+@click.command()
+@click.argument("suites", metavar="SUITE...", nargs=-1, required=True)
+@click.option("-m", "--model", "models", metavar="NAME", multiple=True, help="Who writes; may be given again.  [default: compiler]")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Samples for each problem.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
+@click.option("--top-p", type=click.FloatRange(min=0, max=1), help="Nucleus sampling.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
+@click.option("-t", "--template", metavar="NAME", help="Prompt template.")
+@click.option("--base-url", metavar="URL", help="Server of openai/NAME.")
+@click.option("--max-tokens-total", type=click.IntRange(min=1), help="Stop when this many tokens are spent.")
+@click.option("--max-cost", type=float, help="Stop when this many dollars are spent.")
+@click.option("--no-cache", is_flag=True, help="Ask again even for answers that are recorded.")
+@click.option("--extern", type=click.Choice(["allow", "avoid", "forbid"]), default="avoid", show_default=True, help="For the compiler.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first problems.")
+@click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
+@click.option("--rejudge", metavar="RUN", help="Judge the answers of this run again; asks no model.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--db", metavar="URL", help="The attempt store.")
+@judge_options
+@json_option
+@verbose_option
+@click.pass_context
+def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Score models on a suite of problems. The same command again goes on where it stopped.
+
+    \b
+    kernelllm bench builtin -m compiler -n 4
+    kernelllm bench kernelbench/level1 -m openai/MODEL -n 20 --temperature 1.0 --top-p 0.97
+    """
+    from kernelllm.app import bench as wiring
+    from kernelllm.app.session import open_store
+    from kernelllm.core.types import to_json
+
+    suite = wiring.problems_of(suites, limit=options["limit"], part=options["shard"])
+    with open_store(options["db"]) as store:
+        opened = [_open(wiring, suite, name, store, options) for name in models or ("compiler",)]
+        if options["dry_run"]:
+            plans = [wiring.estimate(b.plan, len(b.stored())) for b in opened]
+            click.echo(to_json(plans) if as_json else "\n".join(_plan_line(p) for p in plans))
+            return
+        for one in opened:
+            _run(one)
+        summaries = [_summary(one) for one in opened]
+    if as_json:
+        click.echo(to_json(summaries))
+    else:
+        from kernelllm.app.scores import show_scores
+
+        for one, found in zip(opened, summaries, strict=True):
+            show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.run.id})", found["scores"])
+    ctx.exit(1 if any(b.errors for b in opened) else 0)
+
+
+def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, Any]) -> Bench:
+    import os
+
+    from kernelllm.app.judging import judge_settings
+    from kernelllm.app.session import Asking
+    from kernelllm.core import registry
+
+    registry.require("models", model.partition("/")[0])
+    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "no_measure")
+    settings = judge_settings(**{k: options[k] for k in names})
+    given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
+    asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
+    plan = wiring.make_plan(suite, model, options["n"], asking=asking, extern=options["extern"], judge=settings)
+    devices = wiring.devices_of(options["device"])
+    workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
+    again = store.run(options["rejudge"]) if options["rejudge"] else None
+    made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, again=again)
+    return made
+
+
+def _plan_line(plan: dict[str, Any]) -> str:
+    counts = f"{plan['problems']} problems, {plan['samples']} samples, {plan['done']} done, {plan['left']} left"
+    return f"{plan['model']} on {plan['suite']}: {counts}"
+
+
+def _run(one: Bench) -> None:
+    """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on."""
+    from kernelllm.app.progress import Console
+
+    done = len(one.stored())
+    correct = sum(a.verdict.correct for a in one.stored())
+    start, before = time.monotonic(), done
+    problems: set[str] = set()
+    with Console() as console:
+        console.stage(f"{one.plan.model}: {done} of {one.plan.samples} done")
+        try:
+            for attempt in one.attempts():
+                done, correct = done + 1, correct + attempt.verdict.correct
+                problems.add(attempt.problem)
+                rate = (done - before) / max(time.monotonic() - start, 1e-9)
+                left = (one.plan.samples - done) / max(rate, 1e-9)
+                so_far = f"{done} of {one.plan.samples}, {correct} correct"
+                _progress(console, f"{one.plan.model}: {so_far}, {60 * rate:.0f} a minute, {left / 60:.0f} min left", done)
+        except KeyboardInterrupt:
+            console.note(f"Interrupted: {done} of {one.plan.samples} samples are kept; the same command goes on from there.")
+            raise click.exceptions.Exit(130) from None
+        for error in one.errors[:5]:
+            console.note(error.strip().splitlines()[-1])
+        if len(one.errors) > 5:
+            console.note(f"... and {len(one.errors) - 5} more problems failed like this")
+
+
+def _progress(console: Any, text: str, done: int) -> None:
+    import sys
+
+    # Plain output gets a line now and then, a terminal one that moves.
+    if sys.stderr.isatty() or done % 25 == 0:
+        console.stage(text)
+
+
+def _summary(one: Bench) -> dict[str, Any]:
+    from kernelllm.bench import metrics, summary
+
+    scores = summary.by_group(metrics.outcomes(one.stored()), summary.level_of)
+    return {"run": one.run.id, "model": one.plan.model, "suite": one.plan.suite, "scores": scores, "errors": one.errors}

@@ -1,0 +1,129 @@
+"""``kernelllm report`` and ``kernelllm compare``: look at stored runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelllm.app.options import json_option, verbose_option
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one self-contained page.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="The table as Markdown.")
+@click.option("--csv", "csv_path", type=click.Path(path_type=Path, dir_okay=False), help="Write one line an attempt.")
+@click.option("--parquet", type=click.Path(path_type=Path, dir_okay=False), help="The same as Parquet.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots as PNG and SVG into this folder.")
+@click.option("--kernelbench", "export", type=click.Path(path_type=Path, file_okay=False), help="Write KernelBench's own files here.")
+@click.option("--name", "names", multiple=True, help="What to call the runs, in order.")
+@click.option("--db", metavar="URL", help="The attempt store.")
+@json_option
+@verbose_option
+def report(
+    runs: tuple[str, ...],
+    html: Path | None,
+    as_markdown: bool,
+    csv_path: Path | None,
+    parquet: Path | None,
+    plots: Path | None,
+    export: Path | None,
+    names: tuple[str, ...],
+    db: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Show the scores of runs, and write them as a page, tables, plots or KernelBench's files. RUN is an id, its start, or last."""
+    from kernelllm.app import bench as wiring
+    from kernelllm.app.output import check_writable, write_text
+    from kernelllm.app.scores import show_scores
+    from kernelllm.bench import metrics, summary
+    from kernelllm.core.types import to_json
+
+    for path in (html, csv_path, parquet):
+        if path is not None:
+            check_writable(path, force=True)
+    views = list(wiring.views(runs, db, names))
+    scores = [(v.name, summary.by_group(metrics.outcomes(v.attempts), summary.level_of)) for v in views]
+    if as_json:
+        click.echo(to_json([{"run": name, "scores": found} for name, found in scores]))
+    for name, found in scores:
+        if as_markdown and not as_json:
+            click.echo(f"**{name}**\n\n{summary.markdown(found)}")
+        elif not as_json:
+            show_scores(name, found)
+    everything = [a for v in views for a in v.attempts]
+    if html is not None:
+        from kernelllm.app.page import page
+
+        write_text(html, page(views))
+    if csv_path is not None:
+        write_text(csv_path, summary.csv_text(everything))
+    if parquet is not None:
+        wiring.write_parquet(summary.attempt_rows(everything), parquet)
+    if plots is not None:
+        from kernelllm.app.page.build import save_plots
+
+        save_plots(views, plots)
+    if export is not None:
+        _export(views, export)
+    for path in (html, csv_path, parquet, plots, export):
+        if path is not None:
+            click.echo(f"Written: {path}", err=True)
+
+
+def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
+    import json
+
+    from kernelllm.app.output import write_text
+    from kernelllm.bench import kernelbench_files as files
+
+    for one in views:
+        target = folder / one.name.replace("/", "_").replace(" ", "_")
+        files.write_generations(one.attempts, target)
+        for level in (1, 2, 3, 4):
+            table = files.results(one.attempts, level)
+            if table:
+                inner = target / f"level{level}"
+                inner.mkdir(parents=True, exist_ok=True)
+                write_text(inner / "eval_results.json", json.dumps(table, indent=4))
+        for baseline in ("eager", "compile"):
+            found = files.baseline(one.attempts, baseline)
+            if found:
+                write_text(target / f"baseline_{baseline}.json", json.dumps(found, indent=4))
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@click.option("--baseline", default="eager", show_default=True, help="Speed-ups over eager, compile or max-autotune.")
+@click.option("--db", metavar="URL", help="The attempt store.")
+@json_option
+@verbose_option
+def compare(first: str, second: str, baseline: str, db: str | None, as_json: bool, verbose: bool) -> None:
+    """Hold one run against another: paired differences over the problems that both have, with 95 % intervals."""
+    from kernelllm.app import bench as wiring
+    from kernelllm.bench import compare as comparing
+    from kernelllm.core.types import to_json
+
+    one, two = wiring.views([first, second], db)
+    found = comparing.compare(one.outcomes, two.outcomes, baseline)
+    if as_json:
+        click.echo(to_json(found))
+        return
+    click.echo(f"{two.name} against {one.name}, {len(found.pairs)} shared problems (brackets: 95 % intervals)")
+    for label, estimate, scale, unit in (
+        ("pass@1", found.pass_at_1, 100, " points"),
+        ("solved", found.solved, 100, " points"),
+        (f"fast_1 over {baseline}", found.faster, 100, " points"),
+        (f"speed over {baseline}, where both solved", found.speed, 1, "x"),
+    ):
+        if estimate is not None:
+            low, high = scale * estimate.low, scale * estimate.high
+            sign = "+" if unit != "x" else ""
+            click.echo(f"  {label}: {scale * estimate.value:{sign}.2f}{unit} [{low:{sign}.2f}, {high:{sign}.2f}]")
+    lists = (found.gained, found.lost, found.only_first, found.only_second)
+    for label, listed in zip(("gained", "lost", "only in the first", "only in the second"), lists, strict=True):
+        if listed:
+            click.echo(f"  {label}: {', '.join(listed[:12])}{' ...' if len(listed) > 12 else ''}")
