@@ -154,12 +154,3 @@ def _materialise(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _materialise(v) for k, v in value.items()}
     return value
-
-
-def kernels(recorder: Recorder) -> tuple[p.CompiledKernel, ...]:
-    """All kernels seen, with the first compile error of each."""
-    rows = []
-    for seen in recorder.kernels.values():
-        error, line = seen.errors[0] if seen.errors else ("", 0)
-        rows.append(p.CompiledKernel(seen.name, seen.launches, seen.registers, seen.shared_bytes, seen.spills, seen.num_warps, error, line))
-    return tuple(rows)

@@ -268,7 +268,7 @@ class Session:
 
         with self.candidate_code("run"):
             compilecheck.run(self.model, self._compile_inputs(command), command)
-        return p.Compiled(command.id, compilecheck.kernels(self.recorder))
+        return p.Compiled(command.id, self.recorder.rows())
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not command.fake:
@@ -279,9 +279,7 @@ class Session:
     def report(self, command: p.Report) -> p.Reply:
         """What was seen."""
         r = self.recorder
-        kernels = tuple(
-            p.CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps) for k in r.kernels.values()
-        )
+        kernels = r.rows()
         events = tuple(p.Seen(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
         peak = torch.cuda.max_memory_allocated() if self.mode == setup.CUDA else 0
         flops = {k: float(v) for k, v in r.flops.items()}

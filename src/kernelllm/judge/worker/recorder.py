@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import sysconfig
@@ -15,6 +16,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelllm.judge.protocol import CompiledKernel
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
@@ -68,6 +71,14 @@ class Recorder:
         self.launches += 1
         return seen
 
+    def rows(self) -> tuple[CompiledKernel, ...]:
+        """All kernels seen, each with its first compile error."""
+        found = []
+        for k in self.kernels.values():
+            error, line = k.errors[0] if k.errors else ("", 0)
+            found.append(CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps, error, line))
+        return tuple(found)
+
     def listen(self) -> None:
         """Start the audit hook (it cannot be taken away again)."""
         libraries = _library_folders()
@@ -95,7 +106,7 @@ class Recorder:
 
     def tampered(self) -> tuple[str, ...]:
         """Library functions that are no longer what they were."""
-        return tuple(name for name, owner, attribute, original in self._watched if getattr(owner, attribute, None) is not original)
+        return tuple(name for name, owner, attribute, original in self._watched if _static(owner, attribute) is not original)
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -109,6 +120,11 @@ def _detail(args: tuple[Any, ...]) -> str:
     for arg in args[:3]:
         parts.append(arg if isinstance(arg, str) else type(arg).__name__ if not isinstance(arg, int | bytes | list | tuple) else repr(arg))
     return " ".join(parts)[:200]
+
+
+def _static(owner: Any, attribute: str) -> Any:
+    """The attribute as stored: bound methods are new objects at every look."""
+    return inspect.getattr_static(owner, attribute, None)
 
 
 def _watched_functions() -> list[tuple[str, Any, str, Any]]:
@@ -126,7 +142,7 @@ def _watched_functions() -> list[tuple[str, Any, str, Any]]:
     for label, owner, names in table:
         for attribute in names:
             if hasattr(owner, attribute):
-                found.append((f"{label}.{attribute}", owner, attribute, getattr(owner, attribute)))
+                found.append((f"{label}.{attribute}", owner, attribute, _static(owner, attribute)))
     return found
 
 

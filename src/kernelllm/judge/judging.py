@@ -1,0 +1,352 @@
+"""The judge: a problem and a candidate in, a verdict out."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import platform
+import threading
+import time
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import torch
+
+import kernelllm
+from kernelllm.core import gpus
+from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError, WorkerError
+from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
+from kernelllm.judge import checks as all_checks
+from kernelllm.judge import compiling, verdict
+from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
+from kernelllm.judge.forkserver import ForkServer
+from kernelllm.judge.limits import Ended, Limits
+from kernelllm.judge.observation import Event, Observation
+from kernelllm.judge.protocol import Reported
+from kernelllm.judge.reference import Reference, prepare
+from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
+
+PROFILES = (STRICT, KERNELBENCH)
+TRACKS = (None, "kernels-only", "hybrid")
+_KEPT_PROBLEMS = 8
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """How to judge. Sizes and seeds count trials on the CPU; a GPU uses the original sizes and one shrunk set."""
+
+    profile: str = STRICT
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    target: str = "sm_90"
+    """What kernels are compiled for on a machine without a GPU."""
+    sizes: int = 2
+    seeds: int = 3
+    tolerance: float | None = None
+    """None: by dtype, as KernelBench."""
+    time_limit_s: float = 60.0
+    """For all that candidate code does, compiling apart; the reference's own time does not count."""
+    memory_limit_bytes: int = 4 * 2**30
+    checks: tuple[str, ...] | None = None
+    """Names of checks; None: all."""
+    track: str | None = None
+    """``kernels-only``: no heavy operator may be left to torch. ``hybrid`` and None: coverage is reported."""
+    require_sandbox: str | None = None
+    measure: bool = True
+    """Time a correct candidate where there is a GPU."""
+    baselines: tuple[str, ...] = ("eager", "compile")
+    time_budget_s: float = 10.0
+    """Most seconds to spend on measuring."""
+    cache: bool = True
+    """Keep verdicts in memory and give the same one for the same content again."""
+
+
+class Judge:
+    """Judges candidates one after another, or from several threads; holds the warm worker servers. Use as a context manager."""
+
+    def __init__(self, settings: JudgeSettings | None = None) -> None:
+        self.settings = _checked(settings or JudgeSettings())
+        self.device = _device(self.settings.device)
+        self.checks = all_checks.load(self.settings.checks)
+        target = self.settings.target if self.device == "cpu" else _capability(self.device)
+        self.target = target
+        self._lock = threading.Lock()
+        self._references: OrderedDict[str, list[Reference]] = OrderedDict()
+        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
+        self._servers: list[ForkServer] = []
+        try:
+            if self.device == "cpu":
+                self._servers = [ForkServer("interpret", target), ForkServer("compile", target)]
+            else:
+                self._servers = [ForkServer("cuda", target)]
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers and servers and remove their files."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        self._references.clear()
+
+    def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""
+        start = time.perf_counter()
+        key = f"{problem.digest}/{candidate.digest}"
+        if self.settings.cache:
+            with self._lock:
+                known = self._verdicts.get(key)
+            if known is not None:
+                return known
+        case = _Case(self, problem, candidate)
+        try:
+            found = case.verdict()
+        except ProblemError as error:
+            found = case.finish(Status.PROBLEM_ERROR, str(error))
+        found = _with(found, seconds=round(time.perf_counter() - start, 4))
+        if self.settings.cache and found.status is not Status.TIMEOUT:
+            with self._lock:
+                self._verdicts[key] = found
+                while len(self._verdicts) > 4096:
+                    self._verdicts.popitem(last=False)
+        return found
+
+    @contextlib.contextmanager
+    def borrowed(self, problem: Problem) -> Any:
+        """The references of a problem at all sizes, for one user at a time: built once and kept for the next candidate."""
+        with self._lock:
+            references = self._references.pop(problem.digest, None)
+        if references is None:
+            references = self._build(problem)
+        yield references
+        with self._lock:  # not after an error: its state is unknown then
+            if self.device == "cpu":
+                self._references[problem.digest] = references
+                while len(self._references) > _KEPT_PROBLEMS:
+                    self._references.popitem(last=False)
+
+    def _build(self, problem: Problem) -> list[Reference]:
+        from kernelllm.suites import shrink
+
+        exact = self.settings.profile == STRICT
+        sets: list[tuple[str, dict[str, Any]]] = []
+        if self.device != "cpu":
+            sets.append(("original", {}))
+        wanted = self.settings.sizes if self.device == "cpu" else min(1, self.settings.sizes)
+        for overrides in shrink.shrunk(problem, count=wanted) if wanted else ():
+            sets.append((f"shrunk-{len([s for s in sets if s[1]]) + 1}" if overrides else "original", dict(overrides)))
+        references = []
+        for label, overrides in sets:
+            described = shrink.describe(problem, overrides)
+            size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
+            references.append(prepare(problem, size, overrides, self.device, INIT_SEED, exact))
+        return references
+
+    def limits(self) -> Limits:
+        """Limits of a worker under these settings."""
+        s = self.settings
+        return Limits(memory_bytes=s.memory_limit_bytes, cpu_s=int(s.time_limit_s * 2) + 5, address_limit=self.device == "cpu")
+
+
+class _Case:
+    """One problem and candidate on their way to a verdict."""
+
+    def __init__(self, judge: Judge, problem: Problem, candidate: Candidate) -> None:
+        self.judge, self.settings = judge, judge.settings
+        self.problem, self.candidate = problem, candidate
+        self.shapes: tuple[SizeSet, ...] = ()
+        self.out = Findings()
+        self.report: Reported | None = None
+        self.ended = Ended()
+        self.findings: list[Finding] = []
+        self.kernels: tuple[KernelUse, ...] = ()
+        self.coverage: float | None = None
+
+    def verdict(self) -> Verdict:
+        """Source first, then trials (and on the CPU the compile beside them), then what the checks say of all that."""
+        refused = invalid(self.candidate.source)
+        if refused:
+            return self.finish(Status.INVALID, refused)
+        self.findings = all_checks.source_findings(self.judge.checks, self.candidate.source)
+        if any(f.severity is Severity.FAIL for f in self.findings):
+            status, message = verdict.decide(None, self.findings, None)
+            return self.finish(status, message)
+        with self.judge.borrowed(self.problem) as references:
+            self.shapes = tuple(r.sizes for r in references)
+            compiled = self._start_compile(references) if self.judge.device == "cpu" else None
+            try:
+                self._try(references)
+            finally:
+                rows = compiled.result() if compiled is not None else ()
+            return self._conclude(references, rows)
+
+    def _start_compile(self, references: list[Reference]) -> Future[Any]:
+        server = self.judge._servers[1]
+        jobs = compiling.jobs(self.problem, references)
+        return self.judge._pool.submit(
+            compiling.compile_all, server, self.candidate.source, jobs, self.judge.limits(), self.judge.target, self.settings.require_sandbox
+        )
+
+    def _try(self, references: list[Reference]) -> None:
+        s = self.settings
+        process = CandidateProcess(
+            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, s.time_limit_s, s.require_sandbox
+        )
+        with process:
+            rules = Rules(s.profile, s.tolerance)
+            examiner = Examiner(self.problem, self.candidate, process, rules=rules, seeds=s.seeds, variants=s.profile == STRICT)
+            self.out = examiner.examine(references)
+            if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
+                with contextlib.suppress(CandidateFailure):
+                    self.report = process.report()
+        assert process.ended is not None
+        self.ended = process.ended
+
+    def _conclude(self, references: list[Reference], rows: Any) -> Verdict:
+        ran = self.report.kernels if self.report else ()
+        self.kernels, lines = verdict.merge_kernels(ran, rows, self.judge.target)
+        launches = sum(run.launches for run in self.out.runs)
+        flops = dict(references[0].flops) if references else {}
+        self.coverage = verdict.coverage(self.report.flops, flops, launches) if self.report else None
+        observation = self._observe(references, flops)
+        self.findings = all_checks.tidy([*self.findings, *self.out.findings, *all_checks.observed_findings(self.judge.checks, observation)])
+        self._never_without_kernels(observation)
+        failed = verdict.compile_failure(self.kernels, lines, self.judge.target)
+        status, message = verdict.decide(self.out.failure, self.findings, failed)
+        for reference in references:
+            reference.ops.clear()
+            reference.flops.clear()
+        return self.finish(status, message or self._praise())
+
+    def _never_without_kernels(self, seen: Observation) -> None:
+        """Whatever checks were chosen: no verdict is ``correct`` without kernels that matter."""
+        if self.out.failure is not None or any(f.severity is Severity.FAIL for f in self.findings):
+            return
+        if not any(run.launches for run in self.out.runs):
+            self.findings.insert(0, Finding(check="no_kernel", message="The candidate launched no kernel of its own."))
+        elif seen.depends_on_kernels is False:
+            self.findings.insert(0, Finding(check="decoy_kernel", message="The output stays right when no kernel is launched."))
+
+    def _observe(self, references: list[Reference], flops: dict[str, float]) -> Observation:
+        report = self.report or Reported(0)
+        return Observation(
+            problem=self.problem, candidate=self.candidate, device=self.judge.device.split(":")[0], profile=self.settings.profile,
+            track=self.settings.track, sizes=self.shapes, runs=tuple(self.out.runs), kernels=self.kernels, kernel_bodies=report.bodies,
+            depends_on_kernels=self.out.depends_on_kernels, aten_ops=report.ops, reference_ops=dict(references[0].ops) if references else {},
+            heavy_flops=report.flops, reference_flops=flops, coverage=self.coverage, state_names_agree=not self.out.state_missing,
+            state_missing=self.out.state_missing, state_extra=self.out.state_extra, reference_varies=self.out.reference_varies,
+            reference_constant=self.out.reference_constant, events=tuple(Event(e.name, e.detail, e.count, e.phase) for e in report.events),
+            threads=report.threads, processes=self.ended.processes, streams=report.streams, tampered=report.tampered,
+            printed=self.ended.printed.decode(errors="replace"), printed_bytes=self.ended.printed_bytes,
+        )  # fmt: skip
+
+    def _praise(self) -> str:
+        trials = self.out.runs
+        return f"Right in {len(trials)} trials at {len(self.shapes)} sizes."
+
+    def finish(self, status: Status, message: str) -> Verdict:
+        """The verdict with all evidence so far."""
+        trials: tuple[Trial, ...] = tuple(run.trial for run in self.out.runs)
+        errors = [t.max_error for t in trials if t.max_error is not None]
+        return Verdict(
+            status=status, message=message, findings=tuple(self.findings), max_error=max(errors) if errors else None,
+            tolerance=self.settings.tolerance if self.settings.tolerance is not None else self._tolerance(), trials=trials, shapes=self.shapes,
+            kernels=self.kernels, coverage=self.coverage, environment=self._environment(),
+        )  # fmt: skip
+
+    def _tolerance(self) -> float:
+        kinds = [s.dtype for run in self.out.runs[:1] for s in run.reference if s.dtype.startswith(("float", "bfloat"))]
+        return max((tolerance_for(getattr(torch, k)) for k in kinds), default=1e-4)
+
+    def _environment(self) -> dict[str, str]:
+        server = self.judge._servers[0].ready if self.judge._servers else None
+        s = self.settings
+        facts = {
+            "kernelllm": kernelllm.__version__, "device": _device_name(self.judge.device), "target": self.judge.target, "profile": s.profile,
+            "python": platform.python_version(), "torch": server.torch if server else str(torch.__version__),
+            "triton": server.triton if server else "", "sandbox": self.ended.sandbox, "track": s.track or "",
+        }  # fmt: skip
+        return {k: v for k, v in facts.items() if v}
+
+
+def judge(problem: Problem, candidate: Candidate, settings: JudgeSettings | None = None) -> Verdict:
+    """Judge one candidate; starts and ends the worker servers (a :class:`Judge` keeps them warm for many)."""
+    with Judge(settings) as one:
+        return one.judge(problem, candidate)
+
+
+def invalid(source: str) -> str:
+    """Why a text is no candidate at all, empty when it may be one."""
+    if not source.strip():
+        return "The candidate is empty. Send Python source that defines ModelNew."
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        return f"The candidate is not Python: {error.msg} (line {error.lineno}). Send plain source without prose or code fences."
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"The candidate cannot be parsed: {error}."
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == "ModelNew":
+            return ""
+        if isinstance(node, ast.Name) and node.id == "ModelNew" and isinstance(node.ctx, ast.Store):
+            return ""
+        if isinstance(node, ast.alias) and (node.asname or node.name) == "ModelNew":
+            return ""
+    return "The candidate defines no ModelNew. Define class ModelNew(torch.nn.Module) with the reference's constructor and forward."
+
+
+def _checked(settings: JudgeSettings) -> JudgeSettings:
+    if settings.profile not in PROFILES:
+        raise UsageError(f"Unknown profile {settings.profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
+    if settings.track not in TRACKS:
+        raise UsageError(f"Unknown track {settings.track!r}.", fix="Known: kernels-only, hybrid.")
+    if settings.tolerance is not None and not 0 < settings.tolerance < 1:
+        raise UsageError(f"The tolerance {settings.tolerance} is not between 0 and 1.")
+    if settings.sizes < 1 or settings.seeds < 1 or settings.time_limit_s <= 0:
+        raise UsageError("Sizes, seeds and the time limit must be positive.")
+    gpus.by_arch(settings.target)
+    return replace(settings)
+
+
+def _device(wanted: str) -> str:
+    if wanted == "cpu":
+        return "cpu"
+    if wanted == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if wanted != "cuda" and not wanted.startswith("cuda:"):
+        raise UsageError(f"Unknown device {wanted!r}.", fix="Known: auto, cpu, cuda, cuda:N.")
+    if not torch.cuda.is_available():
+        raise UsageError("There is no usable CUDA device here.", fix="Use --device cpu; kernelllm doctor says what is missing.")
+    return "cuda:0" if wanted == "cuda" else wanted
+
+
+def _capability(device: str) -> str:
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def _device_name(device: str) -> str:
+    return "cpu (Triton interpreter)" if device == "cpu" else torch.cuda.get_device_name(device)
+
+
+def _with(found: Verdict, **changes: Any) -> Verdict:
+    import msgspec
+
+    changed: Verdict = msgspec.structs.replace(found, **changes)
+    return changed
+
+
+__all__ = ["Judge", "JudgeSettings", "KernelLLMError", "WorkerError", "judge"]

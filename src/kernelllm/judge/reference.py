@@ -1,0 +1,242 @@
+"""The trusted side's model: built, run, and run again in float64 and with TF32 convolutions."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge import values
+from kernelllm.judge.compare import Expected
+from kernelllm.suites.instance import Instance, explain, seed_all
+
+LOCK = threading.RLock()
+"""Held while problem code runs: torch's generators and default dtype belong to the whole process."""
+EXACT_LIMIT = 2**28
+"""Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
+
+
+@dataclass
+class Outcome:
+    """One run of the reference. ``error`` when it raised; then nothing else holds."""
+
+    expected: Expected
+    finite: bool
+    mutated_inputs: tuple[int, ...] = ()
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers after the run."""
+    error: str = ""
+
+
+class Reference:
+    """The problem's model at one size, on one device. Raises ProblemError where it cannot be built."""
+
+    def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> None:
+        self.problem, self.sizes, self.device, self.seed = problem, sizes, device, seed
+        with LOCK:
+            self.instance = Instance(problem, constants)
+            self.init_args = self.instance.init_inputs(seed)
+            with _untouched_generators():
+                self.model = self.instance.model(seed, device)
+        self.training = self.model.training
+        self.ops: Counter[str] = Counter()
+        self.flops: Counter[str] = Counter()
+        self._exact = exact
+        self._models: dict[str, torch.nn.Module] = {}
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name, detached."""
+        found = {n: t.detach() for n, t in self.model.named_parameters(remove_duplicate=False)}
+        return found | {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Buffers by name, detached."""
+        return {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy values into parameters and buffers."""
+        mine = self.state()
+        with torch.no_grad():
+            for name, value in state.items():
+                mine[name].copy_(value)
+
+    def other_state(self, seed: int) -> dict[str, torch.Tensor]:
+        """A second, different state: built under another seed; what no seed changes gets a little noise (buffers stay)."""
+        with LOCK, _untouched_generators():
+            other = self.instance.model(seed, self.device)
+        generator = torch.Generator(self.device).manual_seed(seed)
+        mine = self.state()
+        state = {n: t.detach() for n, t in other.named_parameters(remove_duplicate=False)}
+        for name, value in state.items():
+            if value.is_floating_point() and value.shape == mine[name].shape and torch.equal(value, mine[name]):
+                noise = torch.empty(value.shape, device=value.device).normal_(generator=generator)
+                state[name] = (value + 0.1 * noise.to(value.dtype) * value.float().abs().mean().clamp(min=0.1)).to(value.dtype)
+        return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
+
+    def inputs(self, seed: int) -> list[Any]:
+        """Fresh inputs of the problem's own kind."""
+        with LOCK, _untouched_generators():
+            return self.instance.inputs(seed, self.device)
+
+    def run(self, inputs: list[Any], seed: int, *, count: bool = False, exact: bool = True) -> Outcome:
+        """One call. ``count``: note operators and FLOPs; ``exact``: also in float64. Errors of the reference are in the outcome."""
+        from kernelllm.judge.worker.recorder import OperatorCounter
+
+        tensors = values.flatten(inputs)
+        exact = exact and self._exact and self._affordable(tensors)
+        private = _copied(inputs) if exact else None
+        before = {n: t.clone() for n, t in self.buffers().items()} if exact else {}
+        versions = [t._version for t in tensors]
+        ops: Counter[str] = Counter()
+        try:
+            with LOCK, self._calling(seed):
+                with OperatorCounter(ops, self.flops if count else Counter()):
+                    value = self.model(*inputs)
+                if count:
+                    self.ops.update(ops)
+        except torch.OutOfMemoryError as error:
+            return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
+        except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
+            return Outcome(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
+        mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
+        expected = Expected(value)
+        if private is not None:
+            expected = self._exactly(value, private, seed, before, "aten.convolution.default" in ops)
+        return Outcome(expected, _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+
+    def _affordable(self, tensors: list[torch.Tensor]) -> bool:
+        elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
+        if self.device == "cpu":
+            return elements <= EXACT_LIMIT
+        free, _ = torch.cuda.mem_get_info()
+        return elements * 8 * 5 < free
+
+    def _exactly(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], convolves: bool) -> Expected:
+        """float64 and (for convolutions on the CPU) TF32 runs from the same inputs and state."""
+        exact = rounded = None
+        has_exact = has_rounded = False
+        with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
+            exact = self._twin("double", before)(*_to_double(inputs))
+            has_exact = _agrees(value, exact)
+        if has_exact and convolves and self.device == "cpu":
+            with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():
+                rounded = self._twin("rounded", before)(*_copied(inputs))
+                has_rounded = _same_structure(value, rounded)
+        return Expected(value, exact, has_exact, rounded, has_rounded)
+
+    def _twin(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """A copy of the model with today's parameters and the buffers from before the run."""
+        twin = self._models.get(kind)
+        if twin is None:
+            twin = self._models[kind] = copy.deepcopy(self.model).double() if kind == "double" else copy.deepcopy(self.model)
+        theirs = {**dict(twin.named_parameters(remove_duplicate=False)), **dict(twin.named_buffers(remove_duplicate=False))}
+        with torch.no_grad():
+            for name, value in {**self.state(), **buffers}.items():
+                theirs[name].copy_(value)
+        return twin
+
+    @contextlib.contextmanager
+    def _calling(self, seed: int) -> Iterator[None]:
+        with _untouched_generators(), torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+            seed_all(seed)
+            yield
+
+
+class Tf32Convolutions(TorchDispatchMode):
+    """Rounds the operands of fp32 convolutions to TF32, as cuDNN does by default on a GPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
+            args = (to_tf32(args[0]), to_tf32(args[1]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 rounded to 10 mantissa bits, to nearest even."""
+    bits = tensor.contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+@contextlib.contextmanager
+def _untouched_generators() -> Iterator[None]:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=list(devices)):
+        yield
+
+
+@contextlib.contextmanager
+def _default_dtype(kind: torch.dtype) -> Iterator[None]:
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(old)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(v) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {k: _copied(v) for k, v in value.items()}
+    return value
+
+
+def _to_double(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(_to_double(v) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {k: _to_double(v) for k, v in value.items()}
+    return value
+
+
+def _finite(value: Any) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
+
+
+def _same_structure(left: Any, right: Any) -> bool:
+    a: list[torch.Tensor] = []
+    b: list[torch.Tensor] = []
+    return values.encode(left, a) == values.encode(right, b) and [t.shape for t in a] == [t.shape for t in b]
+
+
+def _agrees(value: Any, exact: Any) -> bool:
+    """Whether a float64 run is the same computation: same structure and nearly the same numbers (random masks, for one, differ)."""
+    a, b = values.flatten(value), values.flatten(exact)
+    if [t.shape for t in a] != [t.shape for t in b]:
+        return False
+    for mine, theirs in zip(a, b, strict=True):
+        if mine.is_floating_point() != theirs.is_floating_point():
+            return False
+        if not mine.is_floating_point():
+            if not torch.equal(mine, theirs.to(mine.dtype)):
+                return False
+            continue
+        usable = torch.isfinite(mine) & torch.isfinite(theirs)
+        difference = torch.where(usable, mine.double() - theirs, 0.0)
+        size = torch.where(usable, theirs, 0.0)
+        if float(difference.square().sum()) > 0.05**2 * float(size.square().sum()) + 1e-30:
+            return False
+    return True
+
+
+def prepare(problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> Reference:
+    """A Reference, with any failure of the problem's code as ProblemError."""
+    try:
+        return Reference(problem, sizes, constants, device, seed, exact)
+    except torch.OutOfMemoryError as error:
+        raise ProblemError(f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name) from error

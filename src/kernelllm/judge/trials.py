@@ -1,0 +1,271 @@
+"""The trials of one candidate: for every size, fresh inputs, the candidate first, then the reference, then the comparison."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Candidate, Finding, Problem, Status, Trial
+from kernelllm.judge import kinds, values
+from kernelllm.judge.candidate import CandidateFailure, CandidateProcess, Result
+from kernelllm.judge.compare import Comparison, Expected, Rules, compare
+from kernelllm.judge.observation import OutputStats, Run
+from kernelllm.judge.reference import Outcome, Reference
+
+_ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
+_DIGEST_LIMIT = 2**26
+INIT_SEED = 42
+"""Both models are built under it, as in KernelBench."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One trial to be made."""
+
+    kind: str
+    number: int
+    state: str = "reference"
+
+
+@dataclass
+class Findings:
+    """What the trials brought to light. ``failure``: what decides the verdict, None while all is well."""
+
+    runs: list[Run] = field(default_factory=list)
+    failure: CandidateFailure | None = None
+    findings: list[Finding] = field(default_factory=list)
+    depends_on_kernels: bool | None = None
+    state_missing: tuple[str, ...] = ()
+    state_extra: tuple[str, ...] = ()
+    reference_constant: bool = False
+    reference_varies: bool = True
+    tolerance: float | None = None
+
+
+class Examiner:
+    """Runs the trials of one candidate at all sizes."""
+
+    def __init__(
+        self, problem: Problem, candidate: Candidate, process: CandidateProcess, *, rules: Rules, seeds: int, variants: bool = True
+    ) -> None:
+        self.problem, self.candidate, self.process = problem, candidate, process
+        self.rules, self.seeds, self.variants = rules, max(seeds, 1), variants
+        self.out = Findings()
+        self._digests: dict[str, list[tuple[OutputStats, ...]]] = {}
+
+    def examine(self, references: Sequence[Reference]) -> Findings:
+        """All trials; stops at the first failure. Raises ProblemError where the reference fails on the problem's own inputs."""
+        try:
+            for position, reference in enumerate(references):
+                self._size(position, reference)
+        except CandidateFailure as failure:
+            self.out.failure = failure
+        return self.out
+
+    def _plans(self, position: int) -> Iterator[Plan]:
+        yield Plan(kinds.PROBLEM, 0)
+        others = ["normal", *_ROTATION] if self.variants else []
+        for number in range(1, self.seeds):
+            if number == 1 and self.seeds > 2:
+                yield Plan(kinds.PROBLEM, number)
+            elif others:
+                yield Plan(others[(position + number - 1) % len(others)] if number > 2 or position else "normal", number)
+            else:
+                yield Plan(kinds.PROBLEM, number)
+        if position == 0:
+            yield Plan(kinds.PROBLEM, 90, "random")
+            for extra, kind in enumerate(others[1:]):
+                yield Plan(kind, 100 + extra)
+
+    def _size(self, position: int, reference: Reference) -> None:
+        built = self.process.construct(reference.init_args, INIT_SEED)
+        agree = self._match_state(built.state, reference)
+        first = reference.state()
+        saved = {n: t.clone() for n, t in first.items()}
+        shared = [n for n in first if n not in self.out.state_missing]
+        self.process.load({n: saved[n] for n in shared}, reference.training)
+        has_buffers = bool(reference.buffers())
+        for plan in self._plans(position):
+            if plan.state == "random":
+                if not agree or not saved:
+                    continue
+                other = reference.other_state(self._seed("state", position, 0))
+                reference.load(other)
+                self.process.load(other, reference.training)
+            elif has_buffers and plan.number:
+                buffers = {n: saved[n] for n in reference.buffers()}
+                reference.load(buffers)
+                self.process.load({n: t for n, t in buffers.items() if n in shared}, reference.training)
+            self._trial(position, reference, plan)
+            if plan.state == "random":
+                reference.load(saved)
+                self.process.load({n: saved[n] for n in shared}, reference.training)
+        if position == 0:
+            self._without_kernels(reference)
+
+    def _match_state(self, entries: Sequence[object], reference: Reference) -> bool:
+        mine = {e.name: (tuple(e.shape), e.dtype) for e in entries}  # type: ignore[attr-defined]
+        theirs = {n: (tuple(t.shape), values.dtype_name(t.dtype)) for n, t in reference.state().items()}
+        self.out.state_missing = tuple(n for n in theirs if mine.get(n) != theirs[n])
+        self.out.state_extra = tuple(n for n in mine if n not in theirs)
+        return not self.out.state_missing
+
+    def _seed(self, *parts: object) -> int:
+        """Deterministic, and not foreseen by a candidate: its own source is in the hash."""
+        text = "/".join([self.problem.digest, self.candidate.digest, *map(str, parts)])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+    def _trial(self, position: int, reference: Reference, plan: Plan) -> None:
+        seed = self._seed(position, plan.kind, plan.number)
+        own = reference.inputs(seed)
+        if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
+            return
+        inputs = kinds.vary(own, plan.kind, seed)
+        observe = position == 0 and plan.number == 0
+        label = reference.sizes.label
+        failure: CandidateFailure | None = None
+        result: Result | None = None
+        try:
+            result = self.process.run(inputs, seed, observe=observe)
+        except CandidateFailure as error:
+            failure = error
+        outcome = reference.run(inputs, seed, count=observe)
+        if outcome.error or (plan.kind != kinds.PROBLEM and not outcome.finite):
+            if plan.kind == kinds.PROBLEM:
+                raise ProblemError(outcome.error, where=self.problem.path or self.problem.name)
+            if failure is not None and failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+                raise failure
+            return  # inputs that the reference itself cannot digest say nothing
+        if failure is not None:
+            failure.message += f" (sizes: {label}, inputs: {plan.kind})"
+            raise failure
+        assert result is not None
+        self._verify(reference, plan, seed, result, outcome)
+
+    def _verify(self, reference: Reference, plan: Plan, seed: int, result: Result, outcome: Outcome) -> None:
+        label = reference.sizes.label
+        rules = Rules(self.rules.profile, self.rules.tolerance, plan.kind != kinds.PROBLEM, plan.kind in kinds.PRECISE)
+        comparison = compare(result.value, outcome.expected, rules)
+        state = self._state_differences(reference, outcome) if comparison.ok else ()
+        trial = Trial(
+            sizes=label, seed=seed, kind=plan.kind, ok=comparison.ok and not state, max_error=_finite(comparison.max_error),
+            margin=_finite(comparison.margin), message=comparison.message,
+        )  # fmt: skip
+        mutated = tuple(i for i in result.mutated if i not in outcome.mutated_inputs)
+        run = Run(
+            trial, plan.state if not self.out.state_missing else "own", mutated, state, _stats(result.value), _stats(outcome.expected.value),
+            result.wall_ms, result.busy_ms, result.launches, result.types,
+        )
+        self.out.runs.append(run)
+        self._note_reference(run)
+        if not comparison.ok:
+            raise self._wrong(comparison, plan, label)
+        if mutated:
+            text = f"The candidate writes into its inputs (tensor {mutated[0] + 1}); the reference does not. Write to new tensors."
+            self.out.findings.append(Finding(check="input_mutation", message=text))
+            raise CandidateFailure(Status.CHEATING, text)
+        if state and self.rules.profile == "strict":
+            shown = ", ".join(state[:4])
+            text = f"After a run the buffers {shown} differ from the reference's: update them as the reference does (training mode)."
+            raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {label})")
+
+    def _wrong(self, comparison: Comparison, plan: Plan, label: str) -> CandidateFailure:
+        text = f"{comparison.message} (sizes: {label}, inputs: {plan.kind})"
+        if comparison.precision:
+            self.out.findings.append(Finding(check="precision", message=comparison.message))
+        if plan.state == "random":
+            text = f"Right with the parameters it was built with, wrong after others were loaded: parameters are baked in. {text}"
+        elif self.out.state_missing:
+            names = ", ".join(self.out.state_missing[:4])
+            text += f" ModelNew lacks the reference's parameters or buffers {names}, so its own initial values were used: keep names and shapes."
+        return CandidateFailure(Status.INCORRECT, text)
+
+    def _state_differences(self, reference: Reference, outcome: Outcome) -> tuple[str, ...]:
+        """Buffers that differ after the run, where the candidate has them at all."""
+        names = tuple(n for n in outcome.state if n not in self.out.state_missing)
+        if not names:
+            return ()
+        theirs = self.process.state(names)
+        rules = Rules(self.rules.profile, self.rules.tolerance, precise=False)
+        return tuple(n for n in names if n not in theirs or not compare(theirs[n], Expected(outcome.state[n]), rules).ok)
+
+    def _note_reference(self, run: Run) -> None:
+        if run.trial.kind == kinds.PROBLEM and run.state != "random":
+            self._digests.setdefault(run.trial.sizes, []).append(run.reference)
+        floats = [s for s in run.reference if s.dtype.startswith(("float", "bfloat"))]
+        tolerance = self.rules.tolerance or 1e-4
+        if run.trial.kind == kinds.PROBLEM and floats:
+            self.out.reference_constant = all(s.high - s.low <= tolerance * (1 + abs(s.mean)) for s in floats)
+        seen = self._digests.get(run.trial.sizes, [])
+        if len(seen) > 1:
+            self.out.reference_varies = any(s != t for one in seen[1:] for s, t in zip(_keys(one), _keys(seen[0]), strict=True))
+
+    def _without_kernels(self, reference: Reference) -> None:
+        """Run with every launch suppressed, on two kinds of inputs: outputs that stay right do not come from the kernels."""
+        if not any(run.launches for run in self.out.runs) or self.out.reference_constant:
+            return
+        for plan in (Plan(kinds.PROBLEM, 200), Plan("normal", 201)):
+            seed = self._seed("suppressed", plan.kind)
+            own = reference.inputs(seed)
+            if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
+                continue
+            inputs = kinds.vary(own, plan.kind, seed)
+            outcome = reference.run(inputs, seed, exact=False)
+            if outcome.error or not outcome.finite:
+                continue
+            try:
+                result = self.process.run(inputs, seed, suppress=True)
+            except CandidateFailure as failure:
+                if failure.status is Status.TIMEOUT:
+                    raise
+                self.out.depends_on_kernels = True
+                return
+            rules = Rules("kernelbench", self.rules.tolerance, scaled=True)
+            if not compare(result.value, outcome.expected, rules).ok:
+                self.out.depends_on_kernels = True
+                return
+            self.out.depends_on_kernels = False
+
+
+def _keys(stats: tuple[OutputStats, ...]) -> list[tuple[object, ...]]:
+    return [(s.shape, round(s.mean, 3), round(s.std, 3), round(s.low, 3), round(s.high, 3)) for s in stats]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or value != value or value in (float("inf"), float("-inf")) else value
+
+
+def _stats(value: object) -> tuple[OutputStats, ...]:
+    return tuple(stats(t) for t in values.flatten(value))
+
+
+def stats(tensor: torch.Tensor) -> OutputStats:
+    """Figures of one output."""
+    shape, kind = tuple(tensor.shape), values.dtype_name(tensor.dtype)
+    digest = hashlib.sha256(_some_bytes(tensor)).hexdigest()
+    if tensor.numel() == 0 or tensor.is_complex():
+        return OutputStats(shape, kind, 0.0, 0.0, 0.0, 0.0, 0.0, digest)
+    numbers = tensor.detach().reshape(-1)
+    numbers = numbers.double() if numbers.numel() <= _DIGEST_LIMIT else numbers.float()
+    finite = numbers[torch.isfinite(numbers)]
+    if finite.numel() == 0:
+        return OutputStats(shape, kind, 0.0, 0.0, 0.0, 0.0, 0.0, digest)
+    zeros = float((numbers == 0).sum()) / numbers.numel()
+    deviation = float(finite.std(correction=0))
+    return OutputStats(shape, kind, float(finite.mean()), deviation, float(finite.min()), float(finite.max()), zeros, digest)
+
+
+def _some_bytes(tensor: torch.Tensor) -> bytes:
+    """All bytes of a small tensor; of a large one a strided sample with its sum."""
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > 2**20:
+        step = flat.numel() // 2**18
+        sample = flat[::step].contiguous()
+        tail = repr(float(flat.double().sum() if flat.numel() <= _DIGEST_LIMIT else flat.float().sum())).encode()
+    else:
+        sample, tail = flat.contiguous(), b""
+    return bytes(sample.view(torch.uint8).cpu().numpy().tobytes()) + tail if flat.numel() else b""
