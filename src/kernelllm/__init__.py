@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kernelllm.app.kernelllm_api import KernelLLM
     from kernelllm.app.optimize import Result, optimize
     from kernelllm.core.errors import KernelLLMError
     from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
@@ -27,6 +28,7 @@ _PUBLIC = {
     "Candidate": "kernelllm.core.types",
     "Judge": "kernelllm.judge",
     "JudgeSettings": "kernelllm.judge",
+    "KernelLLM": "kernelllm.app.kernelllm_api",
     "KernelLLMError": "kernelllm.core.errors",
     "Problem": "kernelllm.core.types",
     "Result": "kernelllm.app.optimize",
@@ -41,6 +43,7 @@ __all__ = [
     "Candidate",
     "Judge",
     "JudgeSettings",
+    "KernelLLM",
     "KernelLLMError",
     "Problem",
     "Result",

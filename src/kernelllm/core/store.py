@@ -368,8 +368,14 @@ def _open(url: str) -> Engine:
         @event.listens_for(engine, "connect")
         def _durable(connection: Any, _record: object) -> None:
             # WAL with synchronous=NORMAL: a killed process loses nothing that was committed.
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000"):
+            for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL"):
                 connection.execute(f"PRAGMA {pragma}")
+            connection.isolation_level = None  # transactions begin below, not in the driver
+
+        @event.listens_for(engine, "begin")
+        def _immediate(connection: Connection) -> None:
+            # Taking the write lock at once makes several processes wait for each other rather than fail half-way.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 

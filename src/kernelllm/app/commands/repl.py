@@ -1,0 +1,38 @@
+"""``kernelllm repl``: the interactive loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kernelllm.app.options import judge_options, verbose_option
+
+
+@click.command()
+@click.option(
+    "-m", "--model", metavar="NAME", help="Who writes: provider/name, or compiler.  [default: hf/ and the setting kernelllm_weights]"
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
+@click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
+@judge_options
+@verbose_option
+def repl(model: str | None, max_tokens: int | None, base_url: str | None, verbose: bool, **judging: Any) -> None:
+    """Paste a module, see the kernel and its verdict.
+
+    End the module with Ctrl-D or a line END. Works on a pipe too: the end of the input ends the loop.
+
+    \b
+    kernelllm repl -m compiler < examples/hinge_loss.py
+    """
+    from kernelllm.app.judging import judge_settings
+    from kernelllm.app.repl import Repl
+    from kernelllm.app.session import Asking, model_options
+    from kernelllm.core import settings
+    from kernelllm.models import open_model
+
+    name = model or f"hf/{settings.load().kernelllm_weights}"
+    opened: Any = name if name == "compiler" else open_model(name, **model_options(name, Asking(base_url=base_url)))
+    if hasattr(opened, "load"):
+        opened.load()
+    Repl(opened, judge=judge_settings(**judging), max_tokens=max_tokens).run()

@@ -1,0 +1,302 @@
+"""The interactive loop: paste a module, watch the answer come, see its verdict, ask again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kernelllm.core import settings
+from kernelllm.core.errors import KernelLLMError, UsageError
+from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
+
+if TYPE_CHECKING:
+    from kernelllm.models import LanguageModel
+
+EXAMPLE = '''import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """Hinge loss."""
+
+    def forward(self, predictions, targets):
+        return torch.mean(torch.clamp(1 - predictions * targets, min=0))
+
+
+batch_size = 128
+input_shape = (1,)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, *input_shape), torch.randint(0, 2, (batch_size, 1)).float() * 2 - 1]
+
+
+def get_init_inputs():
+    return []
+'''
+"""What an empty input stands for, as in the published script."""
+
+HELP = """Paste a PyTorch module (class Model, get_inputs, get_init_inputs) and end it with a line END or Ctrl-D.
+Nothing but END stands for an example (hinge loss).
+  /retry        ask again, with the verdict of the last version as feedback
+  /best         show the fastest correct version of this module
+  /save FILE    write the best version (or else the last one) to a file
+  /model NAME   go on with another model: compiler, hf/REPO_OR_PATH, openai/NAME, ...
+  /help         this
+  exit          leave"""
+
+
+class Repl:
+    """One conversation. ``model`` is an open model or a name; ``judge`` a Judge, JudgeSettings, or None.
+
+    ``source`` and ``out`` are standard input and output by default. On a terminal, lines are edited and kept
+    in a history; on a pipe the end of input ends the last module and then the loop.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel | str,
+        *,
+        judge: Any = None,
+        source: TextIO | None = None,
+        out: TextIO | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.source = source or sys.stdin
+        self.out = out or sys.stdout
+        self.terminal = source is None and sys.stdin.isatty()
+        self._judge = judge
+        self._own_judge: Any = None
+        self._max_tokens = max_tokens
+        self.model: LanguageModel | None = None
+        self.name = ""
+        self._use(model)
+        self.problem: Problem | None = None
+        self.attempts: list[Attempt] = []
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Read, answer, and again, until ``exit`` or the end of the input."""
+        if self.terminal:
+            self._history()
+            self._say(f"kernelllm with {self.name}. {HELP}\n")
+        try:
+            while True:
+                try:
+                    block = self._read()
+                except KeyboardInterrupt:
+                    self._say("\n(what was typed is dropped; exit leaves)")
+                    continue
+                if block is None or not self._step(block):
+                    return
+        finally:
+            if self._own_judge is not None:
+                self._own_judge.close()
+
+    def _step(self, block: str) -> bool:
+        """Do what one block asks for; False when it asks to leave."""
+        word, _, rest = block.strip().partition(" ")
+        commands: dict[str, Callable[[str], None]] = {
+            "/best": self._best,
+            "/retry": self._retry,
+            "/save": self._save,
+            "/model": self._switch,
+            "/help": lambda _: self._say(HELP),
+        }
+        if word in ("exit", "quit", "/exit", "/quit") and not rest:
+            return False
+        try:
+            if "\n" not in block.strip() and word.startswith("/"):
+                if word not in commands:
+                    raise UsageError(f"There is no command {word!r}.", fix=f"Commands: {', '.join(commands)}, exit.")
+                commands[word](rest.strip())
+            else:
+                self._module(block)
+        except KeyboardInterrupt:
+            if self.model is not None:
+                self.model.cancel()
+            self._say("\n(stopped)")
+        except KernelLLMError as error:
+            self._say(f"Error: {error}")
+        return True
+
+    def _read(self) -> str | None:
+        """One command or one pasted module, None at the end of the input."""
+        lines: list[str] = []
+        while True:
+            line = self._line(">>> " if not lines else "... ")
+            if line is None:
+                if self.terminal:
+                    self._say("")
+                    return "\n".join(lines)
+                return "\n".join(lines) if any(text.strip() for text in lines) else None
+            if line.strip() == "END":
+                return "\n".join(lines)
+            if not lines and (line.strip() in ("exit", "quit") or line.startswith("/")):
+                return line.strip()
+            if lines or line.strip():
+                lines.append(line)
+
+    def _line(self, prompt: str) -> str | None:
+        if self.terminal:
+            try:
+                return input(prompt)
+            except EOFError:
+                return None
+        line = self.source.readline()
+        return line.rstrip("\r\n") if line else None
+
+    def _history(self) -> None:
+        """Line editing with a history that outlives the session, where the platform has it."""
+        try:
+            import readline
+        except ImportError:
+            return
+        import atexit
+        import contextlib
+
+        file = settings.load().data / "repl_history"
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if file.exists():
+                readline.read_history_file(file)
+            readline.set_history_length(2000)
+            atexit.register(_write_history, file)
+
+    def _say(self, text: str, end: str = "\n") -> None:
+        self.out.write(text + end)
+        self.out.flush()
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _use(self, model: LanguageModel | str) -> None:
+        if isinstance(model, str):
+            self.name = model
+            if model == "compiler":
+                self.model = None
+                return
+            from kernelllm.app.session import Asking, model_options
+            from kernelllm.models import open_model
+
+            model = open_model(model, **model_options(model, Asking()))
+        self.model, self.name = model, model.name
+
+    def _switch(self, name: str) -> None:
+        if not name:
+            self._say(f"The model is {self.name}.")
+            return
+        self._use(name)
+        self._say(f"From now on {self.name} writes.")
+
+    def _best(self, _: str) -> None:
+        best = self._chosen(need_correct=True)
+        self._say(best.candidate.source if best else "There is no correct version yet.")
+
+    def _save(self, file: str) -> None:
+        if not file:
+            raise UsageError("/save needs a file.", fix="Write /save FILE.")
+        chosen = self._chosen()
+        if chosen is None:
+            raise UsageError("There is nothing to save yet.", fix="Paste a module first.")
+        from kernelllm.app.optimize import header
+        from kernelllm.app.output import check_writable, write_text
+
+        path = Path(file).expanduser()
+        check_writable(path)
+        assert self.problem is not None
+        write_text(path, header(self.problem, chosen) + chosen.candidate.source)
+        self._say(f"Written to {path} ({chosen.verdict.status}).")
+
+    def _chosen(self, *, need_correct: bool = False) -> Attempt | None:
+        from kernelllm.search.loop import best
+
+        usable = [a for a in self.attempts if a.candidate.source]
+        return best(usable) or (None if need_correct or not usable else usable[-1])
+
+    def _retry(self, _: str) -> None:
+        if self.problem is None:
+            raise UsageError("There is nothing to ask again.", fix="Paste a module first.")
+        self._answer(feedback=tuple(self.attempts))
+
+    def _module(self, text: str) -> None:
+        if not text.strip():
+            self._say("(nothing pasted: the example, hinge loss)")
+            text = EXAMPLE
+        self.problem = Problem(name="pasted", source=text.strip("\n") + "\n", origin="repl")
+        self.attempts = []
+        self._answer()
+
+    # -- an answer and its verdict -------------------------------------------------------------
+
+    def _answer(self, feedback: tuple[Attempt, ...] = ()) -> None:
+        candidate, reason, answer, cost = self._written(feedback)
+        if reason:
+            verdict = Verdict(status=Status.INVALID, message=reason)
+        else:
+            self._say("(judging)")
+            assert self.problem is not None
+            verdict = self._open_judge().judge(self.problem, candidate)
+        self.attempts.append(
+            Attempt(problem="pasted", candidate=candidate, verdict=verdict, cost=cost, round=len(self.attempts), answer=answer)
+        )
+        from kernelllm.generate.lm.feedback import headline
+
+        told = headline(verdict) if verdict.correct and verdict.timing else verdict.message
+        self._say(f"{verdict.status}: {told}" if told != verdict.status else str(verdict.status))
+        for finding in verdict.findings:
+            where = f" (line {finding.line})" if finding.line else ""
+            self._say(f"  {finding.severity}: {finding.check}: {finding.message}{where}")
+
+    def _written(self, feedback: tuple[Attempt, ...]) -> tuple[Candidate, str, str, Cost]:
+        """(candidate, why it is unusable, the answer, its cost); what is written is shown as it comes."""
+        assert self.problem is not None
+        if self.model is None:
+            from kernelllm.generate import writer
+
+            candidate = next(iter(writer("compiler").write(self.problem, 1)))
+            self._say(candidate.source)
+            return candidate, "", "", Cost()
+        from kernelllm.generate.lm import open_writer
+        from kernelllm.models.base import as_text
+
+        lm = open_writer(self.model, max_tokens=self._max_tokens)
+        messages = lm.messages(self.problem, feedback)
+        parts: list[str] = []
+        for piece in self.model.stream(messages, lm.params):
+            parts.append(piece)
+            self._say(piece, end="")
+        self._say("")
+        completion = self._completion("".join(parts))
+        draft = lm.draft(completion, as_text(messages), feedback)
+        if draft.candidate.note and not draft.reason:
+            self._say(f"({draft.candidate.note})")
+        return draft.candidate, draft.reason, draft.answer, draft.cost
+
+    def _completion(self, text: str) -> Any:
+        """The streamed text with the counts that the provider kept of it."""
+        import msgspec
+
+        from kernelllm.models import Completion
+
+        last = getattr(self.model, "last", None)
+        return msgspec.structs.replace(last, text=text, sample=len(self.attempts)) if last else Completion(text=text)
+
+    def _open_judge(self) -> Any:
+        if self._judge is not None and hasattr(self._judge, "judge"):
+            return self._judge
+        if self._own_judge is None:
+            from kernelllm.judge import Judge
+
+            self._own_judge = Judge(self._judge)
+        return self._own_judge
+
+
+def _write_history(file: Path) -> None:
+    import contextlib
+    import readline
+
+    with contextlib.suppress(OSError):
+        readline.write_history_file(file)

@@ -1,0 +1,203 @@
+"""Wiring for a language model at work on one problem: model, prompts, judge, store, budgets, strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+import kernelllm
+from kernelllm.core import settings as settings_of
+from kernelllm.core.errors import UsageError
+from kernelllm.core.store import Run, Store
+from kernelllm.core.types import Attempt, Problem
+
+if TYPE_CHECKING:
+    from kernelllm.models import LanguageModel
+    from kernelllm.search import Search
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """How a language model is asked. None leaves a value to its default."""
+
+    rounds: int = 1
+    """Versions of each sample: 1 asks once, more give feedback and ask again."""
+    strategy: str | None = None
+    """``sample`` or ``refine``; None takes ``refine``, which is ``sample`` when there is one round."""
+    template: str | None = None
+    templates: str | None = None
+    """Folder of templates of one's own."""
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    """Dollars."""
+    max_time: float | None = None
+    """Seconds."""
+    cache: bool = True
+    """Whether answers of earlier runs serve again."""
+    fresh: bool = False
+    """Start a new run although an equal one exists."""
+    base_url: str | None = None
+    options: dict[str, str] = {}
+    """Options of the provider, e.g. ``{"adapter": "PATH"}``."""
+    db: str | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """The fields that are sampling parameters."""
+        names = ("temperature", "top_p", "top_k", "max_tokens", "seed", "reasoning_effort")
+        return {name: getattr(self, name) for name in names} | {"stop": self.stop or None}
+
+
+def is_language_model(name: str) -> bool:
+    """Whether ``-m NAME`` is written by a language model (and not by the compiler)."""
+    return name.partition("/")[0] != "compiler"
+
+
+def open_store(db: str | None = None) -> Store:
+    """The attempt store: ``db``, else the setting, else SQLite in the data folder. Raises StoreError, UsageError."""
+    resolved = settings_of.load()
+    return Store(db or resolved.db or resolved.data / "runs.db")
+
+
+def model_options(name: str, asking: Asking) -> dict[str, Any]:
+    """What the provider is opened with: its own options, and the server's address where it takes one."""
+    from kernelllm.models import accepts
+
+    options: dict[str, Any] = dict(asking.options)
+    base_url = asking.base_url or settings_of.load().base_url
+    if base_url and accepts(name, "base_url"):
+        # The setting is for openai/NAME; the flag is for whatever was asked for.
+        if asking.base_url or name.startswith("openai/"):
+            options.setdefault("base_url", base_url)
+    elif asking.base_url:
+        raise UsageError(f"--base-url means nothing to {name.partition('/')[0]!r}.", fix="Use it with openai/NAME.")
+    return options
+
+
+class Session:
+    """One model at work on one problem. A context manager; iterate over it for the attempts as they are judged.
+
+    ``judge`` is a ``Judge`` or anything with its ``judge(problem, candidate)``; ``judge_identity`` is what of its
+    settings decides a verdict. The same arguments open the same run again and go on where it stopped.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: str | LanguageModel,
+        judge: Any,
+        *,
+        n: int = 1,
+        asking: Asking | None = None,
+        judge_identity: Any = None,
+        target: str = "sm_90",
+        store: Store | None = None,
+        resume: Run | None = None,
+        on_event: Callable[[str, dict[str, Any]], None] | None = None,
+    ) -> None:
+        from kernelllm.generate.lm import open_writer
+        from kernelllm.generate.lm.writer import Limit
+        from kernelllm.models import open_model
+
+        self.problem = problem
+        self.asking = asking = asking or Asking()
+        opened = open_model(model, **model_options(model, asking)) if isinstance(model, str) else model
+        self._owns_store = store is None
+        self.store = store or open_store(asking.db)
+        self._owns_model = isinstance(model, str)
+        self._model = opened
+        plain = open_writer(opened, template=asking.template, templates=asking.templates, target=target, **asking.sampling())
+        identity = {
+            "version": kernelllm.__version__,
+            "model": [opened.name, getattr(opened, "identity", "")],
+            "problem": [problem.name, problem.digest],
+            "template": [plain.template, plain.info.version],
+            "params": msgspec.to_builtins(plain.params),
+            "strategy": asking.strategy or "refine",
+            "judge": msgspec.to_builtins(judge_identity),
+            "device": _device(),
+            "target": target,
+            "cache": asking.cache,
+        }
+        shown = {"n": n, "model": opened.name, **msgspec.to_builtins(asking), "judge": identity["judge"]}
+        self.run: Run = resume or self.store.open_run(
+            "optimize",
+            f"{problem.name} by {opened.name}",
+            identity,
+            settings=shown,
+            environment={"device": identity["device"]},
+            fresh=asking.fresh,
+        )
+        self.run.add_problem(problem)
+        spent = self.run.info()
+        self.limit = Limit(asking.max_tokens_total, asking.max_cost, spent_tokens=spent.tokens or 0, spent_usd=spent.usd or 0.0)
+        self.writer = open_writer(
+            opened,
+            template=asking.template,
+            templates=asking.templates,
+            target=target,
+            answers=self.store,
+            run=self.run.id,
+            cache=asking.cache,
+            limit=self.limit,
+            **asking.sampling(),
+        )
+        self.search = self._search(judge, n, on_event)
+
+    def _search(self, judge: Any, n: int, on_event: Callable[[str, dict[str, Any]], None] | None) -> Search:
+        from kernelllm.search import Budget, Search
+
+        return Search(
+            self.problem,
+            self.writer,
+            judge,
+            strategy=self.asking.strategy or "refine",
+            n=n,
+            rounds=self.asking.rounds,
+            budget=Budget(max_seconds=self.asking.max_time),
+            record=self.run,
+            on_event=on_event,
+        )
+
+    def __iter__(self) -> Iterator[Attempt]:
+        yield from self.search
+        self.run.finish(f"stopped: {self.search.stopped}" if self.search.stopped else "done")
+
+    @property
+    def message(self) -> str:
+        """Why there are fewer attempts than were asked for; empty when there are not."""
+        parts = []
+        if self.search.stopped:
+            parts.append("The time is up." if self.search.stopped == "time" else self.search.stopped)
+        parts.extend(str(error) for error in self.search.errors[:1])
+        if parts:
+            parts.append("What was done is kept; the same command goes on from there.")
+        return " ".join(parts)
+
+    def close(self) -> None:
+        """Free the model and the store where they were opened here."""
+        if self._owns_model and hasattr(self._model, "close"):
+            self._model.close()
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _device() -> str:
+    """What candidates run on here: verdicts of one kind of device do not stand for another's."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
