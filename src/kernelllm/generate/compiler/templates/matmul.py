@@ -1,7 +1,10 @@
 """Matrix products in Triton: 2-D, batched, with a bias or an accumulated term, any strides, any sizes.
 
-fp32 inputs use TF32 tensor cores three times over (``tf32x3``), which keeps fp32's accuracy. Hopper's tensor cores read TF32 operands
-only when K is the contiguous dimension, so large fp32 products first copy an operand that is not (cheap beside the product).
+fp32 inputs keep fp32's accuracy on tensor cores in one of two ways. ``tf32x3``: three TF32 products a tile; Hopper reads TF32 operands
+only when K is the contiguous dimension, so large products first copy an operand that is not (cheap beside the product). Large products
+in all three dimensions are split instead: each row of an operand is scaled by a power of two and written as the sum of two fp16 numbers
+(22 bits), and three fp16 products are summed in fp32, at twice TF32's rate (Ootomo and Yokota, 2022, without their second accumulator:
+scaled to 2**15 the low half needs none until an element is 2**18 times smaller than its row's largest).
 """
 
 import torch
@@ -43,22 +46,25 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
 
 
 @triton.jit
+def matmul_tile(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """(plane, tile row, tile column) of a program: GROUP_M rows of tiles at a time, so that neighbours share operands in L2."""
+    m_tiles = tl.cdiv(M, BLOCK_M)
+    n_tiles = tl.cdiv(N, BLOCK_N)
+    plane = pid // (m_tiles * n_tiles)
+    pid = pid % (m_tiles * n_tiles)
+    group = pid // (GROUP_M * n_tiles)
+    group_rows = tl.minimum(m_tiles - group * GROUP_M, GROUP_M)
+    return plane, group * GROUP_M + (pid % (GROUP_M * n_tiles)) % group_rows, (pid % (GROUP_M * n_tiles)) // group_rows
+
+
+@triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
                   stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
                   PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr,
                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
     """One BLOCK_M x BLOCK_N tile of one batch entry (and of one span of K, when K is split) a program."""
-    pid = tl.program_id(0)
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    n_tiles = tl.cdiv(N, BLOCK_N)
-    plane = pid // (m_tiles * n_tiles)
-    pid = pid % (m_tiles * n_tiles)
-    # Walk GROUP_M rows of tiles at a time, so that neighbouring programs share their operands in L2.
-    group = pid // (GROUP_M * n_tiles)
-    group_rows = tl.minimum(m_tiles - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + (pid % (GROUP_M * n_tiles)) % group_rows
-    tile_n = (pid % (GROUP_M * n_tiles)) // group_rows
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     batch = (plane // splits).to(tl.int64)
     k_start = (plane % splits) * k_span
     k_end = tl.minimum(k_start + k_span, K)
@@ -124,6 +130,75 @@ def matmul_pack_kernel(x_ptr, out_ptr, R, K, K_padded, stride_xb, stride_xr, str
 
 
 @triton.jit
+def matmul_absmax_kernel(x_ptr, top_ptr, R, K, stride_xb, stride_xr, stride_xk, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+    """top [batch, R] = the largest magnitude of each row of x [batch, R, K], as the bits of an fp32 number."""
+    pid = tl.program_id(0)
+    k_tiles = tl.cdiv(K, BLOCK_K)
+    tiles = tl.cdiv(R, BLOCK_R) * k_tiles
+    batch = (pid // tiles).to(tl.int64)
+    rows = (pid % tiles // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = (pid % tiles % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
+    x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are, NaN on top
+    tl.atomic_max(top_ptr + batch * R + rows, tl.max(bits, axis=1)[:, None], mask=rows < R, sem="relaxed")
+
+
+@triton.jit
+def matmul_scale_exponent(bits):
+    """The exponent field that a row's scale is built from: the largest magnitude's own, within reason; 141 (scale 1) for Inf, NaN."""
+    field = bits >> 23
+    return tl.where(field == 255, 141, tl.maximum(field, 15))
+
+
+@triton.jit
+def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, stride_xb, stride_xr, stride_xk,
+                         BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+    """x [batch, R, K] -> fp16 [2, batch, R, K_padded], high and low halves of x scaled to below 2**15 by row."""
+    pid = tl.program_id(0)
+    k_tiles = tl.cdiv(K_padded, BLOCK_K)
+    tiles = tl.cdiv(R, BLOCK_R) * k_tiles
+    batch = (pid // tiles).to(tl.int64)
+    rows = (pid % tiles // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = (pid % tiles % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
+    x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
+    field = matmul_scale_exponent(tl.load(top_ptr + batch * R + rows, mask=rows < R, other=0))
+    x = x * ((268 - field) << 23).to(tl.float32, bitcast=True)
+    high = x.to(tl.float16)
+    low = tl.where(tl.abs(x) < 65504.0, x - high.to(tl.float32), 0.0).to(tl.float16)
+    target = out_ptr + (batch * R + rows) * K_padded + ks
+    tl.store(target, high, mask=(rows < R) & (ks < K_padded))
+    tl.store(target + low_offset, low, mask=(rows < R) & (ks < K_padded))
+
+
+@triton.jit
+def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_ptr, a_low, b_low, M, N, K, stride_cb, stride_cm, stride_cn,
+                                 ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
+                                 BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
+    """The product of a [2, batch, M, K] and b [2, batch, N, K] (low halves ``a_low`` and ``b_low`` elements on); K is a multiple of BLOCK_K."""
+    batch, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    batch = batch.to(tl.int64)
+    rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
+    cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
+    ks = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + (batch * M + rows) * K + ks[None, :]
+    b_ptrs = b_ptr + (batch * N + cols) * K + ks[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(0, K, BLOCK_K):
+        a_high = tl.load(a_ptrs, mask=rows < M, other=0.0)
+        b_high = tl.load(b_ptrs, mask=cols < N, other=0.0)
+        acc = tl.dot(a_high, b_high, acc)
+        acc = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high, acc)
+        acc = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), acc)
+        a_ptrs += BLOCK_K
+        b_ptrs += BLOCK_K
+    a_field = matmul_scale_exponent(tl.load(a_top_ptr + batch * M + rows, mask=rows < M, other=0))
+    b_field = matmul_scale_exponent(tl.load(b_top_ptr + batch * N + cols, mask=cols < N, other=0))
+    acc = acc * ((a_field - 14) << 23).to(tl.float32, bitcast=True) * ((b_field - 14) << 23).to(tl.float32, bitcast=True)
+    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    tl.store(out_ptr + (batch * M + rows) * N + cols, acc, mask=(rows < M) & (cols < N))
+
+
+@triton.jit
 def matvec_kernel(a_ptr, x_ptr, out_ptr, M, K, k_span, stride_am, stride_ak, stride_x, ACC: tl.constexpr,
                   BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
     """out[span, m] = sum of a[m, k] * x[k] over one span of K."""
@@ -181,6 +256,40 @@ def matmul_tiles(m, n, k, batch, element_size):
     return block_m, block_n, block_k, splits, warps, stages
 
 
+def matmul_should_split(m, n, k):
+    """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
+    return min(m, n) >= 512 and k >= 256 and m * n * k >= 2**31
+
+
+def matmul_halves(x):
+    """(fp16 [2, B, R, K'] halves of x [B, R, K], the bits of each row's largest magnitude [B, R]); K' is a multiple of 64."""
+    batch, r, k = x.shape
+    top = torch.zeros((batch, r), device=x.device, dtype=torch.int32)
+    k_padded = triton.cdiv(k, 64) * 64
+    out = torch.empty((2, batch, r, k_padded), device=x.device, dtype=torch.float16)
+    block_r, block_k = (16, 256) if x.stride(2) == 1 else (64, 64)
+    grid = (batch * triton.cdiv(r, block_r) * triton.cdiv(k, block_k),)
+    matmul_absmax_kernel[grid](x, top, r, k, *x.stride(), block_r, block_k, num_warps=4)
+    grid = (batch * triton.cdiv(r, block_r) * triton.cdiv(k_padded, block_k),)
+    matmul_halves_kernel[grid](x, top, out, out.stride(0), r, k, k_padded, *x.stride(), block_r, block_k, num_warps=4)
+    return out, top
+
+
+def matmul_by_halves(a, b, c, c_strides, finish, out):
+    """out = finish(a [B,M,K] @ b [B,K,N]) for large fp32 operands, to fp32's accuracy."""
+    batch, m, _ = a.shape
+    n = b.shape[2]
+    a_halves, a_top = matmul_halves(a)
+    b_halves, b_top = matmul_halves(b.transpose(1, 2))
+    block_m, block_n, block_k, warps, stages = 128, 128, 64, 8, 3
+    grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+    matmul_halves_product_kernel[grid](
+        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish, block_m, block_n, block_k, 8,
+        num_warps=warps, num_stages=stages,
+    )
+    return out
+
+
 def matmul_accumulator(dtype):
     """(accumulator type, the tensor cores' input precision or "sum") for an input type, TF32 aside."""
     if dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -195,6 +304,14 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
     out = torch.empty((batch, m, n), device=a.device, dtype=a.dtype)
     if out.numel() == 0:
         return out
+    c_kind = 0
+    if c is not None and beta != 0:
+        c = c.expand(batch, m, n)
+        c_kind = 1 if c.stride(0) == 0 and c.stride(1) == 0 else 2
+    c_strides = c.stride() if c_kind else (0, 0, 0)
+    finish = (float(alpha), float(beta), c_kind, activation)
+    if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(m, n, k):
+        return matmul_by_halves(a, b, c if c_kind else a, c_strides, finish, out)
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "sum":
         block_m, block_n, block_k, splits, warps, stages = 16, 16, 16, 1, 4, 1
@@ -208,12 +325,6 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
         if a.shape[2] == b.shape[1]:
             k = a.shape[2]  # both padded: the zeros may be multiplied too
         block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, batch, a.element_size())
-    c_kind = 0
-    if c is not None and beta != 0:
-        c = c.expand(batch, m, n)
-        c_kind = 1 if c.stride(0) == 0 and c.stride(1) == 0 else 2
-    c_strides = c.stride() if c_kind else (0, 0, 0)
-    finish = (float(alpha), float(beta), c_kind, activation)
     k_span = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     even_k = k % block_k == 0
     target, target_finish = out, finish

@@ -162,8 +162,8 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
         precision, acc = "sum", tl.float64
     block_b = min(64, max(16, triton.next_power_of_2(batch)))
     block_k = 16 if precision == "sum" else min(64, max(16, triton.next_power_of_2(max(hidden, inputs))))
-    on_gpu = x.is_cuda
-    cores = torch.cuda.get_device_properties(x.device).multi_processor_count if on_gpu else 0
+    on_gpu = x.device.type != "cpu"
+    cores = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 132
     slots_at_once = num_layers if dirs == 1 else 2
     block_h = 16
     while on_gpu and block_h < 64 and slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h) > cores:
@@ -171,7 +171,7 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
     if not on_gpu:
         block_h = min(64, max(16, triton.next_power_of_2(hidden)))
     programs = slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h)
-    together = on_gpu and programs <= cores
+    together = x.is_cuda and programs <= cores
     extra = {"launch_cooperative_grid": True} if together else {}
     turns = steps + (num_layers - 1 if dirs == 1 else 0)
     for layer in range(0, num_layers, num_layers if dirs == 1 else 1):
