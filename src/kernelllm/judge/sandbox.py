@@ -137,7 +137,7 @@ def apply(p: Policy) -> Strength:
     os.umask(0o077)
     namespaces = _namespaces(p, active)
     _limits(p, active, missing, own_count=namespaces)
-    dropped = _become(p, active, missing)
+    _become(p, active, missing)
     os.chdir(p.workdir)
     confine.no_new_privileges()
     files, signals = _files(p, active, missing)
@@ -148,7 +148,7 @@ def apply(p: Policy) -> Strength:
     quiet = _calls(p, active, missing, signals=signals)
     level = Level.LIMITS
     if files:
-        level = Level.FULL if quiet and (dropped or signals or os.geteuid() != 0) else Level.FILESYSTEM
+        level = Level.FULL if quiet else Level.FILESYSTEM
     return Strength(level=level, active=tuple(active), missing=tuple(missing))
 
 
@@ -203,13 +203,13 @@ def _limits(p: Policy, active: list[str], missing: list[str], *, own_count: bool
     active.append("limits on memory, CPU time, file size, descriptors" + (", processes" if resource.RLIMIT_NPROC in wanted else ""))
 
 
-def _become(p: Policy, active: list[str], missing: list[str]) -> bool:
-    """Leave root for a user that owns nothing but the work folder; True when done."""
+def _become(p: Policy, active: list[str], missing: list[str]) -> None:
+    """Leave root for a user that owns nothing but the work folder."""
     if p.uid is None:
         if os.geteuid() == 0:
             missing.append("The worker stays root: Python's folder is not readable by other users, and Landlock is not there.")
         confine.drop_capabilities()
-        return False
+        return
     # distinct per worker, so that limits on processes are counted apart and no worker can signal another
     uid = p.uid + os.getpid()
     try:
@@ -221,10 +221,9 @@ def _become(p: Policy, active: list[str], missing: list[str]) -> bool:
     except OSError as error:
         missing.append(f"The worker stays root: {error}.")
         confine.drop_capabilities()
-        return False
+        return
     confine.drop_capabilities(keep_read=not p.reads_for_all)
     active.append("own user")
-    return True
 
 
 def _files(p: Policy, active: list[str], missing: list[str]) -> tuple[bool, bool]:
