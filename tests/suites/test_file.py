@@ -119,10 +119,13 @@ def test_relative_imports_of_a_package_work(tmp_path: Path) -> None:
 
 def fails(error: type[KernelLLMError], spec: str, *words: str, **options: object) -> None:
     """That opening and running it raises this error, whose one paragraph holds these words and no traceback."""
-    with pytest.raises(error) as caught:
+    def run() -> None:
         instance = Instance(open_problem(spec, **options))  # type: ignore[arg-type]
         instance.model(0)
         instance.inputs(0)
+
+    with pytest.raises(error) as caught:
+        run()
     text = str(caught.value)
     assert "\n" not in text.strip()
     assert caught.value.exit_code == 2

@@ -85,6 +85,7 @@ def test_overrides_read_back(overrides: dict[str, int]) -> None:
 
 
 def test_which_constants_shape_the_model() -> None:
-    source = "width = 4\nhidden = width * 2\nrows = 3\nclass Model: pass\ndef get_inputs(): return [rows, width]\ndef get_init_inputs(): return [hidden]"
+    source = "width = 4\nhidden = width * 2\nrows = 3\nclass Model: pass\n"
+    source += "def get_inputs(): return [rows, width]\ndef get_init_inputs(): return [hidden]"
     assert {"width", "hidden"} <= model_constants(source)
     assert "rows" not in model_constants(source)
