@@ -1,0 +1,93 @@
+"""The compiler as a writer: one problem, several ways to compile it, each a candidate of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kernelllm.core.errors import CaptureError, UsageError
+from kernelllm.core.types import Attempt, Candidate, Problem
+from kernelllm.generate.compiler.options import Options
+
+log = logging.getLogger(__name__)
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"autotune": True},
+    {"persistent": "never", "tile": "large"},
+    {"tile": "small"},
+    {"extern": "allow"},
+    {"fusion": False},
+    {"persistent": "always"},
+    {"split_reductions": False},
+    {"autotune": True, "extern": "allow"},
+    {"tile": "large"},
+    {"tile": "small", "persistent": "never"},
+    {"symbolic": False},
+    {"symbolic": False, "autotune": True},
+    {"fusion": False, "extern": "allow"},
+)
+"""What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
+
+class Compiler:
+    """Writes candidates with no language model. ``options`` are fields of :class:`Options`."""
+
+    name = "compiler"
+    summary = "torch.export and Inductor's code generation, turned into readable Triton; no model, no weights, no GPU"
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            self.options = msgspec.convert(options, Options)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"An option of the compiler does not fit: {error}.") from error
+
+    def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
+        """At most ``n`` candidates with different text, the best guess first; what ``feedback`` holds is not written again.
+
+        Raises CaptureError when the problem cannot be compiled in any way that the options allow, ProblemError when the reference fails.
+        """
+        written = {attempt.candidate.digest for attempt in feedback}
+        first_error: CaptureError | None = None
+        count = 0
+        for options in self._ways():
+            if count == n:
+                return
+            try:
+                source = compiled(problem, options)
+            except CaptureError as error:
+                log.info("%s with %s: %s", problem.name, options.differences(), error)
+                first_error = first_error or error
+                continue
+            candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
+            if candidate.digest in written:
+                continue
+            written.add(candidate.digest)
+            count += 1
+            yield candidate
+        if count == 0 and first_error is not None and not feedback:
+            raise first_error
+
+    def _ways(self) -> list[Options]:
+        """Options to try in order, each once: the wanted ones, then the variants, which serve as fallbacks too."""
+        ways: list[Options] = []
+        for options in (self.options, *self._allowed(VARIANTS)):
+            if options not in ways:
+                ways.append(options)
+        return ways
+
+    def _allowed(self, changes: Sequence[dict[str, Any]]) -> list[Options]:
+        """The wanted options with each change that does not contradict ``extern="forbid"``."""
+        strict = self.options.extern == "forbid"
+        return [msgspec.structs.replace(self.options, **change) for change in changes if not (strict and "extern" in change)]
+
+
+def compiled(problem: Problem, options: Options) -> str:
+    """The standalone file for a problem. Raises CaptureError or ProblemError."""
+    from kernelllm.generate.compiler.capture import capture
+    from kernelllm.generate.compiler.emit import emit
+    from kernelllm.generate.compiler.lower import lower
+
+    return emit(problem, lower(capture(problem, options), options), options)
