@@ -1,19 +1,183 @@
-"""What is caught before ATen sees it: whole recurrent layers and attention become single operators."""
+"""What is caught before ATen sees it.
+
+Whole recurrent layers and attention become single operators; a few functions whose ATen form pins a size to a number,
+or differs between devices, are written out in terms that keep sizes symbolic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+
+from kernelllm.generate.compiler import ops
 from kernelllm.generate.compiler.options import Options
-
-
-@contextmanager
-def real_factories() -> Iterator[None]:
-    yield
+from kernelllm.generate.compiler.symbols import replace
 
 
 @contextmanager
 def whole_layers(options: Options) -> Iterator[None]:
     """While open, ``scaled_dot_product_attention``, RNN, LSTM and GRU layers trace as one operator each."""
-    yield
+    context = _Context(options, ops.register())
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (F, "scaled_dot_product_attention", _attention),
+        (torch, "group_norm", _group_norm),
+        (torch, "max_pool1d", _max_pool1d),
+    ]
+    for owner in (torch, torch._VF):
+        replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
+        replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
+    with ExitStack() as stack:
+        for owner, name, rule in replaced:
+            replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
+        yield
+
+
+@dataclass
+class _Context:
+    options: Options
+    namespace: Any
+
+
+def _either(rule: Callable[..., Any], context: _Context, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = rule(context, *args, **kwargs)
+        return plain(*args, **kwargs) if made is NotImplemented else made
+
+    return call
+
+
+def _recurrent(name: str) -> Callable[..., Any]:
+    def rule(mode: _Context, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
+            return NotImplemented  # packed sequences
+        x, hx, params, *rest = args
+        states = list(hx) if name == "lstm" else hx
+        if mode.options.extern == "allow":
+            return getattr(mode.namespace, f"torch_{name}")(x, states, list(params), *rest)
+        return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
+
+    return rule
+
+
+def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+               scale: float | None = None, enable_gqa: bool = False) -> Any:
+    if not query.is_floating_point():
+        return NotImplemented
+    if mode.options.extern == "allow":
+        return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    rank = query.dim()
+    for _ in range(4 - rank):
+        query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+        if attn_mask is not None and attn_mask.dim() > 2:
+            attn_mask = attn_mask.unsqueeze(0)
+    out = mode.namespace.attention(query, key, value, attn_mask, is_causal, scale, allow_tf32=mode.options.matmul_tf32)
+    for _ in range(4 - rank):
+        out = out.squeeze(0)
+    return out
+
+
+def _plain_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Any,
+                     enable_gqa: bool) -> Any:
+    """The definition in torch's documentation, for what the template does not cover."""
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = query @ key.transpose(-2, -1) * factor
+    if is_causal:
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~keep, float("-inf"))
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return _dropout(None, torch.softmax(scores, dim=-1), dropout_p, True) @ value
+
+
+def _dropout(_: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
+    if not train or p == 0.0:
+        return x.clone()
+    if p == 1.0:
+        return torch.zeros_like(x)
+    keep = torch.rand_like(x) >= p
+    return x * keep * (1.0 / (1.0 - p))
+
+
+def _dropout_in_place(context: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
+    return x.copy_(_dropout(context, x, p, train))
+
+
+def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any) -> Any:
+    if not isinstance(num_groups, torch.SymInt) or x.dtype != torch.float32:
+        return NotImplemented
+    n, channels = x.shape[:2]
+    grouped = x.reshape(n, num_groups, channels // num_groups, *x.shape[2:])
+    variance, mean = torch.var_mean(grouped, dim=list(range(2, grouped.dim())), correction=0, keepdim=True)
+    out = ((grouped - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
+    shape = [1, channels, *[1] * (x.dim() - 2)]
+    out = out if weight is None else out * weight.reshape(shape)
+    return out if bias is None else out + bias.reshape(shape)
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+                **__: Any) -> Any:
+    stride = _one(stride) if stride is not None and stride != [] and stride != () else _one(kernel_size)
+    rows = (1, _one(kernel_size)), (1, stride), (0, _one(padding)), (1, _one(dilation))
+    return torch.max_pool2d(x.unsqueeze(-2), *rows, ceil_mode).squeeze(-2)
+
+
+class _RealFactories(TorchFunctionMode):
+    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.linspace, torch.logspace) and all(isinstance(a, int | float) for a in (*args, *kwargs.values()) if a is not None):
+            with torch._subclasses.fake_tensor.unset_fake_temporarily():
+                values = func(*args, **kwargs).tolist()
+            return _Constant(values)
+        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
+            return _copied(*args)
+        return func(*args, **kwargs)
+
+
+def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A deep copy of a fake tensor, which torch would make through its memory."""
+    if id(tensor) not in memo:
+        fresh = torch.empty_like(tensor.detach())
+        memo[id(tensor)] = torch.nn.Parameter(fresh, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else fresh
+    copy: torch.Tensor = memo[id(tensor)]
+    return copy
+
+
+class _Constant(list):  # type: ignore[type-arg]
+    """A short constant vector as a list of numbers that answer ``.item()``."""
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__(_Number(v) for v in values)
+
+    def tolist(self) -> list[float]:
+        return [float(v) for v in self]
+
+
+class _Number(float):
+    def item(self) -> float:
+        return float(self)
+
+
+@contextmanager
+def real_factories() -> Iterator[None]:
+    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it)."""
+    with _RealFactories():
+        yield

@@ -47,6 +47,19 @@ SCHEMAS: dict[str, str] = {
     "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
 }
 
+_RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first)"
+TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
+    "torch_scaled_dot_product_attention": (
+        "torch.nn.functional.scaled_dot_product_attention",
+        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa) -> Tensor",
+    ),
+    "torch_rnn_tanh": ("torch.rnn_tanh", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
+    "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
+    "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
+    "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN} -> (Tensor, Tensor, Tensor)"),
+}
+"""Operators for ``extern=allow``: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
+
 
 def _matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
     torch._check(a.shape[1] == b.shape[0])
@@ -151,6 +164,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "attention": _attention,
+    "scaled_dot_product_attention": _attention,
     "rnn_tanh": _rnn,
     "rnn_relu": _rnn,
     "gru": _rnn,
@@ -177,4 +191,7 @@ def register() -> Any:
     for name, schema in SCHEMAS.items():
         torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
         torch.library.register_fake(f"kernelllm::{name}", _FAKES[name])
+    for name, (_, schema) in TORCH_SCHEMAS.items():
+        torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
+        torch.library.register_fake(f"kernelllm::{name}", _FAKES[name.removeprefix("torch_")])
     return torch.ops.kernelllm

@@ -228,14 +228,14 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             ("log", lambda x, *base: math.log(x.node.require_hint(), *base)),
             ("log2", lambda x: math.log2(x.node.require_hint())),
         ):
-            _set(stack, math, name, _math(name, function))
-        _set(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
-        _set(stack, rnn, "int", SymbolicInt)
+            replace(stack, math, name, _math(name, function))
+        replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
+        replace(stack, rnn, "int", SymbolicInt)
         for name in dir(init):
             if name.endswith("_") and not name.startswith("_"):
-                _set(stack, init, name, _no_init)
-        _set(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
-        _set(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
+                replace(stack, init, name, _no_init)
+        replace(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
+        replace(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
         if namespace is not None:
             for name, value in {
                 "int": SymbolicInt,
@@ -249,7 +249,8 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
         yield
 
 
-def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+def replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until ``stack`` closes."""
     missing = object()
     before = vars(owner).get(name, missing)
     setattr(owner, name, value)

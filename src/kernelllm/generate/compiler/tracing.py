@@ -21,6 +21,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler import intercept, symbols
 from kernelllm.generate.compiler.capture import Captured, Slot, free_symbols
+from kernelllm.generate.compiler.functional import functional
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.places import sizes_of
 
@@ -224,11 +225,10 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
         out_spec[:] = [spec, [None if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
         return tuple(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat))
 
-    functional = torch.func.functionalize(flat, remove="mutations")
     try:
         with torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), \
                 intercept.whole_layers(options), torch.fx.traceback.preserve_node_meta():
-            graph = make_fx(functional, decomposition_table=select_decomp_table(), record_module_stack=True)(*[leaf.value for leaf in leaves])
+            graph = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)(*[leaf.value for leaf in leaves])
     except _TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error)}") from error
     return assemble(built, options, graph, leaves, out_spec, way)

@@ -1,0 +1,32 @@
+"""Functionalisation: in-place operators become pure ones, writes into arguments become ``copy_`` at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._functorch._aot_autograd.functional_utils import from_fun, has_data_mutation, to_fun
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+
+def functional(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """``function`` of flat arguments without mutations inside; an argument it wrote into gets one ``copy_`` of the result."""
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        off = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+        with off, FunctionalTensorMode():
+            wrapped = pytree.tree_map_only(torch.Tensor, to_fun, args)
+            outputs = pytree.tree_map(from_fun, function(*wrapped))
+            written = [
+                (argument, from_fun(wrapper))
+                for argument, wrapper in zip(args, wrapped, strict=True)
+                if isinstance(argument, torch.Tensor) and has_data_mutation(wrapper)
+            ]
+        for argument, value in written:
+            argument.copy_(value)
+            outputs = tuple(argument if o is value else o for o in outputs)
+        return tuple(outputs)
+
+    return run
