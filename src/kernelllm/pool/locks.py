@@ -1,4 +1,4 @@
-"""One holder at a time for a device: timing on a GPU that somebody else uses means nothing."""
+"""Who may use a device now: many at once to work on it, one alone to measure on it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,24 @@ def exclusive(device: str) -> Iterator[None]:
 
     The kernel drops the lock when the holder dies, so a killed run never leaves it taken.
     """
+    with _locked(device, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def shared(device: str) -> Iterator[None]:
+    """Use the named device beside others, but never while somebody holds it exclusively."""
+    with _locked(device, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(device: str, kind: int) -> Iterator[None]:
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", device)
     folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / name).open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, kind)
         try:
             yield
         finally:

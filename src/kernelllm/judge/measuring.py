@@ -1,0 +1,264 @@
+"""Timing on a GPU: the candidate in its worker against baselines in this process, in turns, on the same inputs.
+
+The candidate's times come from device events in its own process, so they are cross-checked: the judge's clock over a whole
+batch bounds them from above, outputs of randomly chosen timed runs must be right, and no time may undercut the memory floor.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelllm.core import gpus
+from kernelllm.core.types import Finding, Floor, Problem, Severity, Status, Timing
+from kernelllm.judge import roofline, timing
+from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+from kernelllm.judge.compare import Rules, compare
+from kernelllm.judge.reference import Reference
+from kernelllm.pool.locks import exclusive
+from kernelllm.suites.instance import Instance
+
+_LOG = logging.getLogger(__name__)
+_MOST_SETS = 3
+_SET_SHARE = 0.12
+"""Of the GPU's free memory, for one copy of all input sets (each side holds one)."""
+_CHECKED_RUNS = 3
+_SEED = 42
+_CLOCK_BATCH_MS = 30.0
+
+
+@dataclass
+class Measurement:
+    """What measuring gave; ``findings`` may condemn the candidate."""
+
+    timing: Timing | None = None
+    floor: Floor | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
+def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | None:
+    """The speed of light for the problem's own sizes, on the named device or the target's representative one.
+
+    None where the reference cannot be counted without running it.
+    """
+    gpu = gpus.by_name(device_name) or gpus.by_arch(target)
+    try:
+        return roofline.floor(roofline.count(Instance(problem)), gpu)
+    except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
+        _LOG.debug("no floor for %s: %s", problem.name, error)
+        return None
+
+
+class Baselines:
+    """The reference as ``eager``, ``compile`` and ``max-autotune``; those of the latest problem are kept."""
+
+    def __init__(self, names: Sequence[str], device: str) -> None:
+        self.names, self.device = tuple(names), device
+        self._problem = ""
+        self._calls: dict[str, Callable[..., Any]] = {}
+        self.missing: dict[str, str] = {}
+        """Baseline to why it could not be had for the latest problem."""
+
+    def calls(self, problem: Problem, inputs: list[Any]) -> dict[str, Callable[..., Any]]:
+        """Baseline to its ready, compiled call."""
+        if problem.digest != self._problem:
+            self.clear()
+            self._problem = problem.digest
+            model = Instance(problem).model(_SEED, self.device)
+            for name in self.names:
+                self._add(name, model, inputs)
+        return self._calls
+
+    def _add(self, name: str, model: torch.nn.Module, inputs: list[Any]) -> None:
+        call: Callable[..., Any] = model
+        if name != "eager":
+            mode = None if name == "compile" else "max-autotune-no-cudagraphs"
+            call = torch.compile(model, mode=mode)
+        try:
+            with torch.no_grad():
+                call(*inputs)
+                call(*inputs)
+        except Exception as error:  # noqa: BLE001 - torch.compile fails in its own many ways; the others still count
+            self.missing[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+            return
+        self._calls[name] = call
+
+    def clear(self) -> None:
+        """Drop everything of the latest problem, its GPU memory too."""
+        self._calls.clear()
+        self.missing.clear()
+        self._problem = ""
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+
+
+class _Local:
+    """A baseline: timed here as the worker times the candidate."""
+
+    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], flush: torch.Tensor) -> None:
+        self.name, self._call, self._sets, self._flush = name, call, sets, flush
+        self.input_sets = len(sets)
+
+    def times(self, order: Sequence[int], *, graph: bool = False) -> list[float]:
+        """Milliseconds of each run by device events, L2 cleared before each."""
+        with torch.no_grad():
+            calls: list[Callable[[], Any]] = [partial(self._call, *args) for args in self._sets]
+            if graph:
+                try:
+                    calls = [_captured(c) for c in calls]
+                except RuntimeError:
+                    return []
+            starts = [torch.cuda.Event(enable_timing=True) for _ in order]
+            ends = [torch.cuda.Event(enable_timing=True) for _ in order]
+            calls[0]()
+            for position, which in enumerate(order):
+                self._flush.zero_()
+                starts[position].record()
+                calls[which]()
+                ends[position].record()
+            torch.cuda.synchronize()
+        return [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
+
+
+class _Candidate:
+    """The candidate: timed in its worker; outputs of randomly chosen runs are kept for comparison."""
+
+    name = "candidate"
+
+    def __init__(self, process: CandidateProcess, sets: list[list[Any]], flush_bytes: int, rng: random.Random) -> None:
+        self._process, self._sets, self._flush_bytes, self._rng = process, sets, flush_bytes, rng
+        self.input_sets = len(sets)
+        self.kept: dict[int, Any] = {}
+        """Input set to an output of one of its timed runs (the latest looked at)."""
+        self._looks = _CHECKED_RUNS
+
+    def times(self, order: Sequence[int], *, graph: bool = False) -> list[float]:
+        """Milliseconds of each run, as the worker reports them."""
+        # Late looks as well as early ones: a kernel that turns wrong after its first runs must not get away.
+        look = self._looks > 0 and self._rng.random() < 0.4
+        keep = (self._rng.randrange(len(order)),) if look and not graph else ()
+        try:
+            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep)
+        except CandidateFailure:
+            if graph:
+                return []
+            raise
+        for position, value in kept.items():
+            self._looks -= 1
+            self.kept[order[position]] = value
+        return list(timed.times_ms)
+
+    def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = ()) -> Any:
+        """One timed batch in the worker."""
+        return self._process.time_runs(
+            self._sets, order=tuple(order), warmup=1, flush_bytes=self._flush_bytes if flush else 0, graph=graph, keep=keep
+        )
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def _input_sets(reference: Reference, rng: random.Random) -> list[list[Any]]:
+    """As many different input sets as memory allows, at least one, at most three."""
+    first = reference.inputs(rng.randrange(2**31))
+    size = sum(t.numel() * t.element_size() for t in first if isinstance(t, torch.Tensor))
+    free, _ = torch.cuda.mem_get_info()
+    count = max(1, min(_MOST_SETS, int(_SET_SHARE * free // max(size, 1))))
+    return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(count - 1))]
+
+
+def device_key(device: str) -> str:
+    """A name of the GPU that is the same in every process, whatever it calls it."""
+    return f"gpu-{torch.cuda.get_device_properties(torch.device(device)).uuid}"
+
+
+def measure(
+    problem: Problem, process: CandidateProcess, reference: Reference, baselines: Baselines, rules: Rules, *, budget_s: float, launches: int
+) -> Measurement:
+    """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
+
+    Raises CandidateFailure when the candidate fails while it is timed.
+    """
+    rng = random.Random()
+    sets = _input_sets(reference, rng)
+    calls = baselines.calls(problem, sets[0])
+    process.left = max(process.left, 0.0) + 4 * budget_s
+    gpu_name = torch.cuda.get_device_name(reference.device)
+    properties = torch.cuda.get_device_properties(torch.device(reference.device))
+    # Twice the L2, and never less than KernelBench's 256 MB.
+    flush = torch.empty(max(256 * 2**20, 2 * properties.L2_cache_size) // 4, dtype=torch.int32, device=reference.device)
+    found = Measurement(floor=floor_of(problem, f"sm_{properties.major}{properties.minor}", gpu_name))
+    candidate = _Candidate(process, sets, flush.numel() * 4, rng)
+    contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush) for n, c in calls.items())]
+    with exclusive(device_key(reference.device)):
+        rounds = timing.run_rounds(contestants, budget_s=budget_s)
+        found.timing = timing.summarise(rounds, "candidate", gpu_name, found.floor)
+        found.findings += _clock_findings(candidate, found.timing, launches, rng)
+    found.findings += _output_findings(candidate, reference, rules, sets)
+    found.findings += _floor_findings(found, gpu_name)
+    found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
+    return found
+
+
+def _clock_findings(candidate: _Candidate, measured: Timing, launches: int, rng: random.Random) -> list[Finding]:
+    """Compare the worker's clock with ours over one batch without flushes. Our clock must not see far more time pass."""
+    runs = int(min(200, max(5, _CLOCK_BATCH_MS / max(measured.candidate.median_ms, 1e-3))))
+    order = [rng.randrange(candidate.input_sets) for _ in range(runs)]
+    candidate.batch(order[:2], flush=False)
+    start = time.perf_counter()
+    # The last run's output is fetched: it is complete only when all work before it is.
+    timed, kept = candidate.batch(order, flush=False, keep=(runs - 1,))
+    seen = 1000 * (time.perf_counter() - start)
+    candidate.kept.update({order[p]: v for p, v in kept.items()})
+    check = timing.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen, runs=runs, launches=launches)
+    if check.honest():
+        return []
+    message = f"The worker reported {check.reported_ms:.2f} ms for a batch that took {check.seen_ms:.2f} ms by the judge's clock."
+    return [Finding(check="clock", message=message)]
+
+
+def _output_findings(candidate: _Candidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:
+    findings = []
+    for which, value in candidate.kept.items():
+        outcome = reference.run(sets[which], _SEED)
+        if outcome.error:
+            continue
+        compared = compare(value, outcome.expected, rules)
+        if not compared.ok:
+            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
+    return findings
+
+
+def _floor_findings(found: Measurement, gpu_name: str) -> list[Finding]:
+    gpu = gpus.by_name(gpu_name)
+    if gpu is None or found.floor is None or found.timing is None:
+        return []
+    median = found.timing.candidate.median_ms
+    if timing.below_floor({"candidate": median}, found.floor, gpu.bandwidth):
+        text = f"{median:.4f} ms is less than {gpu.name} needs to move the {found.floor.bytes} bytes of inputs and outputs."
+        return [Finding(check="faster_than_light", message=text)]
+    if median < found.floor.ms:
+        text = f"{median:.4f} ms is below the floor of {found.floor.ms:.4f} ms: fewer operations than the reference, by algebra."
+        return [Finding(check="faster_than_light", severity=Severity.INFO, message=text)]
+    return []
+
+
+def failure(findings: Sequence[Finding]) -> tuple[Status, str] | None:
+    """What a finding of measuring makes of the verdict, None when none is serious."""
+    for finding in findings:
+        if finding.severity is Severity.FAIL:
+            return Status.CHEATING, finding.message
+    return None
+
+
