@@ -29,6 +29,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "triton": "kernelllm.backends.triton:Triton",
     },
     "suites": {
+        "builtin": "kernelllm.suites.builtin:BuiltinSuite",
         "file": "kernelllm.suites.file:FileSuite",
         "folder": "kernelllm.suites.folder:FolderSuite",
         "hf": "kernelllm.suites.hf:HFSuite",

@@ -1,0 +1,51 @@
+"""``builtin``: problems written for this project, one file each, small enough for a CPU, in twelve operator families.
+
+``builtin`` is all of them, ``builtin/softmax`` one family, ``builtin/softmax/causal`` one problem. Names that end in ``_bf16`` work in
+bfloat16, names that end in ``backward`` return gradients: their ``forward`` takes the gradient of the output as an input and
+returns the gradients of inputs and parameters beside the output, so that they are judged like any other output.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from kernelllm import __version__
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Problem
+from kernelllm.suites import base
+
+ROOT = Path(__file__).parent / "problems"
+
+
+class BuiltinSuite:
+    """The problems that come with kernelllm. Raises UsageError for a family or problem that is not among them."""
+
+    name = "builtin"
+    version = __version__
+
+    def __init__(self, selection: str = "") -> None:
+        known = sorted((f.relative_to(ROOT).with_suffix("").as_posix() for f in ROOT.glob("*/*.py")), key=base.natural)
+        wanted = selection.strip("/").removesuffix(".py")
+        self.names = [name for name in known if not wanted or name == wanted or name.startswith(wanted + "/")]
+        if not self.names:
+            choices = sorted({name.partition("/")[0] for name in known}) + known
+            near = difflib.get_close_matches(wanted, choices, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            families = ", ".join(sorted({name.partition("/")[0] for name in known}))
+            raise UsageError(f"The builtin suite has no {wanted!r}.{hint}", fix=f"Its families are {families}.")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over names and sources."""
+        return base.content_digest(self.problems())
+
+    def problems(self) -> Iterator[Problem]:
+        """The problems by family and name, tagged with the family, the dtype and, for gradients, ``backward``."""
+        for name in self.names:
+            family, _, short = name.partition("/")
+            tags = ("builtin", family, "bf16" if short.endswith("_bf16") else "fp32", *(["backward"] if short.endswith("backward") else []))
+            source = (ROOT / f"{name}.py").read_text(encoding="utf-8")
+            yield Problem(name=name, source=source, origin=f"builtin:{name}", tags=tags)
