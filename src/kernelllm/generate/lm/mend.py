@@ -81,7 +81,7 @@ def _without_prompts(text: str) -> str:
 
 def _without_line_numbers(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
-    number = re.compile(r"^\s*\d+\s?[:|.]?(?: |$)")
+    number = re.compile(r"^\s*\d+(?: ?[:|.])?(?: |$)")
     if not lines or not all(number.match(line) for line in lines):
         return text
     return "\n".join(number.sub("", line) for line in text.split("\n"))

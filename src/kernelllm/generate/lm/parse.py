@@ -187,8 +187,9 @@ def _json_code(text: str) -> str:
 def _bare(text: str) -> Iterable[str]:
     """Runs of lines that parse as Python, in a text with no fence, each from a line that looks like code."""
     dedented = textwrap.dedent(text)
-    if _parses(dedented):
-        yield dedented.strip("\n") + "\n"
+    if _parses(dedented):  # a text with nothing to import or define is prose, or data
+        if any(isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef) for n in ast.parse(dedented).body):
+            yield dedented.strip("\n") + "\n"
         return
     lines = text.split("\n")
     at = 0
