@@ -137,6 +137,14 @@ def attention_product(a, b, scale, heads, out_dtype, precision, causal_out=False
     return out
 
 
+def attention_tiles(t, s, width, element_size):
+    """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_kernel for heads of ``width`` elements."""
+    narrow = width <= 64
+    block_t = min(128 if element_size < 4 or narrow else 64, max(16, triton.next_power_of_2(t)))
+    block_s = min(64 if element_size < 4 or narrow else 32, max(16, triton.next_power_of_2(s)))
+    return block_t, block_s, 8 if block_t == 128 else 4, 2
+
+
 def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
     """softmax(scale * q @ k^T, masked) @ v: q [B,H,T,D], k [B,Hk,S,D], v [B,Hk,S,Dv], mask broadcasting to [B,H,T,S] -> [B,H,T,Dv].
 
@@ -168,12 +176,10 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
         )
         return attention_product(weights, v, 1.0, heads, q.dtype, precision, causal_k=is_causal)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
-    wide_tile = 128 if q.element_size() < 4 or max(block_d, block_dv) <= 64 else 64
-    block_t = min(wide_tile, max(16, triton.next_power_of_2(t)))
-    block_s = min(64 if q.element_size() < 4 or max(block_d, block_dv) <= 64 else 32, max(16, triton.next_power_of_2(s)))
+    block_t, block_s, warps, stages = attention_tiles(t, s, max(block_d, block_dv), q.element_size())
     attention_kernel[(batch * heads * triton.cdiv(t, block_t),)](
         q, k, v, mask if mask_kind else q, out, heads, heads // k.shape[1], t, s, d, dv, scale, *q.stride(), *k.stride(), *v.stride(),
         *mask_strides, mask_kind, is_causal, precision, block_t, block_s, block_d, block_dv,
-        num_warps=8 if block_t == 128 else 4, num_stages=2,
+        num_warps=warps, num_stages=stages,
     )
     return out

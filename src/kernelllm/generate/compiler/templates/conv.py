@@ -4,6 +4,9 @@ Everything is seen as 3-D. A transposed convolution with stride s is s*s*s ordin
 from its own subset of the taps. An ordinary one reads the input at ``q * stride + start + tap * dilation``. Three kernels share the work:
 channel-last (input first copied to [group, image, pixels, channels] with its padding, so that the tensor cores read contiguous
 channels), direct (reads the input where it lies: 1x1 and small work), and depthwise (one input channel an output channel).
+
+The channel-last copy of an fp32 input, unless TF32 is allowed, is two fp16 numbers an element (22 bits) after scaling the whole tensor by
+a power of two to below 2**15; three fp16 products summed in fp32 then give fp32's accuracy at twice TF32's rate (Ootomo and Yokota, 2022).
 """
 
 import math
@@ -21,8 +24,38 @@ def conv_round_tf32(x):
 
 
 @triton.jit
-def conv_pack_input_kernel(x_ptr, out_ptr, images, C, D, H, W, low_d, low_h, low_w, padded_d, padded_h, padded_w, C_padded,
-                           stride_xn, stride_xc, stride_xd, stride_xh, stride_xw, ROUND_TF32: tl.constexpr,
+def conv_absmax_kernel(x_ptr, top_ptr, total, BLOCK: tl.constexpr):
+    """top = the largest magnitude of contiguous x, as the bits of an fp32 number."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    bits = tl.load(x_ptr + i, mask=i < total, other=0.0).to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are
+    tl.atomic_max(top_ptr, tl.max(bits, axis=0), sem="relaxed")
+
+
+@triton.jit
+def conv_scale_exponent(top_ptr):
+    """The exponent field that a tensor's scale is built from: its largest magnitude's, within reason; 141 (scale 1) for Inf and NaN."""
+    field = tl.load(top_ptr) >> 23
+    return tl.where(field == 255, 141, tl.maximum(field, 15))
+
+
+@triton.jit
+def conv_store_packed(target, x, mask, top_ptr, low_offset, MODE: tl.constexpr):
+    """Stores fp32 or half x as it is, rounded to TF32 (MODE "tf32"), or scaled and halved (MODE "halves", low halves low_offset on)."""
+    if MODE == "halves":
+        x = x * ((268 - conv_scale_exponent(top_ptr)) << 23).to(tl.float32, bitcast=True)
+        high = x.to(tl.float16)
+        low = tl.where(tl.abs(x) < 65504.0, x - high.to(tl.float32), 0.0).to(tl.float16)
+        tl.store(target, high, mask=mask)
+        tl.store(target + low_offset, low, mask=mask)
+    elif MODE == "tf32":
+        tl.store(target, conv_round_tf32(x), mask=mask)
+    else:
+        tl.store(target, x, mask=mask)
+
+
+@triton.jit
+def conv_pack_input_kernel(x_ptr, out_ptr, top_ptr, low_offset, images, C, D, H, W, low_d, low_h, low_w, padded_d, padded_h, padded_w, C_padded,
+                           stride_xn, stride_xc, stride_xd, stride_xh, stride_xw, MODE: tl.constexpr,
                            BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
     """x [images, groups*C, D, H, W] -> [groups, images, padded_d, padded_h, padded_w, C_padded] with zeros around and behind."""
     pid = tl.program_id(0)
@@ -40,15 +73,13 @@ def conv_pack_input_kernel(x_ptr, out_ptr, images, C, D, H, W, low_d, low_h, low
     pixel = d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh + w.to(tl.int64) * stride_xw
     source = x_ptr + (plane % images).to(tl.int64) * stride_xn + (plane // images).to(tl.int64) * C * stride_xc
     x = tl.load(source + c[:, None] * stride_xc + pixel[None, :], mask=(c < C)[:, None] & inside[None, :], other=0.0)
-    if ROUND_TF32:
-        x = conv_round_tf32(x)
-    target = out_ptr + plane.to(tl.int64) * pixels * C_padded
-    tl.store(target + p.to(tl.int64)[:, None] * C_padded + c[None, :], tl.trans(x), mask=(p < pixels)[:, None] & (c < C_padded)[None, :])
+    target = out_ptr + (plane.to(tl.int64) * pixels + p)[:, None] * C_padded + c[None, :]
+    conv_store_packed(target, tl.trans(x), (p < pixels)[:, None] & (c < C_padded)[None, :], top_ptr, low_offset, MODE)
 
 
 @triton.jit
-def conv_pack_weight_kernel(w_ptr, out_ptr, total, O, C, C_padded, stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
-                            KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, ROUND_TF32: tl.constexpr, BLOCK: tl.constexpr):
+def conv_pack_weight_kernel(w_ptr, out_ptr, top_ptr, total, O, C, C_padded, stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
+                            KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr):
     """weight [groups, O, C, KD, KH, KW] of any strides -> contiguous [groups, O, KD, KH, KW, C_padded]."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = i % C_padded
@@ -57,13 +88,11 @@ def conv_pack_weight_kernel(w_ptr, out_ptr, total, O, C, C_padded, stride_wg, st
     offset = (o // O) * stride_wg + (o % O) * stride_wo + c * stride_wc
     offset += tap // (KH * KW) * stride_wd + tap // KW % KH * stride_wh + tap % KW * stride_ww
     w = tl.load(w_ptr + offset, mask=(i < total) & (c < C), other=0.0)
-    if ROUND_TF32:
-        w = conv_round_tf32(w)
-    tl.store(out_ptr + i, w, mask=i < total)
+    conv_store_packed(out_ptr + i, w, i < total, top_ptr, total, MODE)
 
 
 @triton.jit
-def conv_channel_last_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, out_d, out_h, out_w, row_d, row_h, row_w, run, run_blocks,
+def conv_channel_last_kernel(x_ptr, w_ptr, x_top_ptr, w_top_ptr, bias_ptr, out_ptr, x_low, w_low, images, O, out_d, out_h, out_w, row_d, row_h, row_w, run, run_blocks,
                              stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, image_size, group_size, w_row,
                              stride_on, stride_oo, stride_od, stride_oh, stride_ow,
                              HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -105,14 +134,23 @@ def conv_channel_last_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, out_d, 
         x_offset = (tap // (KH * KW) * dil_d).to(tl.int64) * (row_d * ALIGN) + (tap // KW % KH * dil_h).to(tl.int64) * (row_h * ALIGN)
         x_offset += tap % KW * dil_w * (row_w * ALIGN) + k
         w_offset = tap * (run * ALIGN) + k
-        if EVEN_RUN:
-            x = tl.load(x_ptrs + x_offset, mask=m_mask[:, None], other=0.0)
-            w = tl.load(w_ptrs + w_offset, mask=(n < O)[None, :], other=0.0)
-        else:
+        x_mask = m_mask[:, None]
+        w_mask = (n < O)[None, :]
+        if not EVEN_RUN:
             k_mask = ks < run * ALIGN - k
-            x = tl.load(x_ptrs + x_offset, mask=m_mask[:, None] & k_mask[None, :], other=0.0)
-            w = tl.load(w_ptrs + w_offset, mask=(n < O)[None, :] & k_mask[:, None], other=0.0)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION)
+            x_mask = x_mask & k_mask[None, :]
+            w_mask = w_mask & k_mask[:, None]
+        x = tl.load(x_ptrs + x_offset, mask=x_mask, other=0.0)
+        w = tl.load(w_ptrs + w_offset, mask=w_mask, other=0.0)
+        if PRECISION == "halves":
+            acc = tl.dot(x, w, acc)
+            acc = tl.dot(tl.load(x_ptrs + x_low + x_offset, mask=x_mask, other=0.0), w, acc)
+            acc = tl.dot(x, tl.load(w_ptrs + w_low + w_offset, mask=w_mask, other=0.0), acc)
+        else:
+            acc = tl.dot(x, w, acc, input_precision=PRECISION)
+    if PRECISION == "halves":
+        acc = acc * ((conv_scale_exponent(x_top_ptr) - 14) << 23).to(tl.float32, bitcast=True)
+        acc = acc * ((conv_scale_exponent(w_top_ptr) - 14) << 23).to(tl.float32, bitcast=True)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + group * O + n, mask=n < O, other=0.0).to(tl.float32)[None, :]
     pixel_out = q_d.to(tl.int64) * stride_od + q_h.to(tl.int64) * stride_oh + q_w.to(tl.int64) * stride_ow
@@ -244,65 +282,83 @@ def conv_should_pack(groups_out, taps, channels, out_elements):
     return groups_out * taps >= 256 and 2 * out_elements * channels * taps >= 2**30
 
 
-def conv_pack_input(x, groups, low, high, precision):
-    """x [N, groups*C, D, H, W] -> zero-padded [groups, N, D', H', W', C'] with C' a multiple of 16 bytes."""
+def conv_pack_target(x, mode, shape):
+    """(empty packed tensor [1 or 2 halves, *shape, C'], bits of x's largest magnitude): C' is shape's last size in multiples of 16 bytes."""
+    dtype = torch.float16 if mode == "halves" else x.dtype
+    align = 16 // dtype.itemsize
+    shape = (2 if mode == "halves" else 1, *shape[:-1], triton.cdiv(shape[-1], align) * align)
+    top = torch.zeros((1,), device=x.device, dtype=torch.int32)
+    if mode == "halves":
+        conv_absmax_kernel[(triton.cdiv(x.numel(), 8192),)](x.contiguous(), top, x.numel(), 8192, num_warps=8)
+    return torch.empty(shape, device=x.device, dtype=dtype), top
+
+
+def conv_pack_input(x, groups, low, high, mode):
+    """x [N, groups*C, D, H, W] -> (zero-padded [halves, groups, N, D', H', W', C'], bits of the largest magnitude)."""
     images, channels, d, h, w = x.shape
     channels //= groups
-    align = 16 // x.element_size()
-    c_padded = triton.cdiv(channels, align) * align
     padded = [size + low[i] + high[i] for i, size in enumerate((d, h, w))]
-    out = torch.empty((groups, images, *padded, c_padded), device=x.device, dtype=x.dtype)
+    out, top = conv_pack_target(x, mode, (groups, images, *padded, channels))
+    c_padded = out.shape[-1]
     block_c = min(64, triton.next_power_of_2(c_padded))
     block_p = min(4096 // block_c, triton.next_power_of_2(math.prod(padded)))
     grid = (groups * images * triton.cdiv(math.prod(padded), block_p) * triton.cdiv(c_padded, block_c),)
-    conv_pack_input_kernel[grid](x, out, images, channels, d, h, w, *low, *padded, c_padded, *x.stride(), precision == "tf32", block_p, block_c,
-                                 num_warps=4)
-    return out
+    conv_pack_input_kernel[grid](x, out, top, out.stride(0), images, channels, d, h, w, *low, *padded, c_padded, *x.stride(), mode,
+                                 block_p, block_c, num_warps=4)
+    return out, top
 
 
-def conv_pack_weight(weight, strides, precision):
-    """weight [groups, O, C, KD, KH, KW] whose first tap is at its pointer -> contiguous [groups, O, KD, KH, KW, C']."""
+def conv_pack_weight(weight, first_tap, strides, mode):
+    """weight [groups, O, C, KD, KH, KW], read from first_tap by strides -> (contiguous [halves, groups, O, KD, KH, KW, C'], bits)."""
     groups, o, c, kd, kh, kw = weight.shape
-    align = 16 // weight.element_size()
-    c_padded = triton.cdiv(c, align) * align
-    out = torch.empty((groups, o, kd, kh, kw, c_padded), device=weight.device, dtype=weight.dtype)
-    grid = (triton.cdiv(out.numel(), 1024),)
-    conv_pack_weight_kernel[grid](strides[0], out, out.numel(), o, c, c_padded, *strides[1], kd, kh, kw, precision == "tf32", 1024, num_warps=4)
-    return out
+    out, top = conv_pack_target(weight, mode, (groups, o, kd, kh, kw, c))
+    total = out.stride(0)
+    conv_pack_weight_kernel[(triton.cdiv(total, 1024),)](first_tap, out, top, total, o, c, out.shape[-1], *strides, kd, kh, kw, mode, 1024,
+                                                         num_warps=4)
+    return out, top
 
 
-def conv_channel_last(packed, low, weight, bias, out, start, stride, dilation, precision):
-    """Launches conv_channel_last_kernel: packed input, weight [groups, O, KD, KH, KW, C'] packed, out a view [N, groups*O, D, H, W]."""
-    groups, images, p_d, p_h, p_w, c_padded = packed.shape
-    o, kd, kh, kw = weight.shape[1:5]
-    out_d, out_h, out_w = out.shape[2:]
-    pixels = out_d * out_h * out_w
-    align = 16 // packed.element_size()
-    row_w = c_padded // align
-    row_h, row_d, image_size = p_w * row_w, p_h * p_w * row_w, p_d * p_h * p_w * row_w
-    taps = kd * kh * kw
-    run, loop_kw = (kw * row_w, 1) if dilation[2] == 1 else (row_w, kw)  # neighbouring taps of a row lie side by side
-    block_k = min(128 // packed.element_size(), max(16, triton.next_power_of_2(run * align)))
-    block_n = min(128 if packed.element_size() == 4 else 256, max(16, triton.next_power_of_2(o)))
+def conv_tiles(planes, rows, channels_out, run, element_size, mode):
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of conv_channel_last_kernel: pixels x channels, ``run`` products at a tap."""
     block_m = 128
-    per_image = pixels >= 1024
-    rows, planes = (pixels, groups * images) if per_image else (pixels * images, groups)
-    while block_m * block_n > 64 * 64 and planes * triton.cdiv(rows, block_m) * triton.cdiv(o, block_n) < 132:
+    block_n = min(256 if element_size == 2 and mode != "halves" else 128, max(16, triton.next_power_of_2(channels_out)))
+    block_k = min(128 // element_size, max(16, triton.next_power_of_2(run)))
+    if block_k == 64 and run % 64 != 0 and run % 32 == 0:
+        block_k = 32
+    while block_m * block_n > 64 * 64 and planes * triton.cdiv(rows, block_m) * triton.cdiv(channels_out, block_n) < 132:
         if block_m >= block_n:
             block_m //= 2
         else:
             block_n //= 2
+    return block_m, block_n, block_k, 8 if block_m * block_n >= 128 * 64 else 4, 3
+
+
+def conv_channel_last(packed, x_top, low, weight, w_top, bias, out, start, stride, dilation, mode):
+    """Launches conv_channel_last_kernel on what conv_pack_input and conv_pack_weight gave; out is a view [N, groups*O, D, H, W]."""
+    _, groups, images, p_d, p_h, p_w, c_padded = packed.shape
+    o, kd, kh, kw = weight.shape[2:6]
+    out_d, out_h, out_w = out.shape[2:]
+    pixels = out_d * out_h * out_w
+    size = packed.element_size()
+    align = 16 // size
+    row_w = c_padded // align
+    row_h, row_d, image_size = p_w * row_w, p_h * p_w * row_w, p_d * p_h * p_w * row_w
+    taps = kd * kh * kw
+    run, loop_kw = (kw * row_w, 1) if dilation[2] == 1 else (row_w, kw)  # neighbouring taps of a row lie side by side
+    per_image = pixels >= 1024
+    rows, planes = (pixels, groups * images) if per_image else (pixels * images, groups)
+    block_m, block_n, block_k, warps, stages = conv_tiles(planes, rows, o, run * align, size, mode)
     at = ((low[0] + start[0]) * row_d + (low[1] + start[1]) * row_h + (low[2] + start[2]) * row_w) * align
     grid = (planes * triton.cdiv(rows, block_m) * triton.cdiv(o, block_n),)
     conv_channel_last_kernel[grid](
-        packed.view(-1)[at:], weight, bias if bias is not None else weight, out, images, o, out_d, out_h, out_w, row_d, row_h, row_w,
+        packed.view(-1)[at:], weight, x_top, w_top, bias if bias is not None else weight, out, packed.stride(0), weight.stride(0), images, o, out_d, out_h, out_w, row_d, row_h, row_w,
         run, triton.cdiv(run * align, block_k), *stride, *dilation, image_size, images * image_size, taps * row_w, *out.stride(),
-        bias is not None, precision, kd, kh, loop_kw, align, (run * align) % block_k == 0, per_image, block_m, block_n, block_k,
-        num_warps=8 if block_m * block_n >= 128 * 128 else 4, num_stages=3,
+        bias is not None, mode, kd, kh, loop_kw, align, (run * align) % block_k == 0, per_image, block_m, block_n, block_k,
+        num_warps=warps, num_stages=stages,
     )
 
 
-def conv_direct(x, weight, strides, bias, out, start, stride, dilation, precision, acc):
+def conv_direct(x, weight, first_tap, strides, bias, out, start, stride, dilation, precision, acc):
     """Launches conv_depthwise_kernel or conv_direct_kernel: x and out [N, channels, D, H, W] views, weight [groups, O, C, KD, KH, KW]."""
     images = x.shape[0]
     spatial, out_spatial = x.shape[2:], out.shape[2:]
@@ -312,9 +368,9 @@ def conv_direct(x, weight, strides, bias, out, start, stride, dilation, precisio
         block_w = min(256, triton.next_power_of_2(out_spatial[2]))
         block_h = min(1024 // block_w, triton.next_power_of_2(out_spatial[1]))
         grid = (images * groups * o * out_spatial[0] * triton.cdiv(out_spatial[1], block_h) * triton.cdiv(out_spatial[2], block_w),)
-        w_strides = (strides[1][0], strides[1][1], *strides[1][3:])
+        w_strides = (*strides[:2], *strides[3:])
         conv_depthwise_kernel[grid](
-            x, strides[0], bias_ptr, out, groups * o, *spatial, *out_spatial, *start, *stride, *dilation, *x.stride(), *w_strides,
+            x, first_tap, bias_ptr, out, groups * o, *spatial, *out_spatial, *start, *stride, *dilation, *x.stride(), *w_strides,
             *out.stride(), bias is not None, acc, kd, kh, kw, o, block_h, block_w, num_warps=4,
         )
         return
@@ -331,7 +387,7 @@ def conv_direct(x, weight, strides, bias, out, start, stride, dilation, precisio
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
     grid = (images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n),)
     conv_direct_kernel[grid](
-        x, strides[0], bias_ptr, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *x.stride(), *strides[1],
+        x, first_tap, bias_ptr, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *x.stride(), *strides,
         *out.stride(), bias is not None, precision, acc, inside, kd, kh, kw, block_m, block_n, block_k,
         num_warps=8 if block_m * block_n >= 128 * 128 else 4, num_stages=2,
     )
@@ -350,17 +406,19 @@ def conv_phases(x, phases, bias, stride, taps, allow_tf32):
                 last = (out.shape[2 + i] - 1) * stride[i] + start[i] + (weight.shape[3 + i] - 1) * dilation[i]
                 low[i] = max(low[i], -start[i])
                 high[i] = max(high[i], last - (x.shape[2 + i] - 1))
-        packed = conv_pack_input(x, groups, low, high, precision)
+        mode = "halves" if precision == "tf32x3" else precision
+        packed, x_top = conv_pack_input(x, groups, low, high, mode)
     for out, weight, flip, start, dilation in phases:
         if out.numel() == 0:
             continue
-        strides = (weight, weight.stride())
+        first_tap, strides = weight, weight.stride()
         if flip:  # read the taps backwards: from the last one, with negative strides
-            strides = (weight[..., -1:, -1:, -1:], (*weight.stride()[:3], *(-s for s in weight.stride()[3:])))
+            first_tap, strides = weight[..., -1:, -1:, -1:], (*strides[:3], *(-s for s in strides[3:]))
         if pack and weight.shape[2] > 0:
-            conv_channel_last(packed, low, conv_pack_weight(weight, strides, precision), bias, out, start, stride, dilation, precision)
+            packed_weight, w_top = conv_pack_weight(weight, first_tap, strides, mode)
+            conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, out, start, stride, dilation, mode)
         else:
-            conv_direct(x, weight, strides, bias, out, start, stride, dilation, precision, acc)
+            conv_direct(x, weight, first_tap, strides, bias, out, start, stride, dilation, precision, acc)
 
 
 def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):

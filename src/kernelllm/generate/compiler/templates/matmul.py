@@ -256,9 +256,9 @@ def matmul_tiles(m, n, k, batch, element_size):
     return block_m, block_n, block_k, splits, warps, stages
 
 
-def matmul_should_split(m, n, k):
+def matmul_should_split(batch, m, n, k):
     """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
-    return min(m, n) >= 512 and k >= 256 and m * n * k >= 2**31
+    return min(m, n) >= 512 and k >= 256 and batch * m * n * k >= 2**31
 
 
 def matmul_halves(x):
@@ -275,13 +275,18 @@ def matmul_halves(x):
     return out, top
 
 
+def matmul_halves_tiles(m, n):
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) for a product by halves of more than 512 rows and columns."""
+    return 128, 128, 64, 8, 3
+
+
 def matmul_by_halves(a, b, c, c_strides, finish, out):
     """out = finish(a [B,M,K] @ b [B,K,N]) for large fp32 operands, to fp32's accuracy."""
     batch, m, _ = a.shape
     n = b.shape[2]
     a_halves, a_top = matmul_halves(a)
     b_halves, b_top = matmul_halves(b.transpose(1, 2))
-    block_m, block_n, block_k, warps, stages = 128, 128, 64, 8, 3
+    block_m, block_n, block_k, warps, stages = matmul_halves_tiles(m, n)
     grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
         a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish, block_m, block_n, block_k, 8,
@@ -310,7 +315,7 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
         c_kind = 1 if c.stride(0) == 0 and c.stride(1) == 0 else 2
     c_strides = c.stride() if c_kind else (0, 0, 0)
     finish = (float(alpha), float(beta), c_kind, activation)
-    if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(m, n, k):
+    if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(batch, m, n, k):
         return matmul_by_halves(a, b, c if c_kind else a, c_strides, finish, out)
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "sum":
