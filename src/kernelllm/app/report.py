@@ -88,6 +88,9 @@ def verdict_rows(verdict: Verdict) -> Rows:
     if verdict.trials:
         rows.append(("verified", _verified(verdict)))
     rows += [("" if i else "sizes", text) for i, text in enumerate(_sizes(verdict))]
+    unrun = [kernel.name for kernel in verdict.kernels if not kernel.launches and kernel.registers is not None]
+    if verdict.correct and unrun:
+        rows.append(("not run", f"compiled, but only launched at larger sizes than were tried here: {', '.join(unrun)}"))
     if verdict.coverage is not None:
         rows.append(("in Triton", f"{verdict.coverage:.0%} of the heavy operators' work runs in the candidate's own kernels"))
     if verdict.correct or verdict.timing:
@@ -129,8 +132,8 @@ def _sizes(verdict: Verdict) -> list[str]:
 def _speed(verdict: Verdict) -> str:
     timing = verdict.timing
     if timing is None:
-        on_gpu = verdict.environment.get("device", "").lower() not in ("", "cpu")
-        return "not measured" if on_gpu else "not measured: no GPU"
+        on_cpu = verdict.environment.get("device", "cpu").lower().startswith("cpu")
+        return "not measured: no GPU" if on_cpu else "not measured"
     parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
     parts += [_against(name, timing) for name in timing.baselines]
     return "; ".join(parts)
@@ -155,6 +158,10 @@ def _floor_lines(verdict: Verdict) -> list[str]:
     return [text]
 
 
+def _bytes(value: int) -> str:
+    return f"{value} B" if value < 1024 else f"{value / 1024:.4g} KB"
+
+
 def _ms(value: float) -> str:
     return f"{value * 1000:.3g} us" if value < 0.1 else f"{value:.3g} ms"
 
@@ -168,7 +175,7 @@ def _kernel_table(verdict: Verdict) -> Table:
     for name in ("launches", "registers", "shared", "spills"):
         table.add_column(name, justify="right")
     for kernel in verdict.kernels:
-        shared = None if kernel.shared_bytes is None else f"{kernel.shared_bytes / 1024:.3g} KB"
+        shared = None if kernel.shared_bytes is None else _bytes(kernel.shared_bytes)
         figures = [None, None, None] if kernel.error else [kernel.registers, shared, kernel.spills]
         table.add_row(kernel.name, str(kernel.launches), *("-" if f is None else str(f) for f in figures))
     if target:
