@@ -62,6 +62,10 @@ class CandidateProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def cut(self) -> None:
+        """Have the worker killed, from any thread; a command that is under way then fails."""
+        self._worker.cut()
+
     def close(self) -> Ended:
         """Kill the worker with all it started; free what it saw."""
         if self.ended is None:
@@ -261,7 +265,7 @@ def failure(reply: p.Failed) -> CandidateFailure:
             return CandidateFailure(Status.COMPILE_ERROR, f"A kernel does not compile{place}: {text}", reply.line, reply.trace)
         case "memory":
             return CandidateFailure(
-                Status.OUT_OF_MEMORY, f"The candidate ran out of memory{place}: {text} Allocate less, or reuse buffers.", reply.line, reply.trace
+                Status.OUT_OF_MEMORY, f"The candidate ran out of memory{place}: {text}. Allocate less, or reuse buffers.", reply.line, reply.trace
             )
         case "illegal_access":
             shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"

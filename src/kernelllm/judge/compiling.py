@@ -7,6 +7,8 @@ work for a problem or a candidate, at a shrunk size on real tensors.
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,36 +77,56 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
     return None
 
 
-def compile_all(
-    server: ForkServer, source: str, wanted: Sequence[Job], limits: Limits, target: str, sandbox: str | None
-) -> tuple[p.CompiledKernel, ...]:
-    """Rows of the first job that works; of what was launched until then where none does. Never raises for what a candidate does."""
-    best: tuple[p.CompiledKernel, ...] = ()
-    for job in wanted:
-        try:
-            rows, complete = _compile(server, source, job, limits, target, sandbox)
-        except KernelLLMError:
-            continue
-        if rows and (not best or any(r.error for r in rows)):
-            best = rows
-        if complete or any(r.error for r in rows):
-            return rows or best
-    return best
+class Compiling:
+    """The compile of one candidate, meant to run in a thread beside its trials. Never raises for what a candidate does."""
 
+    def __init__(self, server: ForkServer, source: str, limits: Limits, target: str, sandbox: str | None) -> None:
+        self._server, self._source, self._limits = server, source, limits
+        self._target, self._sandbox = target, sandbox
+        self._lock = threading.Lock()
+        self._process: CandidateProcess | None = None
+        self._stopped = False
+        self._deadline = time.monotonic() + SECONDS
 
-def _compile(
-    server: ForkServer, source: str, job: Job, limits: Limits, target: str, sandbox: str | None
-) -> tuple[tuple[p.CompiledKernel, ...], bool]:
-    with CandidateProcess(server, source, limits, "cpu", SECONDS, sandbox) as process:
-        try:
-            process.construct(job.init_args, INIT_SEED, fake=job.fake)
-            process.load({}, job.training)
-            return process.compile(job.tree, job.specs, target, job.fake, job.inputs).kernels, True
-        except CandidateFailure:
-            pass
-        try:
-            kernels = process.report().kernels
-        except CandidateFailure:
-            kernels = ()
-        # what did compile before the failure still counts; its launches do not
-        return kernels, False
+    def stop(self) -> None:
+        """Give up, from another thread; what was compiled until now is the result."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.cut()
+
+    def run(self, wanted: Sequence[Job]) -> tuple[p.CompiledKernel, ...]:
+        """Rows of the first job that works; of what was launched until then where none does."""
+        best: tuple[p.CompiledKernel, ...] = ()
+        for job in wanted:
+            try:
+                rows, complete = self._compile(job)
+            except KernelLLMError:
+                break
+            if rows and (not best or any(r.error for r in rows)):
+                best = rows
+            if complete or self._stopped or any(r.error for r in rows):
+                return rows or best
+        return best
+
+    def _compile(self, job: Job) -> tuple[tuple[p.CompiledKernel, ...], bool]:
+        seconds = self._deadline - time.monotonic()
+        with CandidateProcess(self._server, self._source, self._limits, "cpu", seconds, self._sandbox) as process:
+            with self._lock:
+                self._process = process
+                if self._stopped:
+                    return (), False
+            try:
+                process.construct(job.init_args, INIT_SEED, fake=job.fake)
+                process.load({}, job.training)
+                return process.compile(job.tree, job.specs, self._target, job.fake, job.inputs).kernels, True
+            except CandidateFailure:
+                pass
+            try:
+                # what did compile before the failure still counts
+                return process.report().kernels, False
+            except CandidateFailure:
+                return (), False
+            finally:
+                with self._lock:
+                    self._process = None

@@ -40,6 +40,14 @@ class Worker:
         self._ids = itertools.count(1)
         self._opened: set[int] = set()
         self._closed = False
+        self._leash_lock = threading.Lock()
+
+    def cut(self) -> None:
+        """Let the supervisor kill the worker; returns at once. May be called from another thread."""
+        with self._leash_lock:
+            if self._leash >= 0:
+                os.close(self._leash)
+                self._leash = -1
 
     def ask(self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (), **fields: Any) -> protocol.Reply:
         """Send a command and wait for its reply. Arena arguments are references made by :meth:`ref` from ``arenas``.
@@ -63,9 +71,7 @@ class Worker:
     def end(self, seconds: float = 20.0) -> Ended:
         """Kill the worker with everything it started and learn how it ended. Safe to call twice."""
         if self.ended is None:
-            if self._leash >= 0:
-                os.close(self._leash)
-                self._leash = -1
+            self.cut()
             self.ended = self._read_status(seconds)
         return self.ended
 

@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -18,17 +18,18 @@ import torch
 import kernelllm
 from kernelllm.core import gpus
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError, WorkerError
-from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
+from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge import compiling, verdict
+from kernelllm.judge import compiling, measuring, verdict
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Ended, Limits
 from kernelllm.judge.observation import Event, Observation
-from kernelllm.judge.protocol import Reported
+from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
+from kernelllm.pool.locks import shared
 
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")
@@ -77,6 +78,8 @@ class Judge:
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
         self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self.baselines = measuring.Baselines(self.settings.baselines, self.device)
+        self._floors: dict[str, Floor | None] = {}
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
         self._servers: list[ForkServer] = []
         try:
@@ -101,6 +104,14 @@ class Judge:
             server.close()
         self._servers = []
         self._references.clear()
+        if self.device != "cpu":
+            self.baselines.clear()
+
+    def floor(self, problem: Problem) -> Floor | None:
+        """The speed of light of a problem on this device, or on the target's; counted once a problem."""
+        if problem.digest not in self._floors:
+            self._floors[problem.digest] = measuring.floor_of(problem, self.target, _device_name(self.device))
+        return self._floors[problem.digest]
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""
@@ -174,6 +185,7 @@ class _Case:
         self.findings: list[Finding] = []
         self.kernels: tuple[KernelUse, ...] = ()
         self.coverage: float | None = None
+        self.measured = measuring.Measurement()
 
     def verdict(self) -> Verdict:
         """Source first, then trials (and on the CPU the compile beside them), then what the checks say of all that."""
@@ -186,21 +198,31 @@ class _Case:
             return self.finish(status, message)
         with self.judge.borrowed(self.problem) as references:
             self.shapes = tuple(r.sizes for r in references)
-            compiled = self._start_compile(references) if self.judge.device == "cpu" else None
-            try:
-                self._try(references)
-            finally:
-                rows = compiled.result() if compiled is not None else ()
+            rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
             return self._conclude(references, rows)
 
-    def _start_compile(self, references: list[Reference]) -> Future[Any]:
-        server = self.judge._servers[1]
-        jobs = compiling.jobs(self.problem, references)
-        return self.judge._pool.submit(
-            compiling.compile_all, server, self.candidate.source, jobs, self.judge.limits(), self.judge.target, self.settings.require_sandbox
-        )
+    def _try_and_compile(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
+        """Trials in the interpreter, with the real compile in a thread beside them."""
+        s, judge = self.settings, self.judge
+        compiling_ = compiling.Compiling(judge._servers[1], self.candidate.source, judge.limits(), judge.target, s.require_sandbox)
+        future = judge._pool.submit(compiling_.run, compiling.jobs(self.problem, references))
+        try:
+            self._try(references)
+        except BaseException:
+            compiling_.stop()
+            raise
+        failed = self.out.failure
+        patience = None if failed is None or failed.status is Status.RUNTIME_ERROR else 3.0 if failed.status is Status.INCORRECT else 0.0
+        try:
+            return future.result(patience)
+        except TimeoutError:
+            compiling_.stop()
+            return future.result()
+        except BaseException:  # Ctrl-C above all: nothing may go on in the background
+            compiling_.stop()
+            raise
 
-    def _try(self, references: list[Reference]) -> None:
+    def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         s = self.settings
         process = CandidateProcess(
             self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, s.time_limit_s, s.require_sandbox
@@ -208,21 +230,37 @@ class _Case:
         with process:
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(self.problem, self.candidate, process, rules=rules, seeds=s.seeds, variants=s.profile == STRICT)
-            self.out = examiner.examine(references)
+            with shared(measuring.device_key(self.judge.device)) if self.judge.device != "cpu" else contextlib.nullcontext():
+                self.out = examiner.examine(references)
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
                 with contextlib.suppress(CandidateFailure):
                     self.report = process.report()
+            if self.out.failure is None and self.judge.device != "cpu" and s.measure:
+                self._measure(process, references[0], rules)
         assert process.ended is not None
         self.ended = process.ended
+        return ()
 
-    def _conclude(self, references: list[Reference], rows: Any) -> Verdict:
+    def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:
+        launches = self.out.runs[0].launches if self.out.runs else 0
+        floor = self.judge.floor(self.problem)
+        try:
+            self.measured = measuring.measure(
+                self.problem, process, reference, self.judge.baselines, rules,
+                budget_s=self.settings.time_budget_s, launches=launches, floor=floor,
+            )  # fmt: skip
+        except CandidateFailure as failure:
+            failure.message = f"Right when checked, but while it was timed: {failure.message}"
+            self.out.failure = failure
+
+    def _conclude(self, references: list[Reference], rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()
         self.kernels, lines = verdict.merge_kernels(ran, rows, self.judge.target)
         launches = sum(run.launches for run in self.out.runs)
         flops = dict(references[0].flops) if references else {}
         self.coverage = verdict.coverage(self.report.flops, flops, launches) if self.report else None
         observation = self._observe(references, flops)
-        self.findings = all_checks.tidy([*self.findings, *self.out.findings, *all_checks.observed_findings(self.judge.checks, observation)])
+        self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *all_checks.observed_findings(self.judge.checks, observation)])
         self._never_without_kernels(observation)
         failed = verdict.compile_failure(self.kernels, lines, self.judge.target)
         status, message = verdict.decide(self.out.failure, self.findings, failed)
@@ -265,6 +303,8 @@ class _Case:
             status=status, message=message, findings=tuple(self.findings), max_error=max(errors) if errors else None,
             tolerance=self.settings.tolerance if self.settings.tolerance is not None else self._tolerance(), trials=trials, shapes=self.shapes,
             kernels=self.kernels, coverage=self.coverage, environment=self._environment(),
+            timing=self.measured.timing if status is Status.CORRECT else None,
+            floor=self.judge.floor(self.problem) if status is Status.CORRECT else None,
         )  # fmt: skip
 
     def _tolerance(self) -> float:

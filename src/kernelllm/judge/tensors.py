@@ -7,6 +7,7 @@ poison before the next one.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import itertools
 import math
@@ -59,7 +60,7 @@ class HostArena:
 
     def poison(self, size: int | None = None) -> None:
         """Fill the first ``size`` bytes (default: all) with :data:`POISON`."""
-        self._bytes[: self.size if size is None else size].fill_(POISON)
+        ctypes.memset(self._bytes.data_ptr(), POISON, self.size if size is None else min(size, self.size))
 
     def close(self) -> None:
         """Let go of descriptor and mapping (the mapping ends with the last tensor over it)."""

@@ -228,6 +228,7 @@ def install(target: str) -> None:
         accelerator = getattr(torch, "accelerator", None)
         if accelerator is not None and hasattr(accelerator, name):
             setattr(accelerator, name, lambda *a, _n=name, **k: 1 if _n == "device_count" else 0)
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]  # its parser takes real streams alone
     real = torch.Generator
 
     class Generator(real):  # type: ignore[valid-type,misc]

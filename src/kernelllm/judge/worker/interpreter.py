@@ -153,7 +153,8 @@ def _device_assert(self: Any, condition: Any, message: Any, *rest: Any) -> None:
 def _sum(self: Any, input: Any) -> Any:
     data = input.handle.data
     if input.dtype is BF16:
-        return self.to_tensor(f32_to_bf16(np.sum(bf16_to_f32(data), axis=self.axis, keepdims=self.keep_dims)), input.dtype)
+        total = f32_to_bf16(np.sum(bf16_to_f32(data), axis=self.axis, keepdims=self.keep_dims))
+        return self.to_tensor(total[()], input.dtype)  # [()]: a sum over everything is a scalar, not a block of no dimensions
     return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), input.dtype)
 
 
