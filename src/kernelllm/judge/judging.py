@@ -260,7 +260,8 @@ class _Case:
         flops = dict(references[0].flops) if references else {}
         self.coverage = verdict.coverage(self.report.flops, flops, launches) if self.report else None
         observation = self._observe(references, flops)
-        self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *all_checks.observed_findings(self.judge.checks, observation)])
+        seen = all_checks.observed_findings(self.judge.checks, observation)
+        self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *seen])
         self._never_without_kernels(observation)
         failed = verdict.compile_failure(self.kernels, lines, self.judge.target)
         status, message = verdict.decide(self.out.failure, self.findings, failed)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernelllm.core import gpus
-from kernelllm.core.types import Finding, Floor, Problem, Severity, Status, Timing
+from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
 from kernelllm.judge import roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
@@ -39,7 +39,6 @@ class Measurement:
     """What measuring gave; ``findings`` may condemn the candidate."""
 
     timing: Timing | None = None
-    floor: Floor | None = None
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -184,11 +183,20 @@ def device_key(device: str) -> str:
 
 
 def measure(
-    problem: Problem, process: CandidateProcess, reference: Reference, baselines: Baselines, rules: Rules, *, budget_s: float, launches: int
+    problem: Problem,
+    process: CandidateProcess,
+    reference: Reference,
+    baselines: Baselines,
+    rules: Rules,
+    *,
+    budget_s: float,
+    launches: int,
+    floor: Floor | None,
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
-    Raises CandidateFailure when the candidate fails while it is timed.
+    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device. Raises
+    CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
     sets = _input_sets(reference, rng)
@@ -198,15 +206,15 @@ def measure(
     properties = torch.cuda.get_device_properties(torch.device(reference.device))
     # Twice the L2, and never less than KernelBench's 256 MB.
     flush = torch.empty(max(256 * 2**20, 2 * properties.L2_cache_size) // 4, dtype=torch.int32, device=reference.device)
-    found = Measurement(floor=floor_of(problem, f"sm_{properties.major}{properties.minor}", gpu_name))
+    found = Measurement()
     candidate = _Candidate(process, sets, flush.numel() * 4, rng)
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush) for n, c in calls.items())]
     with exclusive(device_key(reference.device)):
         rounds = timing.run_rounds(contestants, budget_s=budget_s)
-        found.timing = timing.summarise(rounds, "candidate", gpu_name, found.floor)
+        found.timing = timing.summarise(rounds, "candidate", gpu_name, floor)
         found.findings += _clock_findings(candidate, found.timing, launches, rng)
     found.findings += _output_findings(candidate, reference, rules, sets)
-    found.findings += _floor_findings(found, gpu_name)
+    found.findings += _floor_findings(found.timing, floor, gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
     return found
 
@@ -240,25 +248,15 @@ def _output_findings(candidate: _Candidate, reference: Reference, rules: Rules, 
     return findings
 
 
-def _floor_findings(found: Measurement, gpu_name: str) -> list[Finding]:
+def _floor_findings(measured: Timing, floor: Floor | None, gpu_name: str) -> list[Finding]:
     gpu = gpus.by_name(gpu_name)
-    if gpu is None or found.floor is None or found.timing is None:
+    if gpu is None or floor is None:
         return []
-    median = found.timing.candidate.median_ms
-    if timing.below_floor({"candidate": median}, found.floor, gpu.bandwidth):
-        text = f"{median:.4f} ms is less than {gpu.name} needs to move the {found.floor.bytes} bytes of inputs and outputs."
+    median = measured.candidate.median_ms
+    if timing.below_floor({"candidate": median}, floor, gpu.bandwidth):
+        text = f"{median:.4f} ms is less than {gpu.name} needs to move the {floor.bytes} bytes of inputs and outputs."
         return [Finding(check="faster_than_light", message=text)]
-    if median < found.floor.ms:
-        text = f"{median:.4f} ms is below the floor of {found.floor.ms:.4f} ms: fewer operations than the reference, by algebra."
+    if median < floor.ms:
+        text = f"{median:.4f} ms is below the floor of {floor.ms:.4f} ms: fewer operations than the reference, by algebra."
         return [Finding(check="faster_than_light", severity=Severity.INFO, message=text)]
     return []
-
-
-def failure(findings: Sequence[Finding]) -> tuple[Status, str] | None:
-    """What a finding of measuring makes of the verdict, None when none is serious."""
-    for finding in findings:
-        if finding.severity is Severity.FAIL:
-            return Status.CHEATING, finding.message
-    return None
-
-
