@@ -1,10 +1,12 @@
-"""Scaled dot-product attention in Triton: one fused pass with an online softmax, or three kernels where the head is too wide for that."""
+"""Scaled dot-product attention in Triton: one fused pass with an online softmax, or three kernels where heads are too wide."""
 
 import math
 
 import torch
 import triton
 import triton.language as tl
+
+from .matmul import batched_matmul
 
 
 @triton.jit
@@ -59,45 +61,9 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
 
 
 @triton.jit
-def attention_product_kernel(a_ptr, b_ptr, out_ptr, H, a_group, b_group, M, N, K,
-                             stride_ab, stride_ah, stride_am, stride_ak, stride_bb, stride_bh, stride_bk, stride_bn,
-                             SCALE: tl.constexpr, CAUSAL_OUT: tl.constexpr, CAUSAL_K: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
-                             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """out[b,h] = SCALE * a[b,h] @ b[b,h]; CAUSAL_OUT leaves tiles above the diagonal unwritten, CAUSAL_K stops at the diagonal."""
-    pid = tl.program_id(0)
-    n_tiles = tl.cdiv(N, BLOCK_N)
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    m_start = pid // n_tiles % m_tiles * BLOCK_M
-    n_start = pid % n_tiles * BLOCK_N
-    plane = pid // n_tiles // m_tiles
-    head = (plane % H).to(tl.int64)
-    batch = (plane // H).to(tl.int64)
-    ms = (m_start + tl.arange(0, BLOCK_M)).to(tl.int64)[:, None]
-    ns = (n_start + tl.arange(0, BLOCK_N)).to(tl.int64)[None, :]
-    ks = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + batch * stride_ab + head // a_group * stride_ah + ms * stride_am + ks[None, :] * stride_ak
-    b_ptrs = b_ptr + batch * stride_bb + head // b_group * stride_bh + ks.to(tl.int64)[:, None] * stride_bk + ns * stride_bn
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
-    k_end = tl.minimum(K, m_start + BLOCK_M) if CAUSAL_K else K
-    if CAUSAL_OUT:
-        k_end = tl.where(n_start < m_start + BLOCK_M, k_end, 0)
-    for k in range(0, k_end, BLOCK_K):
-        a = tl.load(a_ptrs, mask=(ms < M) & (ks < K - k)[None, :], other=0.0)
-        b = tl.load(b_ptrs, mask=(ks < K - k)[:, None] & (ns < N), other=0.0)
-        if PRECISION == "sum":
-            acc += tl.sum(a.to(ACC)[:, :, None] * b.to(ACC)[None, :, :], axis=1)
-        else:
-            acc = tl.dot(a, b, acc, input_precision=PRECISION)
-        a_ptrs += BLOCK_K * stride_ak
-        b_ptrs += BLOCK_K * stride_bk
-    out = out_ptr + (plane.to(tl.int64) * M + ms) * N + ns
-    tl.store(out, (acc * SCALE).to(out_ptr.dtype.element_ty), mask=(ms < M) & (ns < N))
-
-
-@triton.jit
 def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, stride_mh, stride_mt, stride_ms,
-                             MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_S: tl.constexpr):
-    """Softmax over one row of scores [batch, H, T, S] under the mask; BLOCK_S >= S."""
+                             SCALE: tl.constexpr, MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_S: tl.constexpr):
+    """Softmax over one row of SCALE * scores [batch, H, T, S] under the mask; BLOCK_S >= S."""
     row = tl.program_id(0).to(tl.int64)
     t = row % T
     s = tl.arange(0, BLOCK_S)
@@ -108,6 +74,7 @@ def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, 
     if MASK_KIND == 1:
         keep = keep & (tl.load(mask_row + s * stride_ms, mask=keep, other=0) != 0)
     scores = tl.load(scores_ptr + row * S + s, mask=keep, other=float("-inf"))
+    scores = scores.to(tl.float64 if scores.dtype == tl.float64 else tl.float32) * SCALE
     if MASK_KIND == 2:
         scores += tl.load(mask_row + s * stride_ms, mask=keep, other=0.0).to(scores.dtype)
     top = tl.max(scores, axis=0)
@@ -117,24 +84,20 @@ def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, 
     tl.store(out_ptr + row * S + s, weights.to(out_ptr.dtype.element_ty), mask=s < S)
 
 
-def attention_product(a, b, scale, heads, out_dtype, precision, causal_out=False, causal_k=False):
-    """scale * a [B,Ha,M,K] @ b [B,Hb,K,N] over ``heads`` heads, Ha and Hb dividing it -> contiguous [B,heads,M,N]."""
-    batch, _, m, k = a.shape
-    n = b.shape[3]
-    out = torch.empty((batch, heads, m, n), device=a.device, dtype=out_dtype)
-    if precision == "sum":
-        block_m, block_n, block_k = 16, 16, 16
-    else:
-        block_m = min(128, max(16, triton.next_power_of_2(m)))
-        block_n = min(128, max(16, triton.next_power_of_2(n)))
-        block_k = min(32, max(16, triton.next_power_of_2(k)))
-    grid = (batch * heads * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
-    attention_product_kernel[grid](
-        a, b, out, heads, heads // a.shape[1], heads // b.shape[1], m, n, k, *a.stride(), *b.stride(), scale, causal_out, causal_k,
-        precision, tl.float64 if a.dtype == torch.float64 else tl.float32, block_m, block_n, block_k,
-        num_warps=8 if block_m * block_n >= 128 * 128 else 4, num_stages=3,
+def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32):
+    """Attention whose heads are too wide for the fused kernel: scores, softmax, weighted sum."""
+    batch, heads, t, d = q.shape
+    s, dv = k.shape[2], v.shape[3]
+    k = k.unsqueeze(2).expand(batch, k.shape[1], heads // k.shape[1], s, d).reshape(batch * heads, s, d)
+    v = v.unsqueeze(2).expand(batch, v.shape[1], heads // v.shape[1], s, dv).reshape(batch * heads, s, dv)
+    scores = batched_matmul(q.reshape(batch * heads, t, d), k.transpose(1, 2), None, allow_tf32)
+    mask_strides = mask.stride() if mask_kind else (0, 0, 0, 0)
+    weights = torch.empty_like(scores)
+    attention_softmax_kernel[(batch * heads * t,)](
+        scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, scale, mask_kind, is_causal,
+        triton.next_power_of_2(max(s, 1)), num_warps=4 if s <= 4096 else 16,
     )
-    return out
+    return batched_matmul(weights, v, None, allow_tf32).view(batch, heads, t, dv)
 
 
 def attention_tiles(t, s, width, element_size):
@@ -167,14 +130,7 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
     if out.numel() == 0:
         return out
     if precision == "sum" or max(d, dv) > (128 if q.dtype == torch.float32 else 256):
-        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-        scores = attention_product(q, k.transpose(2, 3), scale, heads, wide, precision, causal_out=is_causal)
-        weights = torch.empty((batch, heads, t, s), device=q.device, dtype=q.dtype)
-        attention_softmax_kernel[(batch * heads * t,)](
-            scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, mask_kind, is_causal, triton.next_power_of_2(max(s, 1)),
-            num_warps=4 if s <= 4096 else 16,
-        )
-        return attention_product(weights, v, 1.0, heads, q.dtype, precision, causal_k=is_causal)
+        return attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
     block_t, block_s, warps, stages = attention_tiles(t, s, max(block_d, block_dv), q.element_size())
     attention_kernel[(batch * heads * triton.cdiv(t, block_t),)](

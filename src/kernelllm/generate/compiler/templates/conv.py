@@ -54,7 +54,8 @@ def conv_store_packed(target, x, mask, top_ptr, low_offset, MODE: tl.constexpr):
 
 
 @triton.jit
-def conv_pack_input_kernel(x_ptr, out_ptr, top_ptr, low_offset, images, C, D, H, W, low_d, low_h, low_w, padded_d, padded_h, padded_w, C_padded,
+def conv_pack_input_kernel(x_ptr, out_ptr, top_ptr, low_offset, images, C, D, H, W, low_d, low_h, low_w,
+                           padded_d, padded_h, padded_w, C_padded,
                            stride_xn, stride_xc, stride_xd, stride_xh, stride_xw, MODE: tl.constexpr,
                            BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
     """x [images, groups*C, D, H, W] -> [groups, images, padded_d, padded_h, padded_w, C_padded] with zeros around and behind."""
@@ -78,7 +79,8 @@ def conv_pack_input_kernel(x_ptr, out_ptr, top_ptr, low_offset, images, C, D, H,
 
 
 @triton.jit
-def conv_pack_weight_kernel(w_ptr, out_ptr, top_ptr, total, O, C, C_padded, stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
+def conv_pack_weight_kernel(w_ptr, out_ptr, top_ptr, total, O, C, C_padded,
+                            stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
                             KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr):
     """weight [groups, O, C, KD, KH, KW] of any strides -> contiguous [groups, O, KD, KH, KW, C_padded]."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -92,7 +94,8 @@ def conv_pack_weight_kernel(w_ptr, out_ptr, top_ptr, total, O, C, C_padded, stri
 
 
 @triton.jit
-def conv_channel_last_kernel(x_ptr, w_ptr, x_top_ptr, w_top_ptr, bias_ptr, out_ptr, x_low, w_low, images, O, out_d, out_h, out_w, row_d, row_h, row_w, run, run_blocks,
+def conv_channel_last_kernel(x_ptr, w_ptr, x_top_ptr, w_top_ptr, bias_ptr, out_ptr, x_low, w_low, images, O, out_d, out_h, out_w,
+                             row_d, row_h, row_w, run, run_blocks,
                              stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, image_size, group_size, w_row,
                              stride_on, stride_oo, stride_od, stride_oh, stride_ow,
                              HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -283,7 +286,7 @@ def conv_should_pack(groups_out, taps, channels, out_elements):
 
 
 def conv_pack_target(x, mode, shape):
-    """(empty packed tensor [1 or 2 halves, *shape, C'], bits of x's largest magnitude): C' is shape's last size in multiples of 16 bytes."""
+    """(empty packed tensor [1 or 2 halves, *shape, C'], bits of x's largest magnitude); C' is the last size in multiples of 16 bytes."""
     dtype = torch.float16 if mode == "halves" else x.dtype
     align = 16 // dtype.itemsize
     shape = (2 if mode == "halves" else 1, *shape[:-1], triton.cdiv(shape[-1], align) * align)
@@ -351,7 +354,8 @@ def conv_channel_last(packed, x_top, low, weight, w_top, bias, out, start, strid
     at = ((low[0] + start[0]) * row_d + (low[1] + start[1]) * row_h + (low[2] + start[2]) * row_w) * align
     grid = (planes * triton.cdiv(rows, block_m) * triton.cdiv(o, block_n),)
     conv_channel_last_kernel[grid](
-        packed.view(-1)[at:], weight, x_top, w_top, bias if bias is not None else weight, out, packed.stride(0), weight.stride(0), images, o, out_d, out_h, out_w, row_d, row_h, row_w,
+        packed.view(-1)[at:], weight, x_top, w_top, bias if bias is not None else weight, out, packed.stride(0), weight.stride(0),
+        images, o, out_d, out_h, out_w, row_d, row_h, row_w,
         run, triton.cdiv(run * align, block_k), *stride, *dilation, image_size, images * image_size, taps * row_w, *out.stride(),
         bias is not None, mode, kd, kh, loop_kw, align, (run * align) % block_k == 0, per_image, block_m, block_n, block_k,
         num_warps=warps, num_stages=stages,

@@ -174,7 +174,7 @@ def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, st
 def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_ptr, a_low, b_low, M, N, K, stride_cb, stride_cm, stride_cn,
                                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
                                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
-    """The product of a [2, batch, M, K] and b [2, batch, N, K] (low halves ``a_low`` and ``b_low`` elements on); K is a multiple of BLOCK_K."""
+    """The product of halves a [2, batch, M, K] and b [2, batch, N, K], the low ones a_low and b_low elements on; BLOCK_K divides K."""
     batch, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     batch = batch.to(tl.int64)
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
@@ -228,7 +228,7 @@ def matmul_pack(x, round_tf32=False):
 
 def matmul_needs_pack(x, other_rows):
     """Whether x [batch, R, K] should be copied before a product with ``other_rows`` rows: it must pay, and x must read badly."""
-    batch, r, k = x.shape
+    _, r, k = x.shape
     if other_rows < 256 or r < 64 or k < 64 or r * k * other_rows < 2**26:
         return False
     aligned = x.stride(2) == 1 and x.stride(1) % (16 // x.element_size()) == 0 and x.data_ptr() % 16 == 0
@@ -289,8 +289,8 @@ def matmul_by_halves(a, b, c, c_strides, finish, out):
     block_m, block_n, block_k, warps, stages = matmul_halves_tiles(m, n)
     grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
-        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish, block_m, block_n, block_k, 8,
-        num_warps=warps, num_stages=stages,
+        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish,
+        block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
     return out
 
@@ -391,5 +391,6 @@ def matvec(a, x):
     ones = torch.ones((1,), device=a.device, dtype=wide).expand(spans)
     total = torch.empty((m,), device=a.device, dtype=a.dtype)
     block_k = min(32, triton.next_power_of_2(spans))
-    matvec_kernel[(triton.cdiv(m, 64), 1)](out, ones, total, m, spans, triton.cdiv(spans, block_k) * block_k, 1, m, 0, acc, 64, block_k, num_warps=4)
+    k_span = triton.cdiv(spans, block_k) * block_k
+    matvec_kernel[(triton.cdiv(m, 64), 1)](out, ones, total, m, spans, k_span, 1, m, 0, acc, 64, block_k, num_warps=4)
     return total

@@ -180,13 +180,14 @@ def adaptive_pool_run(x, output_size, is_max):
     dims = len(output_size)
     x5 = pool_as_3d(x, dims)
     sizes = pool_fill(output_size, 1)
-    widest = [1 if size % out == 0 and size == out else (size + out - 1) // out + (size % out != 0) for size, out in zip(x5.shape[2:], sizes, strict=True)]
+    widest = [size // out + (2 if size % out else 0) for size, out in zip(x5.shape[2:], sizes, strict=True)]
     out, total, block = pool_output(x, dims, sizes)
     index = torch.empty(out.shape, device=x.device, dtype=torch.int64) if is_max else None
     if total > 0:
         acc = pool_accumulator(x.dtype)
         adaptive_pool_kernel[(triton.cdiv(total, block),)](
-            x5, out, index if is_max else out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *widest, is_max, acc, block, num_warps=4,
+            x5, out, index if is_max else out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *widest, is_max, acc, block,
+            num_warps=4,
         )
     return out, index
 

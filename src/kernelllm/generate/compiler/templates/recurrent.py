@@ -63,6 +63,8 @@ def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr,
     row_unit = pid % h_tiles * BLOCK_H + n % BLOCK_H
     w_rows = part * GROUPS * H + row_group * H + row_unit
     w_mask = (row_unit < H)[None, :]
+    w_in = w_in_ptr + w_rows[None, :] * w_in_row
+    w_rec = w_rec_ptr + w_rows[None, :] * H
     bias = tl.load(bias_ptr + w_rows, mask=row_unit < H, other=0.0).to(ACC)
     # GRU: the third group sees the input only, the fourth the state only.
     in_mask = w_mask & (row_group != 3)[None, :] if KIND == "gru" else w_mask
@@ -75,16 +77,16 @@ def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr,
             acc = tl.zeros((BLOCK_B, GROUPS * BLOCK_H), dtype=ACC) + bias[None, :]
             if layer == 0:
                 rows = x_ptr + t * stride_xt + b[:, None] * stride_xb
-                acc = recurrent_dot(acc, rows, b_mask[:, None], w_in_ptr + w_rows[None, :] * w_in_row, in_mask, I, stride_xi, PRECISION, BLOCK_K)
+                acc = recurrent_dot(acc, rows, b_mask[:, None], w_in, in_mask, I, stride_xi, PRECISION, BLOCK_K)
             else:
                 rows = y_ptr + (((layer - 1) * T + t) * B + b[:, None]) * (DIRS * H)
-                acc = recurrent_dot(acc, rows, b_mask[:, None], w_in_ptr + w_rows[None, :] * w_in_row, in_mask, DIRS * H, 1, PRECISION, BLOCK_K)
+                acc = recurrent_dot(acc, rows, b_mask[:, None], w_in, in_mask, DIRS * H, 1, PRECISION, BLOCK_K)
             t_before = t + 1 if direction == 1 else t - 1
             y_before = y_ptr + ((layer * T + t_before) * B + b[:, None]) * (DIRS * H) + direction * H
             before = h0_ptr + (part * B + b[:, None]) * H
             if step > 0:
                 before = y_before
-            acc = recurrent_dot(acc, before, b_mask[:, None], w_rec_ptr + w_rows[None, :] * H, rec_mask, H, 1, PRECISION, BLOCK_K)
+            acc = recurrent_dot(acc, before, b_mask[:, None], w_rec, rec_mask, H, 1, PRECISION, BLOCK_K)
             if KIND == "tanh":
                 h = recurrent_tanh(acc)
             elif KIND == "relu":

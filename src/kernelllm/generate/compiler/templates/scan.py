@@ -106,7 +106,8 @@ def scan_run(x, dim, op):
     x, lanes, length, inner, block_l, block_n = scan_plan(x, dim)
     out = torch.empty_like(x)
     if x.numel() > 0:
-        scan_kernel[(triton.cdiv(lanes, block_l),)](x, out, lanes, length, inner, op, scan_accumulator(x.dtype), block_l, block_n, num_warps=4)
+        acc = scan_accumulator(x.dtype)
+        scan_kernel[(triton.cdiv(lanes, block_l),)](x, out, lanes, length, inner, op, acc, block_l, block_n, num_warps=4)
     return out
 
 
