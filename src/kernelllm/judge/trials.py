@@ -214,16 +214,16 @@ class Examiner:
             if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
                 continue
             inputs = kinds.vary(own, plan.kind, seed)
-            outcome = reference.run(inputs, seed, exact=False)
-            if outcome.error or not outcome.finite:
-                continue
-            try:
+            try:  # the candidate first: the reference may write into its inputs
                 result = self.process.run(inputs, seed, suppress=True)
             except CandidateFailure as failure:
                 if failure.status is Status.TIMEOUT:
                     raise
                 self.out.depends_on_kernels = True
                 return
+            outcome = reference.run(inputs, seed, exact=False)
+            if outcome.error or not outcome.finite:
+                continue
             rules = Rules("kernelbench", self.rules.tolerance, scaled=True)
             if not compare(result.value, outcome.expected, rules).ok:
                 self.out.depends_on_kernels = True

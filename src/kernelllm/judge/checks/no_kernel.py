@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, kernels
-from kernelllm.judge.observation import Observation
+from kernelllm.judge.observation import Observation, Run
 
 
 class NoKernel:
@@ -22,17 +23,12 @@ class NoKernel:
         return [Finding(check=self.name, message="The file defines no Triton kernel (no function decorated with triton.jit).")]
 
     def observed(self, seen: Observation) -> list[Finding]:
-        """A run that gave outputs with no launch."""
-        without = [run for run in seen.runs if run.launches == 0 and not run.timed and any(_elements(o.shape) for o in run.candidate)]
+        """Sizes at which the first run gave outputs with no launch (a later one without is :class:`Replay`'s)."""
+        first: dict[str, Run] = {}
+        for run in seen.runs:
+            if not run.timed and any(math.prod(o.shape) for o in run.candidate):
+                first.setdefault(run.trial.sizes, run)
+        without = [size for size, run in first.items() if run.launches == 0]
         if not without:
             return []
-        trial = without[0].trial
-        share = f"{len(without)} of {len(seen.runs)} runs"
-        return [Finding(check=self.name, message=f"No kernel was launched in {share} (first: sizes {trial.sizes}, inputs {trial.kind}).")]
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
+        return [Finding(check=self.name, message=f"No kernel was launched (sizes {', '.join(without)}).")]

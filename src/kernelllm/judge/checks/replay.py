@@ -43,9 +43,13 @@ class Replay:
         """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
         by_size: dict[str, list[Run]] = {}
         for run in seen.runs:
-            if run.candidate and run.reference and run.state == "reference" and run.trial.kind != "zeros":
+            if run.candidate and run.reference and run.state != "random" and run.trial.kind != "zeros" and not run.timed:
                 by_size.setdefault(run.trial.sizes, []).append(run)
         for size, runs in by_size.items():
+            without = [run for run in runs if run.launches == 0]
+            if without and runs[0].launches:
+                number = runs.index(without[0]) + 1
+                return [Finding(check=self.name, message=f"Call {number} is answered without launching a kernel (sizes {size}).")]
             if len(runs) < _LEAST_RUNS:
                 continue
             ours = {tuple(o.digest for o in run.candidate) for run in runs}

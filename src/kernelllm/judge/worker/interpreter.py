@@ -37,6 +37,7 @@ def f32_to_bf16(data: Any) -> Any:
     """float32 to uint16 bits, rounding to nearest even; NaN stays NaN."""
     bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    rounded = rounded.reshape(np.shape(data))  # a scalar came back as an array of one
     return np.where(np.isnan(data), np.uint16(0x7FC0), rounded)
 
 
@@ -44,7 +45,7 @@ def to_tf32(data: Any) -> Any:
     """float32 rounded to TF32's 10 mantissa bits (nearest even), as tensor cores see it."""
     bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(0xFFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
-    return np.where(np.isfinite(data), rounded, data)
+    return np.where(np.isfinite(data), rounded.reshape(np.shape(data)), data)
 
 
 def install() -> None:
