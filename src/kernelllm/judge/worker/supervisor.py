@@ -44,7 +44,11 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
                 os.close(fd)
             _become_worker(request, worker_fd, out_w, mode, target, sandbox)
         except BaseException:  # noqa: BLE001 (a child must never return into the forkserver's loop)
-            os.write(out_w, traceback.format_exc().encode())
+            text = traceback.format_exc().encode()
+            for fd in (out_w, 2):  # the pipe is standard error once the worker has come that far
+                with contextlib.suppress(OSError):
+                    os.write(fd, text)
+                    break
         finally:
             os._exit(70)
     os.close(out_w)
