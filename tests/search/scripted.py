@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelllm.core.types import Candidate, Finding, KernelUse, Measured, Problem, Ratio, Status, Timing, Trial, Verdict
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, as_text, request_key
+from kernelllm.models.base import AGAIN, Completion, Message, Provider, SamplingParams, as_text, request_key
 
 PROBLEM = Problem(
     name="relu",
@@ -54,7 +54,7 @@ class Scripted(Provider):
                     file.write(f"{os.getpid()} {key}\n")
             if self.delay_s:
                 time.sleep(self.delay_s)
-            yield Completion(text=self.answer(as_text(messages), index), tokens_in=100, tokens_out=50, sample=index, seconds=0.01)
+            yield Completion(text=self.answer(as_text(messages), index % AGAIN), tokens_in=100, tokens_out=50, sample=index, seconds=0.01)
 
     @staticmethod
     def answer(prompt: str, sample: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from killed import N, ROUNDS
+from killed import ROUNDS, N
 from scripted import PROBLEM, Scripted, ScriptedJudge, fenced
 
 from kernelllm.core.errors import ModelError, UnknownName
@@ -145,7 +145,7 @@ def test_a_run_resumes_where_it_stopped(tmp_path: Path) -> None:
         more = Scripted()
         writer = open_writer(more, answers=store, run=record.id)
         assert len(list(Search(PROBLEM, writer, ScriptedJudge(), strategy="refine", n=4, rounds=4, record=record))) == 16
-        assert len(more.asked) == 3 + 4
+        assert len(more.asked) == len(set(more.asked)) == 3 + 4
 
 
 def test_a_token_budget_is_hard_and_keeps_what_is_done(tmp_path: Path) -> None:
@@ -246,6 +246,10 @@ def stored_keys(path: Path) -> set[str]:
             return set()
 
 
+def lines(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
 def survive(tmp_path: Path, kills: int, seed: int) -> None:
     store, log = tmp_path / "runs.db", tmp_path / "asked.log"
     command = [sys.executable, str(Path(__file__).parent / "killed.py"), str(store), str(log), "0.02"]
@@ -253,16 +257,16 @@ def survive(tmp_path: Path, kills: int, seed: int) -> None:
     in_flight = 0
     for _ in range(kills):
         before = stored_keys(store)
-        seen = log.read_text().splitlines() if log.exists() else []
+        seen = lines(log)
         process = subprocess.Popen(command)
         # Once the process has begun to work: a random moment of the 0.6 s that the whole search takes.
         deadline = time.monotonic() + 30
-        while process.poll() is None and time.monotonic() < deadline and not (log.exists() and len(log.read_text().splitlines()) > len(seen)):
+        while process.poll() is None and time.monotonic() < deadline and len(lines(log)) == len(seen):
             time.sleep(0.005)
         time.sleep(draw.uniform(0.0, 0.12))
         process.kill()
         ended = process.wait(timeout=30)
-        new = [line.split()[1] for line in log.read_text().splitlines()[len(seen) :]]
+        new = [line.split()[1] for line in lines(log)[len(seen) :]]
         assert not before & set(new), "an answer that was stored was asked for again"
         in_flight += len(set(new) - stored_keys(store))
         assert ended in (-signal.SIGKILL, 0)
@@ -272,7 +276,7 @@ def survive(tmp_path: Path, kills: int, seed: int) -> None:
         attempts = opened.run(run.id).attempts()
     assert course(attempts) == expected()
     assert run.state == "done"
-    asked = Counter(line.split()[1] for line in log.read_text().splitlines())
+    asked = Counter(line.split()[1] for line in lines(log))
     # Only a request that was under way at the moment of a kill, its answer lost with the process, is made again.
     assert sum(asked.values()) - len(asked) <= in_flight <= kills
     assert all(a.cost.tokens_in == 100 for a in attempts)  # what a killed process paid for is still counted

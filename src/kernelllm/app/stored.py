@@ -13,6 +13,7 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.types import Attempt, Status, digest, to_json
 from kernelllm.generate.lm.feedback import headline
+from kernelllm.models.base import AGAIN
 
 if TYPE_CHECKING:
     from kernelllm.app.progress import Progress
@@ -180,10 +181,13 @@ def show_changes(info: RunInfo, pairs: Sequence[tuple[Attempt, Attempt]]) -> Non
 def exported(run: Run, *, replay: bool = False) -> str:
     """Attempts as JSON lines, or their answers as a file for ``-m replay/FILE``."""
     lines = []
+    seen: dict[tuple[str, int], int] = {}
     for attempt in run.attempts():
         row: Any = attempt
         if replay:
-            row = {"prompt": digest(attempt.prompt), "sample": attempt.candidate.sample, "text": attempt.answer}
+            key = (digest(attempt.prompt), attempt.candidate.sample)
+            row = {"prompt": key[0], "sample": key[1] + AGAIN * seen.get(key, 0), "text": attempt.answer}
+            seen[key] = seen.get(key, 0) + 1
             row |= {"tokens_in": attempt.cost.tokens_in, "tokens_out": attempt.cost.tokens_out}
         lines.append(to_json(row, indent=0) + "\n")
     return "".join(lines)

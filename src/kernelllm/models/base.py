@@ -13,6 +13,9 @@ import msgspec
 
 from kernelllm.core.types import digest
 
+AGAIN = 100_000
+"""The sample index of a request that repeats an equal one is higher by this: another draw, with another seed."""
+
 
 class Message(msgspec.Struct, frozen=True):
     """One turn. The role ``text`` is a plain prompt: sent as it is, with no chat template around it."""

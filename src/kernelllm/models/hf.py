@@ -302,7 +302,7 @@ def _seeded(torch: Any, device: Any, seed: int | None) -> Iterator[None]:
 def _no_weights(model: str, error: Exception) -> ModelError:
     lines = [
         f"The weights of {model!r} cannot be loaded: {str(error).strip().splitlines()[0].rstrip('.')}.",
-        f"Download them with `hf download {model}`, or name a folder that has them: KernelLLM('FOLDER'), hf/FOLDER, setting kernelllm_weights.",
+        f"Download them (hf download {model}), or name a folder that has them (hf/FOLDER, KernelLLM('FOLDER')).",
         "Or use a served model (openai/NAME with --base-url), or none at all: -m compiler.",
     ]
     return ModelError("\n".join(lines))

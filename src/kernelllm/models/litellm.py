@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -58,11 +59,11 @@ class LiteLLM(Provider):
     def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
         """``n`` requests, as they are answered."""
         self._cancelled.clear()
-        need("litellm", "litellm")
+        _import()
         yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
 
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
-        litellm = need("litellm", "litellm")
+        litellm = _import()
         started = time.monotonic()
         try:
             reply = litellm.completion(**self._request(messages, params.for_sample(index)))
@@ -84,7 +85,7 @@ class LiteLLM(Provider):
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer as it is written."""
         self._cancelled.clear()
-        litellm = need("litellm", "litellm")
+        litellm = _import()
         cutter = StopCutter(params.stop)
         try:
             for event in litellm.completion(**self._request(messages, params), stream=True):
@@ -96,6 +97,12 @@ class LiteLLM(Provider):
             raise failed(self.name, error) from None
         if rest := cutter.rest():
             yield rest
+
+
+def _import() -> Any:
+    """LiteLLM, told not to fetch its table of prices over the network when it is imported."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    return need("litellm", "litellm")
 
 
 def _errors(litellm: Any) -> tuple[type[Exception], ...]:

@@ -21,7 +21,7 @@ import msgspec
 
 from kernelllm.core.errors import ModelError, UsageError
 from kernelllm.core.types import digest
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, as_text, cut_at_stop
+from kernelllm.models.base import AGAIN, Completion, Message, Provider, SamplingParams, as_text, cut_at_stop
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,12 +73,12 @@ class Replay(Provider):
         by_match = [r for r in self.rows if not r.prompt and r.match and r.match in prompt]
         free = [r for r in self.rows if not r.prompt and not r.match]
         for rows in (by_digest, by_match, free):
-            numbered = [r for r in rows if r.sample == sample]
+            numbered = [r for wanted in (sample, sample % AGAIN) for r in rows if r.sample == wanted]
             if numbered:
                 return numbered[0]
             unnumbered = [r for r in rows if r.sample is None]
-            if sample < len(unnumbered):
-                return unnumbered[sample]
+            if sample % AGAIN < len(unnumbered):
+                return unnumbered[sample % AGAIN]
         raise ModelError(
             f"The file of recorded answers has none for sample {sample} of this prompt.",
             where=self.model,

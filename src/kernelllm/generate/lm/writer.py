@@ -13,7 +13,7 @@ from kernelllm.core.settings import Price
 from kernelllm.core.types import Attempt, Candidate, Cost, Draft, Problem
 from kernelllm.generate.lm import prompt as prompts
 from kernelllm.generate.lm.parse import parse
-from kernelllm.models.base import Completion, LanguageModel, Message, SamplingParams, as_text
+from kernelllm.models.base import AGAIN, Completion, LanguageModel, Message, SamplingParams, as_text
 from kernelllm.models.cached import Cached
 
 SMALLEST = 64
@@ -143,8 +143,10 @@ class LMWriter:
         """
         messages = self.messages(problem, feedback)
         prompt = as_text(messages)
-        for completion in self._sample(messages, prompt, n, first):
-            yield self.draft(completion, prompt, feedback)
+        # A model that repeats itself gets an equal prompt again: that is another draw, not the recorded answer.
+        shift = AGAIN * sum(a.prompt == prompt for a in feedback)
+        for completion in self._sample(messages, prompt, n, first + shift):
+            yield self.draft(msgspec.structs.replace(completion, sample=completion.sample - shift), prompt, feedback)
 
     def _sample(self, messages: Sequence[Message], prompt: str, n: int, first: int) -> Iterator[Completion]:
         if not self.limit.bounded:
