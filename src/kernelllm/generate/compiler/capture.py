@@ -58,11 +58,13 @@ class Size:
 
     symbol: str
     constant: str
-    """The problem's constant it comes from: ``batch_size`` or ``shape[1]``."""
+    """The problem's constant it comes from (``batch_size``, ``shape[1]``), or for a computed size a name made of such."""
     hint: int
     """The problem's own value."""
     places: tuple[Place, ...] = ()
     """Best first: an input's dimension, a parameter's or buffer's, a module attribute; direct ones before expressions."""
+    expression: str = ""
+    """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no places."""
 
 
 @dataclass

@@ -13,9 +13,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError
+from kernelllm.generate.compiler import derived, rows, splits
 from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
+from kernelllm.generate.compiler.rows import choices
 
 
 @dataclass
@@ -112,6 +114,16 @@ def on_cuda(captured: Captured) -> FakeTensorMode:
     return mode
 
 
+def tidy(graph: torch.fx.GraphModule) -> None:
+    """Inductor's own passes over a forward graph: no-ops out, softmax in one pass, in-place updates recognised."""
+    from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
+
+    view_to_reshape(graph)
+    with torch.no_grad():
+        post_grad_passes(graph, is_inference=True)
+    graph.recompile()
+
+
 def lower(captured: Captured, options: Options) -> Lowered:
     """Inductor's CUDA text for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
@@ -120,14 +132,20 @@ def lower(captured: Captured, options: Options) -> Lowered:
     from torch._inductor.graph import GraphLowering
     from torch._inductor.virtualized import V
 
+    derived.freeze(captured.env)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with ExitStack() as stack:
         stack.enter_context(pretend(options.target))
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(V.set_debug_handler(DebugContext()))
+        stack.enter_context(derived.naming())
+        stack.enter_context(V.set_choices_handler(choices(options)))
+        stack.enter_context(rows.symbolic_rows())
+        stack.enter_context(splits.marked())
         stack.enter_context(config.patch(_known(_config(options))))
         try:
+            tidy(captured.graph)
             graph = GraphLowering(captured.graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
             graph.freeze_runtime_asserts()
             stack.enter_context(V.set_graph_handler(graph))

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from kernelllm.generate.compiler.derived import named, pooled
+
 SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
     "addmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
@@ -75,7 +77,7 @@ def _batched_matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any
 def _conv(x: Any, weight: Any, bias: Any, stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], groups: Any,
           allow_tf32: bool = False) -> Any:
     spatial = [
-        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        named((size + 2 * p - d * (k - 1) - 1) // s + 1)
         for size, k, s, p, d in zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     ]
     return x.new_empty((x.shape[0], weight.shape[0], *spatial))
@@ -84,7 +86,7 @@ def _conv(x: Any, weight: Any, bias: Any, stride: Sequence[Any], padding: Sequen
 def _conv_transpose(x: Any, weight: Any, bias: Any, stride: Sequence[Any], padding: Sequence[Any], output_padding: Sequence[Any],
                     dilation: Sequence[Any], groups: Any, allow_tf32: bool = False) -> Any:
     spatial = [
-        (size - 1) * s - 2 * p + d * (k - 1) + o + 1
+        named((size - 1) * s - 2 * p + d * (k - 1) + o + 1)
         for size, k, s, p, o, d in zip(x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True)
     ]
     return x.new_empty((x.shape[0], weight.shape[1] * groups, *spatial))
@@ -109,14 +111,7 @@ def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, nu
 
 def _pooled(x: Any, kernel: Sequence[Any], stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], ceil_mode: bool) -> Any:
     n = len(kernel)
-    sizes = []
-    for size, k, s, p, d in zip(x.shape[-n:], kernel, stride, padding, dilation, strict=True):
-        span = size + 2 * p - d * (k - 1) - 1
-        out = (span + s - 1) // s + 1 if ceil_mode else span // s + 1
-        if ceil_mode and s != 1:
-            # torch: the last window must start inside the input or its left padding
-            out = torch.sym_ite((out - 1) * s >= size + p, out - 1, out) if isinstance(out, torch.SymInt) else out - int((out - 1) * s >= size + p)
-        sizes.append(out)
+    sizes = [pooled(*each, ceil_mode) for each in zip(x.shape[-n:], kernel, padding, stride, dilation, strict=True)]
     return (*x.shape[:-n], *sizes)
 
 

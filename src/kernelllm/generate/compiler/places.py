@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from kernelllm.generate.compiler.capture import Place, Size
+from kernelllm.generate.compiler.derived import hints
 
 if TYPE_CHECKING:
     from kernelllm.generate.compiler.tracing import Built, Leaf
@@ -26,7 +26,7 @@ def _tensor_places(leaves: list[Leaf]) -> Iterator[tuple[Place, Any]]:
             for dim, size in enumerate(leaf.value.shape):
                 expression = _expr(size)
                 if expression is not None:
-                    yield Place(leaf.kind, leaf.name, dim, str(expression)), expression
+                    yield Place(leaf.kind, leaf.name, dim, text(expression)), expression
 
 
 def _module_places(model: torch.nn.Module) -> Iterator[tuple[Place, Any]]:
@@ -34,22 +34,28 @@ def _module_places(model: torch.nn.Module) -> Iterator[tuple[Place, Any]]:
         for name, value in vars(module).items():
             path = f"{prefix}.{name}" if prefix else name
             if _expr(value) is not None:
-                yield Place("module", path, None, str(_expr(value))), _expr(value)
+                yield Place("module", path, None, text(_expr(value))), _expr(value)
             elif isinstance(value, tuple | list):
                 for i, item in enumerate(value):
                     if _expr(item) is not None:
-                        yield Place("module", f"{path}[{i}]", None, str(_expr(item))), _expr(item)
+                        yield Place("module", f"{path}[{i}]", None, text(_expr(item))), _expr(item)
 
 
-def sizes_of(built: Built, leaves: list[Leaf], keys: list[str]) -> tuple[Size, ...]:
-    """Every symbol in use, with all places it can be read at, best first."""
+def text(expression: Any) -> str:
+    """A size expression as Python."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    return str(PythonPrinter().doprint(expression))
+
+
+def sizes_of(built: Built, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
+    """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
     places = [*_tensor_places(leaves), *_module_places(built.model)]
+    values = hints(built.env)
     sizes = []
-    for key in keys:
-        symbol = built.table[key].node.expr
-        if not isinstance(symbol, sympy.Symbol):
-            continue
-        mine = [(p, e) for p, e in places if e.free_symbols == {symbol}]
-        mine.sort(key=lambda pair: (pair[1] != symbol, _RANK[pair[0].kind]))
-        sizes.append(Size(str(symbol), key, built.values[key], tuple(p for p, _ in mine)))
+    for symbol in values:
+        if str(symbol) in roots:
+            mine = [(p, e) for p, e in places if e.free_symbols == {symbol}]
+            mine.sort(key=lambda pair: (pair[1] != symbol, _RANK[pair[0].kind]))
+            sizes.append(Size(str(symbol), roots[str(symbol)], int(values[symbol]), tuple(p for p, _ in mine)))
     return tuple(sizes)

@@ -120,13 +120,14 @@ def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     return code, sizes.found
 
 
-def new_symbols(env: ShapeEnv, values: Mapping[str, int]) -> dict[str, torch.SymInt]:
-    """One fresh backed symbol for each key, hinted with its value."""
+def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, int]) -> dict[str, torch.SymInt]:
+    """One fresh backed symbol for each key, hinted with its value; a key in ``factors`` is that multiple of its symbol."""
     made = {}
     for key, value in values.items():
+        factor = factors.get(key, 1)
         source = ConstantSource(re.sub(r"\W+", "_", key).strip("_"))
-        symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
-        made[key] = env.create_symintnode(symbol, hint=value, source=source)
+        symbol = env.create_symbol(value // factor, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        made[key] = factor * env.create_symintnode(symbol, hint=value // factor, source=source)
     return made
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,14 +15,14 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import Mod
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.generate.compiler import intercept, symbols
-from kernelllm.generate.compiler.capture import Captured, Slot, free_symbols
+from kernelllm.generate.compiler import derived, intercept, symbols
+from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.functional import functional
 from kernelllm.generate.compiler.options import Options
-from kernelllm.generate.compiler.places import sizes_of
 
 
 class Untraceable(Exception):  # noqa: N818 - internal signal between ways of tracing
@@ -50,20 +49,20 @@ class Built:
     attributes: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def build(problem: Problem, keys: set[str] | None, hints: Mapping[str, int] | None = None) -> Built:
+def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, int] | None = None,
+          hints: Mapping[str, int] | None = None) -> Built:
     """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
 
     Raises ProblemError for code that does not run at all, Untraceable for code that does not run with symbols.
     """
     code, found = symbols.parse(problem)
-    values = {**found, **(hints or {})}
     env = ShapeEnv(assume_static_by_default=False, specialize_zero_one=True, duck_shape=False)
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    chosen = {k: v for k, v in values.items() if keys is None or k in keys}
-    table = symbols.new_symbols(env, chosen)
+    chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
+    table = symbols.new_symbols(env, chosen, factors or {})
     try:
         with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories():
-            namespace = symbols.execute(problem, code, {**values, **table})
+            namespace = symbols.execute(problem, code, {**found, **table})
             with symbols.symbol_aware(namespace):
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
                 args, kwargs = split_init(init)
@@ -73,7 +72,7 @@ def build(problem: Problem, keys: set[str] | None, hints: Mapping[str, int] | No
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except _TRACE_FAILURES as error:
         raise Untraceable(f"building the module: {describe(error)}") from error
-    built = Built(problem, env, mode, namespace, table, model, inputs, values)
+    built = Built(problem, env, mode, namespace, table, model, inputs, found)
     built.attributes = _loose_tensors(model)
     return built
 
@@ -188,32 +187,10 @@ class _swapped:  # noqa: N801 - used as a function
             self._set(path, value)
 
 
-def variable_names(leaves: list[Leaf]) -> list[str]:
-    """A distinct identifier for each leaf, close to its own name, that collides with nothing in Inductor's text."""
-    taken: set[str] = set()
-    names = []
-    for leaf in leaves:
-        base = re.sub(r"\W+", "_", leaf.name).strip("_") or "value"
-        if leaf.kind == "size":
-            base = "size_" + base
-        if keyword.iskeyword(base) or base in _RESERVED or re.fullmatch(r"(buf|s|u|ks|ps|tmp|arg|stream|raw_stream)\d+|\d.*", base):
-            base = f"{base}_" if not base[0].isdigit() else f"p_{base}"
-        name, i = base, 1
-        while name in taken:
-            i += 1
-            name = f"{base}_{i}"
-        taken.add(name)
-        names.append(name)
-    return names
-
-
-_RESERVED = {"self", "args", "call", "torch", "aten", "math", "random", "os", "tempfile", "inductor_ops", "async_compile", "runner", "assert_size_stride",
-             "empty_strided_cuda", "extern_kernels", "reinterpret_tensor", "alloc_from_pool", "device", "int", "float", "max", "min", "abs", "triton"}
-
-
 def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
     """Trace the built problem. Raises Untraceable."""
     from torch._inductor import lowering  # noqa: F401 - the decomposition table needs it
+    from kernelllm.generate.compiler.assembly import assemble
     from torch._inductor.decomposition import select_decomp_table
 
     leaves, run = leaves_of(built)
@@ -227,111 +204,65 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
 
     try:
         with torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), \
-                intercept.whole_layers(options), torch.fx.traceback.preserve_node_meta():
+                intercept.whole_layers(options), derived.naming(), torch.fx.traceback.preserve_node_meta():
             graph = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)(*[leaf.value for leaf in leaves])
     except _TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error)}") from error
     return assemble(built, options, graph, leaves, out_spec, way)
 
 
-def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any) -> Captured:
-    """The Captured of a traced graph: arguments named, unused ones dropped, sizes located."""
-    from kernelllm.generate.compiler import passes
-
-    names = variable_names(leaves)
-    for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
-        _rename(node, name)
-        node.meta["leaf"] = leaf
-    passes.run(graph, options)
-    original = {str(s.node.expr): built.values[k] for k, s in built.table.items()}
-    _restore_hints(built.env, original)
-    used: set[sympy.Symbol] = set()
-    for node in graph.graph.nodes:
-        if node.op != "placeholder" or node.users:
-            used |= {s for e in free_symbols(node.meta.get("val")) for s in built.env.replace(e).free_symbols}
-    slots = []
-    for node in list(graph.graph.find_nodes(op="placeholder")):
-        leaf = node.meta.pop("leaf")
-        if leaf.kind == "size" and not node.users and built.table[leaf.name].node.expr not in used:
-            graph.graph.erase_node(node)
-            continue
-        if leaf.kind != "size" and not node.users:
-            graph.graph.erase_node(node)
-            continue
-        slots.append(_slot(node, leaf, built.env))
-    graph.recompile()
-    replaced = {k: built.env.replace(s.node.expr) for k, s in built.table.items()}
-    return Captured(
-        problem=built.problem,
-        graph=graph,
-        env=built.env,
-        slots=tuple(slots),
-        sizes=sizes_of(built, leaves, [s.name for s in slots if s.kind == "size"]),
-        output=template(*out_spec),
-        output_count=len(graph.graph.output_node().args[0]),
-        way=way,
-        symbolic=bool(built.table) or not built.values,
-        specialized={k: int(v) for k, v in replaced.items() if isinstance(v, sympy.Integer)},
-        guards=tuple(str(g.expr) for g in built.env.guards),
-        arguments=tuple(argument_names(built.model, len(built.inputs))),
-    )
-
-
-def _rename(node: torch.fx.Node, name: str) -> None:
-    node.target = name
-    node.name = name
-
-
-def _restore_hints(env: ShapeEnv, original: Mapping[str, int]) -> None:
-    """Hint every symbol with the problem's own size (tracing may have used others)."""
-    hints = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
-    for symbol in list(hints):
-        if str(symbol) in original:
-            hints[symbol] = sympy.Integer(original[str(symbol)])
-
-
-def _slot(node: torch.fx.Node, leaf: Leaf, env: ShapeEnv) -> Slot:
-    value = node.meta["val"]
-    tensor = isinstance(value, torch.Tensor)
-    mutated = any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
-    return Slot(
-        variable=node.name,
-        kind=leaf.kind,
-        name=leaf.name,
-        index=leaf.index,
-        dtype=str(value.dtype).removeprefix("torch.") if tensor else "int",
-        shape=tuple(str(env.replace(sympy.sympify(getattr(getattr(d, "node", None), "expr", d)))) for d in value.shape) if tensor else (),
-        mutated=mutated,
-    )
-
-
-def template(spec: Any, constants: list[Any]) -> str:
-    """A Python expression with ``{i}`` for the i-th graph output that rebuilds the forward's result."""
-    counter = iter(range(len(constants)))
-    items = [f"{{{next(counter)}}}" if c is None else repr(c) for c in constants]
-    return _render(pytree.tree_unflatten([_Text(i) for i in items], spec))
-
-
-class _Text(str):
-    """A piece of code inside a nest of containers."""
-
-
-def _render(value: Any) -> str:
-    if isinstance(value, _Text):
-        return str(value)
-    if isinstance(value, tuple):
-        inner = ", ".join(_render(v) for v in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, list):
-        return "[" + ", ".join(_render(v) for v in value) + "]"
-    if isinstance(value, dict):
-        return "{{" + ", ".join(f"{k!r}: {_render(v)}" for k, v in value.items()) + "}}"
-    return repr(value).replace("{", "{{").replace("}", "}}")
-
-
 def symbolic(problem: Problem, options: Options) -> Captured:
-    """Trace with symbols for all sizes; constants that break the module's construction are dropped one by one."""
-    return trace(build(problem, None), options, "make_fx")
+    """Trace with symbols for all sizes.
+
+    A size that the code divides by a number (heads, groups) is traced again as a multiple of its symbol, which keeps
+    every quotient exact. Sizes that were only found equal because their values coincide are told apart where the same
+    graph comes out at other values.
+    """
+    built = build(problem)
+    factors = _divisors(built)
+    if factors:
+        built = build(problem, factors=factors)
+    captured = trace(built, options, "make_fx")
+    more = _divisors(built)
+    if more:
+        factors = {k: factors.get(k, 1) * more.get(k, 1) for k in {*factors, *more}}
+        built = build(problem, factors=factors)
+        captured = trace(built, options, "make_fx")
+    return _told_apart(problem, options, built, captured, factors)
+
+
+def _divisors(built: Built) -> dict[str, int]:
+    """Key to the number that its symbol was found divisible by, from the guards."""
+    found: dict[str, int] = {}
+    of_symbol = {s: k for k, v in built.table.items() for s in v.node.expr.free_symbols}
+    for guard in built.env.guards:
+        expression = guard.expr
+        if not (isinstance(expression, sympy.Eq) and isinstance(expression.lhs, Mod) and expression.rhs == 0):
+            continue
+        symbol, divisor = expression.lhs.args
+        if symbol in of_symbol and divisor.is_Integer and built.env.replace(symbol) == symbol:
+            key = of_symbol[symbol]
+            merged = math.lcm(found.get(key, 1), int(divisor))
+            if built.values[key] // merged >= 2 and built.values[key] % merged == 0:
+                found[key] = merged
+    return found
+
+
+def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, int]) -> Captured:
+    """Trace once more with other values for sizes that were found equal; the result is kept if the graph is the same."""
+    merged = [k for k, v in built.table.items() if v.node.expr.is_Symbol and built.env.replace(v.node.expr).is_Symbol
+              and built.env.replace(v.node.expr) != v.node.expr]
+    if not merged:
+        return captured
+    hints = {k: built.values[k] + (7 + 2 * i) * factors.get(k, 1) for i, k in enumerate(merged)}
+    try:
+        other = trace(build(problem, factors=factors, hints=hints), options, "make_fx")
+    except Untraceable:
+        return captured
+    same = [str(n.target) for n in other.graph.graph.nodes if n.op == "call_function"] == [
+        str(n.target) for n in captured.graph.graph.nodes if n.op == "call_function"
+    ]
+    return other if same else captured
 
 
 def static(problem: Problem, options: Options, notes: tuple[str, ...] = ()) -> Captured:
