@@ -1,0 +1,30 @@
+"""A Triton solution of builtin/softmax/temperature."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, columns, temperature, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    x = tl.load(x_ptr + row * columns + offsets, mask=mask, other=float("-inf")).to(tl.float32) / temperature
+    x -= tl.max(x)
+    y = tl.exp(x)
+    y /= tl.sum(y)
+    tl.store(y_ptr + row * columns + offsets, y, mask=offsets < columns)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, temperature):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        kernel[(x.shape[0],)](x, y, x.shape[1], self.temperature, BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y
