@@ -11,7 +11,7 @@ from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.options import Options
 
 from . import forward as fw
-from . import integers, kernels, layout, module
+from . import chunks, integers, kernels, layout, module
 from .clean import Cleaned, clean
 from .embed import copied
 from .host import Allocate, Drop, Launch, Program, Step, read
@@ -33,18 +33,31 @@ class Assembly:
         self.wrapper: Wrapper = parse(lowered.wrapper)
         self.carried = module.carry(problem.source)
         self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
-        # Every name of the templates is kept free, whichever of them a file ends up with.
-        from .embed import pieces
-
-        self.top: set[str] = set(self.carried.names) | set(HELPERS) | set(pieces())
+        self.pieces = copied(set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper)))
+        self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
         local = set(self.top) | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
         self.sizes = Sizes(self.captured, local)
+        self.splits = self._splits(local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
         self.local = local
         self.namer = fw.Namer(self.program, self.sizes, self._slot_paths())
         self.plans: dict[str, Plan] = {}
         self.cleaned: dict[str, Cleaned] = {}
         self.finished: dict[str, kernels.Finished] = {}
+        self.composed: dict[int, dict[str, Any]] = {}
+        """Sizes that a launch computes for its kernel, by launch."""
+
+    def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
+        """Marked split reductions made symbolic; each with its length."""
+        marks = [m for m in chunks.find(self.wrapper)]
+        lengths = {m: chunks.length(self.wrapper, m) for m in marks}
+        found = []
+        for split in chunks.substitute(self.wrapper, marks):
+            for name in (split.parts, split.chunk):
+                taken.add(name)
+                self.sizes.values[name] = integers.symbol(name)
+            found.append((split, lengths[split.mark]))
+        return found
 
     def _slot_paths(self) -> dict[str, str]:
         paths = {}
@@ -96,6 +109,7 @@ class Assembly:
             buffers = {p: self._pointer(launch.arguments[p]) for p in cleaned.pointers}
             sizes = {p: self._size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")}
             calls.setdefault(launch.kernel, []).append(kernels.Call(buffers, sizes))
+            self.composed[id(launch)] = sizes
         for name, cleaned in self.cleaned.items():
             self.finished[name] = kernels.finish(cleaned, self.kernel_names[name], calls[name], self.plans[name])
 
@@ -107,7 +121,7 @@ class Assembly:
         return self.namer.text(node)
 
     def _size(self, launch: Launch, param: str) -> Any:
-        return self.sizes.expression(launch.arguments[param])
+        return self.composed[id(launch)][param] if param.startswith("composite") else self.sizes.expression(launch.arguments[param])
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""
@@ -205,8 +219,13 @@ class Assembly:
         return found
 
     def _reading(self, inputs: list[str], text: str) -> list[str]:
+        split_lines: list[str] = []
+        for split, length in self.splits:
+            if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
+                total = self.sizes.expression(length)
+                split_lines += chunks.lines(split, total, self.namer.size(total))
         lines, loose = self.sizes.reading(self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"})
-        top = [f"{name} = {value}" for name, value in loose.items()] + lines
+        top = [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
         mutated = {s.variable for s in self.captured.slots if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
@@ -263,6 +282,8 @@ class Assembly:
             if block in cleaned.held:
                 fixed = cleaned.held[block]
                 value = str(fixed) if fixed is not None and self._size(launch, numel).is_Integer else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
+            elif cleaned.rows and self._size(launch, numel).is_Integer:
+                value = str(min(limit, _power(int(self._size(launch, numel)))))
             elif cleaned.rows:
                 value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
             else:
@@ -278,10 +299,9 @@ class Assembly:
         return "return " + self.captured.output.format(*texts)
 
     def _file(self, body: list[str]) -> str:
-        templates = copied(self.namer.templates)
         helpers = closure({h for f in self.finished.values() for h in f.helpers})
         kernel_texts = [f.text for f in self.finished.values()]
-        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in templates] + kernel_texts
+        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.pieces] + kernel_texts
         code = "\n".join(sections)
         definitions = [layout.text([d]) for d in self.carried.definitions]
         model = self._model(body)
@@ -358,6 +378,10 @@ def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernels.Finished
         counts = [counts[0], f"min({counts[1]}, 65535)", f"triton.cdiv({counts[1]}, 65535)"]
     text = f"({', '.join(counts)}{',' if len(counts) == 1 else ''})"
     return f"lambda meta: {text}" if "meta[" in text else text
+
+
+def _power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def _merged_dels(steps: list[str]) -> list[str]:

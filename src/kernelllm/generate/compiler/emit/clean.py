@@ -7,6 +7,7 @@ integer expressions), prune, fold.
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass, field
 
 from . import integers
@@ -332,11 +333,13 @@ class _Simplifier(ast.NodeTransformer):
     def _broadcast(self, node: ast.Call) -> ast.expr:
         value, shape = node.args
         axes = {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
-        if axes and not self.pointwise and self.facts.type(value) == "number":
-            return call("tl.full", shape, value, integers.to_ast("tl.float32"))
-        if axes <= self.facts.span(value) or self.pointwise:
+        if axes <= self.facts.span(value):
             return value
-        return node
+        if axes and not self.pointwise and isinstance(value, ast.Constant) and isinstance(value.value, float):
+            return call("tl.full", shape, value, integers.to_ast("tl.float32"))
+        if axes and not self.pointwise and self.facts.type(value) == "size":
+            return call("tl.full", shape, value, integers.to_ast("tl.int32"))  # a constexpr has no .to and cannot be broadcast
+        return value if self.pointwise else node
 
     def _where(self, node: ast.Call) -> ast.expr:
         condition, chosen, other = node.args
@@ -442,6 +445,9 @@ def _accumulation(statement: ast.Assign) -> ast.stmt:
         case ast.Call(args=[mask, ast.BinOp(left=ast.Name(id=a), op=ast.Add(), right=term), ast.Name(id=b)]) if (
             name_of(value.func) == "tl.where" and a == b == target.id
         ):
+            match term:
+                case ast.Call(args=[inner, value, ast.Constant(value=zero)]) if name_of(term.func) == "tl.where" and zero == 0:
+                    mask, term = ast.BinOp(mask, ast.BitAnd(), inner), value
             return ast.AugAssign(ast.Name(target.id, ast.Store()), ast.Add(), call("tl.where", mask, term, ast.Constant(0)))
         case ast.BinOp(left=ast.Name(id=a), op=ast.Add(), right=term) if a == target.id:
             return ast.AugAssign(ast.Name(target.id, ast.Store()), ast.Add(), term)
@@ -556,7 +562,7 @@ def fold(body: list[ast.stmt], facts: Facts, width: int = 72) -> list[ast.stmt]:
             for name in [n for n in uses if n in pending]:
                 candidate = _substituted(statement, name, pending[name])
                 simple_store = isinstance(statement, ast.Expr)
-                limit = width + (30 if simple_store else 0)
+                limit = width + (30 if simple_store or _accumulates(candidate) else 0)
                 if _length(candidate) <= limit:
                     statement = candidate
                     kept = [s for s in kept if not (isinstance(s, ast.Assign) and assigned(s) == [name])]
@@ -570,6 +576,11 @@ def fold(body: list[ast.stmt], facts: Facts, width: int = 72) -> list[ast.stmt]:
             pending[name] = statement.value  # type: ignore[attr-defined]
         order.append((name, statement))
     return kept
+
+
+def _accumulates(statement: ast.stmt) -> bool:
+    """``acc = tl.where(mask, acc + ..., acc)``, which gets shorter later."""
+    return isinstance(statement, ast.Assign) and not isinstance(_accumulation(copy.deepcopy(statement)), ast.Assign)
 
 
 def _read_outside(body: list[ast.stmt]) -> set[str]:

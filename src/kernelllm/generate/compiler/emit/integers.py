@@ -219,15 +219,31 @@ def _rational(node: ast.expr) -> Any:
 
 
 def collect(node: ast.expr, sizes: Iterable[str]) -> ast.expr:
-    """An index expression grouped by what multiplies it: ``row * n_cols + (col - 1)``.
+    """An index expression grouped by what multiplies it: ``row * n_cols + (col - 1)``, inside ``//`` and ``%`` as well.
 
     ``sizes`` are the names that hold sizes; the rest are indices. Unchanged where it is no integer arithmetic.
     """
     try:
-        expr = sympy.expand(to_sympy(node))
+        return to_ast(_collected(to_sympy(node), {symbol(s) for s in sizes}))
     except (NotInteger, RecursionError):
         return node
-    known = {symbol(s) for s in sizes}
+
+
+def _collected(expr: Any, known: set[Any]) -> str:
+    expr = sympy.expand(expr)
+    inner: dict[Any, Any] = {}
+    for call in sorted(expr.atoms(FLOORDIV, MOD), key=lambda c: -len(str(c))):
+        if call.free_symbols <= known:
+            continue
+        operator = "//" if isinstance(call, FLOORDIV) else "%"
+        parts = [_collected(a, known) if not a.free_symbols <= known else pretty(a) for a in call.args]
+        texts = [t if t.isidentifier() or t.isdigit() else f"({t})" for t in parts]
+        inner[call] = sympy.Symbol(f"({texts[0]} {operator} {texts[1]})", integer=True)
+    expr = expr.xreplace(inner)
+    return ast.unparse(to_ast(_grouped(expr, known)))
+
+
+def _grouped(expr: Any, known: set[Any]) -> str:
     groups: dict[Any, Any] = {}
     for term in sympy.Add.make_args(expr):
         weight, rest = sympy.Integer(1), sympy.Integer(1)
@@ -243,12 +259,9 @@ def collect(node: ast.expr, sizes: Iterable[str]) -> ast.expr:
         groups[weight] = groups.get(weight, sympy.Integer(0)) + rest
     parts: list[str] = []
     for weight in sorted(groups, key=lambda w: (-len(sympy.Mul.make_args(w)) if w != 1 else 1, str(w))):
-        rest = groups[weight]
-        if rest == 0:
-            continue
-        parts.append(_group(rest, weight))
-    text = " + ".join(parts).replace("+ -", "- ") if parts else "0"
-    return to_ast(text)
+        if groups[weight] != 0:
+            parts.append(_group(groups[weight], weight))
+    return " + ".join(parts).replace("+ -", "- ") if parts else "0"
 
 
 def _group(rest: Any, weight: Any) -> str:

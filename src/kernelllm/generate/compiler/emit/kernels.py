@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import integers, layout
+from . import indices, integers, layout
 from .clean import Cleaned
 from .launch import Plan
 from .names import block_names, fresh_name, spoken, value_names, wish_for
-from .tree import Rename, all_reads, assigned, every, fresh, name_of
+from .tree import Rename, all_reads, every, fresh, name_of
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
 
@@ -83,6 +83,7 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
     taken: set[str] = {name, *cleaned.helpers}
     fixed = dict(block_names(cleaned))
     taken |= set(fixed.values())
+    _composites(cleaned, calls)
     pointers, merged = _pointers(cleaned, calls, taken)
     sizes = _sizes(cleaned, calls, taken)
     fixed.update(pointers)
@@ -90,7 +91,9 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
     fixed.update({p: p for p in cleaned.params if p.endswith("BLOCK") and p not in fixed})
     names = value_names(cleaned, fixed, pointers)
     body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
-    body = _regrouped(body, set(sizes.values()))
+    known = set(sizes.values())
+    body = indices.without_idle_remainders(indices.regrouped(body, known))
+    body = indices.named(body, known | set(fixed.values()) - {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}, set(names.values()) | taken)
     order: list[str] = []
     seen: set[str] = set()
     for param in cleaned.params:
@@ -111,10 +114,12 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
 
 
 def _note(cleaned: Cleaned) -> str:
-    words = spoken(cleaned.kernel.ops)
-    sort = "One row a program." if cleaned.rows else ""
+    words = [w.replace("_", " ") for w in spoken(cleaned.kernel.ops)]
     what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
-    return f"{what}{'.' if what else ''} {sort}".strip().capitalize() if what or sort else ""
+    what = what[:1].upper() + what[1:]
+    if cleaned.rows:
+        return f"{what}: one row per program." if what else "One row per program."
+    return f"{what}." if what else ""
 
 
 def _autotune(chosen: Plan, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:
@@ -146,6 +151,40 @@ def _pointers(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> tuple[dic
         by_buffers[passed] = param
         names[param] = fresh_name(_pointer_wish(param, passed) + "_ptr", taken)
     return names, merged
+
+
+def _composites(cleaned: Cleaned, calls: list[Call]) -> None:
+    """Sizes that the kernel only uses together (a chunk's length, an element count) are computed by the caller."""
+    sizes = {p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")}
+    found: dict[str, str] = {}
+    values: dict[str, Any] = {}
+
+    class Compose(ast.NodeTransformer):
+        def generic_visit(self, node: ast.AST) -> ast.AST:
+            if isinstance(node, ast.BinOp) and cleaned.facts.is_size(node):
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                if isinstance(node.op, ast.Add | ast.Sub) and any(isinstance(n, ast.Constant) for n in (node.left, node.right)):
+                    return super().generic_visit(node)
+                divides = any(isinstance(n, ast.FloorDiv) for n in ast.walk(node))
+                if names and names <= sizes and (divides or len(names) >= 3):
+                    try:
+                        values[ast.unparse(node)] = integers.to_sympy(node)
+                    except integers.NotInteger:
+                        return super().generic_visit(node)
+                    name = found.setdefault(ast.unparse(node), f"composite{len(found)}")
+                    return ast.Name(name, ast.Load())
+            return super().generic_visit(node)
+
+    cleaned.body = [Compose().visit(s) for s in cleaned.body]
+    for text, name in found.items():
+        for call in calls:
+            call.sizes[name] = values[text].xreplace({integers.symbol(p): v for p, v in call.sizes.items()})
+        cleaned.facts.sizes.add(name)
+        cleaned.facts.types[name], cleaned.facts.axes[name] = "size", frozenset()
+    used = all_reads(cleaned.body)
+    blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
+    plain = [p for p in cleaned.params if p not in blocks and (used[p] or p in cleaned.pointers)]
+    cleaned.params = [*plain, *found.values(), *blocks]
 
 
 def _pointer_wish(param: str, passed: tuple[str, ...]) -> str:
@@ -193,28 +232,13 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
         symbols = sorted(str(s) for s in value.free_symbols)
         if value.is_Mul and len(symbols) == 2 and all(a.is_Symbol for a in value.args):
             return "_x_".join(str(a) for a in value.args)
+        if value.has(integers.FLOORDIV):
+            return "chunk" if value.func is integers.FLOORDIV and value.args[1].is_Integer else "size"
+        if value.is_Mul and len(symbols) > 2:
+            return "n_total"
         if len(symbols) == 1:
             return f"{symbols[0]}_out"
     return role or "size"
 
 
-def _regrouped(body: list[ast.stmt], sizes: set[str]) -> list[ast.stmt]:
-    """Index expressions once more, now that names are final and equal sizes are one."""
-
-    class Regroup(ast.NodeTransformer):
-        def visit_Call(self, node: ast.Call) -> ast.Call:
-            self.generic_visit(node)
-            if name_of(node.func) in ("tl.load", "tl.store", "tl.atomic_add") and isinstance(node.args[0], ast.BinOp):
-                pointer = node.args[0]
-                if isinstance(pointer.left, ast.Name) and pointer.left.id.endswith("_ptr") and not _calls(pointer.right):
-                    pointer.right = integers.collect(pointer.right, sizes)
-            return node
-
-    return [Regroup().visit(s) for s in body]
-
-
-def _calls(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(node))
-
-
-__all__ = ["Call", "Finished", "all_reads", "assigned", "finish", "store_wishes"]
+__all__ = ["Call", "Finished", "finish", "store_wishes"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from .clean import Cleaned
-from .tree import all_reads, assigned, every, name_of
+from .tree import all_reads, assigned, bindings, every, name_of
 
 _SILENT = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone", "convert_element_type",
@@ -120,12 +120,12 @@ _CALLED = {
     "tl.cumprod": "running", "last_along": "last", "tl.exp": "exponential", "tl.rsqrt": "rstd", "tl.sqrt": "root", "tl.sqrt_rn": "root",
     "tl.sigmoid": "gate", "libdevice.tanh": "tanh", "tl.log": "logarithm", "maximum": "upper", "minimum": "lower", "tl.where": "chosen",
     "tl.abs": "magnitude", "tl.erf": "erf", "floor_div": "quotient", "libdevice.log1p": "softplus", "libdevice.expm1": "grown",
-    "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
+    "tl.full": "filled", "tl.zeros": "zeros", "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
 }  # fmt: skip
 _TUPLES = {
-    "welford_along": ("mean", "m2", "count"), "welford_update": ("mean", "m2", "count"), "welford_merge": ("mean", "m2", "count"),
+    "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean", "new_m2", "new_count"),
     "argmax_along": ("best", "best_index"), "argmin_along": ("best", "best_index"),
-    "keep_larger": ("best", "best_index"), "keep_smaller": ("best", "best_index"),
+    "keep_larger": ("new_best", "new_index"), "keep_smaller": ("new_best", "new_index"),
 }  # fmt: skip
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "added", ast.Sub: "shifted", ast.Mult: "scaled", ast.Div: "ratio", ast.FloorDiv: "quotient", ast.Mod: "rest",
@@ -170,6 +170,7 @@ def value_names(cleaned: Cleaned, fixed: dict[str, str], pointers: dict[str, str
 
 def _results(body: list[ast.stmt], names: dict[str, str], taken: set[str]) -> None:
     """Accumulators are called after what they end up as: ``largest_acc`` becomes ``largest``."""
+    carried = {n for n, times in bindings(body).items() if times > 1}
     for statement in body:
         if not isinstance(statement, ast.Assign):
             continue
@@ -181,13 +182,13 @@ def _results(body: list[ast.stmt], names: dict[str, str], taken: set[str]) -> No
         called, target = name_of(value.func), statement.targets[0]
         if called in _TUPLES and isinstance(target, ast.Tuple):
             for element, argument, wish in zip(target.elts, value.args, _TUPLES[called], strict=False):
-                if isinstance(argument, ast.Name) and argument.id not in names:
+                if isinstance(argument, ast.Name) and argument.id not in names and argument.id in carried:
                     names[argument.id] = fresh_name(f"{wish}_acc", taken)
                 if isinstance(element, ast.Name) and element.id not in names and element.id != "_":
                     names[element.id] = fresh_name(wish, taken)
         elif called in ("tl.sum", "max_along", "min_along", "prod_along", "any_along") and isinstance(target, ast.Name):
             wish = _CALLED[called]
-            if isinstance(value.args[0], ast.Name) and value.args[0].id.startswith("_") and value.args[0].id not in names:
+            if isinstance(value.args[0], ast.Name) and value.args[0].id in carried and value.args[0].id not in names:
                 names[value.args[0].id] = fresh_name(f"{wish}_acc", taken)
             if target.id not in names:
                 names[target.id] = fresh_name(wish, taken)

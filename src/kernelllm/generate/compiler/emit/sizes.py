@@ -25,11 +25,15 @@ class Sizes:
         """Name in the file to where it comes from."""
         self._captured = captured
         by_constant: dict[str, str] = {}
+        self.computed: dict[str, Any] = {}
+        """Sizes that follow from others: name to expression over earlier names."""
         for size in captured.sizes:
             name = fresh_name(_spell(size.constant), taken)
             self.known[name] = size
             self.values[size.symbol] = integers.symbol(name)
             by_constant[size.constant] = name
+            if size.expression:
+                self.computed[name] = self.expression(ast.parse(_python(size.expression), mode="eval").body)
         for slot in captured.slots:
             if slot.kind == "size" and slot.name in by_constant:
                 self.values[slot.variable] = integers.symbol(by_constant[slot.name])
@@ -57,7 +61,9 @@ class Sizes:
         """
         lines: list[str] = []
         loose: dict[str, int] = {}
-        left = list(used)
+        derived = self._derived(used)
+        needed = {str(s) for n in derived for s in self.computed[n].free_symbols}
+        left = [n for n in dict.fromkeys([*used, *sorted(needed)]) if n not in self.computed]
         for argument in first:
             dims = self._dims_of(argument)
             if dims is None:
@@ -73,7 +79,18 @@ class Sizes:
                 loose[name] = self.known[name].hint
             else:
                 lines.append(f"{name} = {self._read(name, place, paths)}")
+        lines += [f"{name} = {integers.pretty(self.computed[name])}" for name in derived]
         return lines, loose
+
+    def _derived(self, used: list[str]) -> list[str]:
+        """Computed sizes among ``used`` and those they follow from, in order."""
+        wanted: set[str] = set()
+        todo = [n for n in used if n in self.computed]
+        while todo:
+            name = todo.pop()
+            wanted.add(name)
+            todo += [str(s) for s in self.computed[name].free_symbols if str(s) in self.computed and str(s) not in wanted]
+        return [n for n in self.computed if n in wanted]
 
     def _dims_of(self, argument: str) -> list[str] | None:
         slot = next((s for s in self._captured.slots if s.kind == "input" and s.name == argument), None)

@@ -1,0 +1,48 @@
+"""Split reductions whose number of parts follows the sizes.
+
+Inductor splits a long reduction into a fixed number of parts, chosen for the sizes it sees. That number then sits in
+shapes, strides and index arithmetic, so at other sizes most parts are empty or each is far too long. Here the number is
+marked while Inductor writes (a prime that means nothing else), and the emitter puts a variable in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SMALLEST = 64
+"""Splits into fewer parts stay plain numbers: a small prime could mean something else."""
+
+
+def mark(parts: int) -> int:
+    """The largest prime at most 31/32 of ``parts``: no multiple of a tile, nor one beside a power of two."""
+    candidate = parts * 31 // 32
+    while not is_prime(candidate):
+        candidate -= 1
+    return candidate
+
+
+def is_prime(n: int) -> bool:
+    """Whether n is prime."""
+    return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))
+
+
+@contextmanager
+def marked() -> Iterator[None]:
+    """While open, Inductor's split reductions of symbolic length have a marked number of parts."""
+    from torch._inductor.ir import Reduction
+
+    plain = Reduction.num_splits
+
+    def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        hint, parts = plain(*args, **kwargs)
+        if isinstance(parts, int) and parts >= SMALLEST:
+            return hint, mark(parts)
+        return hint, parts
+
+    Reduction.num_splits = staticmethod(num_splits)
+    try:
+        yield
+    finally:
+        Reduction.num_splits = staticmethod(plain)
