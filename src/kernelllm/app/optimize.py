@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Attempt, Problem, Status, Verdict
 
 if TYPE_CHECKING:
+    from kernelllm.app.session import Asking
     from kernelllm.judge import JudgeSettings
 
 
@@ -53,6 +55,7 @@ def optimize(
     keep: str | os.PathLike[str] | None = None,
     extern: str = "avoid",
     judge: JudgeSettings | None = None,
+    asking: Asking | None = None,
     progress: Progress | None = None,
     force: bool = False,
 ) -> Result:
@@ -73,7 +76,8 @@ def optimize(
     if out is not None:
         output.check_writable(Path(out), force=force)
     folder = make_folder(keep)
-    result = _attempt_all(as_problem(problem), model, n, extern, judge, progress or Silent(), folder)
+    work = _Work(as_problem(problem), model, n, extern, asking, judge, progress or Silent(), folder)
+    result = work.run()
     return result if out is None else save(result, Path(out))
 
 
@@ -150,46 +154,84 @@ def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
     return folder
 
 
-def _attempt_all(
-    problem: Problem, model: str, n: int, extern: str, how: JudgeSettings | None, report: Progress, folder: Path | None
-) -> Result:
-    """Write and judge ``n`` candidates, the next one written while the last one is judged; Ctrl-C keeps what is done."""
-    start = time.monotonic()
-    attempts: list[Attempt] = []
-    interrupted, message = False, ""
-    try:
-        report.stage(f"Writing with {model}")
-        from kernelllm.generate import writer
+@dataclass
+class _Work:
+    """One call of ``optimize``: writing and judging overlap, Ctrl-C keeps what is done."""
+
+    problem: Problem
+    model: str
+    n: int
+    extern: str
+    asking: Asking | None
+    how: JudgeSettings | None
+    report: Progress
+    folder: Path | None
+    attempts: list[Attempt] = field(default_factory=list)
+    run_id: str = ""
+
+    def run(self) -> Result:
+        """All attempts, and the best of them."""
+        start = time.monotonic()
+        interrupted, message = False, ""
+        try:
+            self.report.stage(f"Writing with {self.model}")
+            message = self._all()
+        except KeyboardInterrupt:
+            interrupted, message = True, "Interrupted; what was done until then is kept."
+        return Result(
+            problem=self.problem,
+            model=self.model,
+            best=best_of(self.attempts),
+            attempts=tuple(self.attempts),
+            interrupted=interrupted,
+            run=self.run_id,
+            message=message,
+            kept=str(self.folder) if self.folder else None,
+            seconds=time.monotonic() - start,
+        )
+
+    def _all(self) -> str:
+        """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
+        from kernelllm.app.asking import refuse_for_compiler
+        from kernelllm.app.session import Asking, Session, is_language_model
         from kernelllm.judge import Judge, JudgeSettings
+
+        how = self.how or JudgeSettings()
+        asking = self.asking or Asking()
+        if is_language_model(self.model):
+            with closing(Judge(how)) as judge, Session(self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how,
+                                                       target=how.target, on_event=self._told) as session:  # fmt: skip
+                self.run_id = session.run.id
+                self._collect(iter(session))
+                return session.message
+        refuse_for_compiler(asking)
+        from kernelllm.generate import writer
         from kernelllm.search import Search
 
-        def told(event: str, about: dict[str, Any]) -> None:
-            if event == "drafted":
-                report.stage(f"Judging candidate {len(attempts) + 1} of {n}")
-
-        how = how or JudgeSettings()
-        options = {"extern": extern, "target": how.target} if model == "compiler" else {}
         with closing(Judge(how)) as judge:
-            search = Search(problem, writer(model, **options), judge, n=n, on_event=told)
-            with closing(iter(search)) as found:
-                for attempt in found:
-                    attempts.append(attempt)
-                    report.note(f"candidate {len(attempts)} of {n}: {summary(attempt.verdict)}")
-                    if folder is not None:
-                        _keep(folder, len(attempts), problem, attempt)
-        message = " ".join(str(error) for error in search.errors)
-    except KeyboardInterrupt:
-        interrupted, message = True, "Interrupted; what was done until then is kept."
-    return Result(
-        problem=problem,
-        model=model,
-        best=best_of(attempts),
-        attempts=tuple(attempts),
-        interrupted=interrupted,
-        message=message,
-        kept=str(folder) if folder else None,
-        seconds=time.monotonic() - start,
-    )
+            compiler = writer(self.model, extern=self.extern, target=how.target)
+            search = Search(self.problem, compiler, judge, n=self.n, on_event=self._told)
+            self._collect(iter(search))
+            return " ".join(str(error) for error in search.errors)
+
+    def _collect(self, found: Iterator[Attempt]) -> None:
+        try:
+            for attempt in found:
+                self.attempts.append(attempt)
+                self.report.note(f"{self._name(len(self.attempts))}: {summary(attempt.verdict)}")
+                if self.folder is not None:
+                    _keep(self.folder, len(self.attempts), self.problem, attempt)
+        finally:
+            if isinstance(found, Generator):
+                found.close()
+
+    def _told(self, event: str, about: dict[str, Any]) -> None:
+        if event == "drafted":
+            self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
+
+    def _name(self, number: int) -> str:
+        rounds = self.asking.rounds if self.asking else 1
+        return f"candidate {number} of {self.n * rounds}"
 
 
 def summary(verdict: Verdict) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -167,20 +167,15 @@ class Session:
             on_event=on_event,
         )
 
-    def __iter__(self) -> Iterator[Attempt]:
+    def __iter__(self) -> Generator[Attempt, None, None]:
         yield from self.search
         self.run.finish(f"stopped: {self.search.stopped}" if self.search.stopped else "done")
 
     @property
     def message(self) -> str:
         """Why there are fewer attempts than were asked for; empty when there are not."""
-        parts = []
-        if self.search.stopped:
-            parts.append("The time is up." if self.search.stopped == "time" else self.search.stopped)
-        parts.extend(str(error) for error in self.search.errors[:1])
-        if parts:
-            parts.append("What was done is kept; the same command goes on from there.")
-        return " ".join(parts)
+        message = self.search.message
+        return f"{message} What was done is kept; the same command goes on from there." if message else ""
 
     def close(self) -> None:
         """Free the model and the store where they were opened here."""

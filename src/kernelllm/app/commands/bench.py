@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
 @click.option("--top-p", type=click.FloatRange(min=0, max=1), help="Nucleus sampling.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("-t", "--template", metavar="NAME", help="Prompt template.")
+@click.option("--template", metavar="NAME", help="Prompt template.")
 @click.option("--base-url", metavar="URL", help="Server of openai/NAME.")
 @click.option("--max-tokens-total", type=click.IntRange(min=1), help="Stop when this many tokens are spent.")
 @click.option("--max-cost", type=float, help="Stop when this many dollars are spent.")

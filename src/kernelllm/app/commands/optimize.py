@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from kernelllm.app.asking import asking_options
 from kernelllm.app.options import json_option, judge_options, problem_options, verbose_option
 
 
@@ -25,6 +26,7 @@ from kernelllm.app.options import json_option, judge_options, problem_options, v
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the kernel goes.  [default: PROBLEM_triton.py]")
 @click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep every candidate and its verdict in this folder.")
+@asking_options
 @problem_options
 @judge_options
 @json_option
@@ -46,7 +48,7 @@ def optimize(
     dtype: str,
     as_json: bool,
     verbose: bool,
-    **judging: Any,
+    **given: Any,
 ) -> None:
     """Turn a PyTorch module into a verified Triton kernel.
 
@@ -56,24 +58,34 @@ def optimize(
     \b
     kernelllm optimize examples/hinge_loss.py
     kernelllm optimize net.py:Block --shape 8,128,768 --dtype float16 -n 4
+    kernelllm optimize examples/hinge_loss.py -m hf/facebook/KernelLLM -n 20
+    kernelllm optimize examples/hinge_loss.py -m openai/NAME -n 8 --rounds 3 --max-cost 2
+
+    A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
     from kernelllm.app import optimize as work
+    from kernelllm.app.asking import asking_of, refuse_for_compiler
     from kernelllm.app.judging import judge_settings
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import OutputError, check_writable
     from kernelllm.app.progress import Console
+    from kernelllm.app.session import is_language_model
     from kernelllm.core import registry
+    from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
 
-    if model:
-        registry.require("models", model.partition("/")[0])
+    model = model or stored.load().model
+    registry.require("models", model.partition("/")[0])
+    asking = asking_of(given)
+    if not is_language_model(model):
+        refuse_for_compiler(asking)
     opened = work.as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
     work.make_folder(keep)
-    settings = judge_settings(**judging)
+    settings = judge_settings(**given)
     with Console() as progress:
-        result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress)
+        result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
     written = True
     try:
         result = work.save(result, path)
