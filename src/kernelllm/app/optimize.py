@@ -40,6 +40,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that holds all candidates, None when they were not kept."""
     interrupted: bool = False
     """True when Ctrl-C ended the work early; what was done until then is here."""
+    run: str = ""
+    """The run in the attempt store; empty for the compiler, which needs no store to do the same again."""
     message: str = ""
     """Why there are fewer attempts than were asked for; empty when there are not."""
     seconds: float = 0.0
