@@ -7,7 +7,7 @@ registry ``models``), the rest is the provider's own business.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -55,7 +55,18 @@ def open_model(name: str, **options: Any) -> LanguageModel:
     for key in given:
         if key not in known:
             raise UsageError(f"The provider {provider!r} has no option {key!r}.", fix=f"It has: {', '.join(known) or 'none'}.")
-    return cls(model, **given)
+    return cls(model, **{key: _typed(cls, provider, key, value) for key, value in given.items()})
+
+
+def _typed(cls: type[Provider], provider: str, key: str, value: Any) -> Any:
+    """An option from a command line as the type that the provider declares. Raises UsageError where it does not fit."""
+    hint = get_type_hints(cls.__init__).get(key, Any)
+    if not isinstance(value, str) or hint in (str, str | None, Any):
+        return value
+    try:
+        return msgspec.convert(value, hint, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The option {key!r} of {provider!r} does not fit: {error}.", fix=f"Got {value!r}.") from error
 
 
 def accepts(name: str, option: str) -> bool:

@@ -88,6 +88,12 @@ class Search:
         """The correct attempt with the least time, None when none is correct."""
         return best(self.attempts)
 
+    @property
+    def message(self) -> str:
+        """Why there are fewer attempts than were asked for; empty when there are not."""
+        stopped = "The time is up." if self.stopped == "time" else self.stopped
+        return " ".join(text for text in (stopped, *(str(error) for error in self.errors[:1])) if text)
+
     def _replayed(self, tasks: Iterable[Task], known: dict[tuple[int, int], Attempt]) -> Iterator[Attempt]:
         """Attempts that a resumed run has already, at every depth; what is missing is asked for."""
         todo = deque(tasks)
