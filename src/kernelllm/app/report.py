@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 from kernelllm.app.optimize import Result
 from kernelllm.core.types import Floor, Ratio, Severity, Status, Timing, Verdict
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 PLAIN_WIDTH = 100
@@ -54,18 +56,24 @@ def show(title: str, rows: Rows, verdict: Verdict | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = stdout()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for label, text in rows:
         grid.add_row(label, Text(text, style=_style(label, verdict)))
-    console.print()
-    console.print(Text(title, style="bold"))
-    console.print(grid)
+    parts: list[RenderableType] = ["", Text(title, style="bold"), grid]
     if verdict is not None and verdict.kernels:
-        console.print()
-        console.print(_kernel_table(verdict))
+        parts += ["", _kernel_table(verdict)]
+    put(*parts)
+
+
+def put(*parts: RenderableType) -> None:
+    """Print to standard output, with no blanks at the ends of lines."""
+    console = stdout()
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def stdout() -> Console:

@@ -28,7 +28,7 @@ def doctor(ctx: click.Context, /, as_json: bool, verbose: bool) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        from kernelllm.app.report import stdout
+        from kernelllm.app.report import put
 
         styles = {"ok": "green", "limited": "yellow", "missing": "bold red"}
         grid = Table.grid(padding=(0, 2))
@@ -36,5 +36,5 @@ def doctor(ctx: click.Context, /, as_json: bool, verbose: bool) -> None:
             grid.add_row(probe.name, Text(probe.state, style=styles[probe.state]), Text(probe.detail))
             if probe.fix:
                 grid.add_row("", "", Text(probe.fix, style="italic"))
-        stdout().print(grid)
+        put(grid)
     ctx.exit(1 if any(probe.state == "missing" for probe in probes) else 0)

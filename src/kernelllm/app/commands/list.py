@@ -21,7 +21,7 @@ def list_(kind: str, as_json: bool, verbose: bool) -> None:
     import json
 
     from kernelllm.app.catalogue import entries
-    from kernelllm.app.report import stdout
+    from kernelllm.app.report import put
 
     found = entries(kind)
     if as_json:
@@ -36,4 +36,4 @@ def list_(kind: str, as_json: bool, verbose: bool) -> None:
     for row in found:
         what = " ".join(part for part in (row["what"], row["fix"]) if part)
         table.add_row(row["name"], row["state"], Text(what))
-    stdout().print(table if found else f"No {kind} yet.")
+    put(table if found else f"No {kind} yet.")
