@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import site
 import stat
 import sys
@@ -37,10 +38,21 @@ def readable(*, gpu: bool = False) -> tuple[str, ...]:
         found += [f"{prefix}/{part}" for part in ("bin", "lib", "lib64", "include", "pyvenv.cfg", "nvvm", "targets")]
     for name in _PACKAGES:
         found += _package(name)
+    for tool in (os.environ.get("CC", ""), "cc", "gcc", "clang", "ptxas"):
+        found += _toolchain(tool)
     for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"):
         found += [part for part in os.environ.get(variable, "").split(":") if part not in ("", "/", ".")]
     kept = {place for place in found if place and os.path.lexists(place)}
     return tuple(sorted(kept))
+
+
+def _toolchain(tool: str) -> list[str]:
+    """The folder that a compiler was installed under, where that is a place of its own (``/opt/gcc``, not ``/`` or a home)."""
+    path = shutil.which(tool) if tool else None
+    if path is None:
+        return []
+    prefixes = {Path(path).parent.parent, Path(path).resolve().parent.parent}
+    return [str(p) for p in prefixes if len(p.parts) > 2 and p != Path.home()]
 
 
 def _package(name: str) -> list[str]:
