@@ -55,6 +55,7 @@ def _config(options: Options) -> dict[str, Any]:
         "benchmark_kernel": False,
         "graph_partition": False,
         "allow_buffer_reuse": False,
+        "inplace_buffers": False,
         "memory_planning": False,
         "assume_aligned_inputs": True,
         "freezing": False,

@@ -127,6 +127,7 @@ class Assembly:
         """The statements of forward, as lines without indentation."""
         self.values: dict[str, str] = {}
         device = self._device()
+        self.namer.device = f"{device}.device"
         exact = fw.touched_by_torch(self.program)
         inputs = self._contiguous_inputs()
         like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]

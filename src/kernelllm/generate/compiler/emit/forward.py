@@ -31,6 +31,7 @@ class Namer:
     sizes: Sizes
     paths: dict[str, str]
     """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
+    device: str = "x.device"
     templates: set[str] = field(default_factory=set)
     """Template functions that are called."""
     used_sizes: list[str] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Namer:
         called = ast.unparse(node.func)
         if called == "reinterpret_tensor":
             return integers.to_ast(self.view(node))
-        keywords = [ast.keyword(k.arg, _device(k.value) if k.arg == "device" else self.expr(k.value)) for k in node.keywords]
+        keywords = [ast.keyword(k.arg, integers.to_ast(self.device) if k.arg == "device" else self.expr(k.value)) for k in node.keywords]
         arguments = [self.expr(a) for a in node.args]
         template = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", called)
         if template:
@@ -124,10 +125,6 @@ class Namer:
 def _trimmed(arguments: list[ast.expr], keywords: list[ast.keyword]) -> list[ast.expr]:
     """Trailing ``None`` arguments left out (each template defaults them)."""
     return arguments
-
-
-def _device(node: ast.expr) -> ast.expr:
-    return node
 
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:

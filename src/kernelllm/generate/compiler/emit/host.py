@@ -74,6 +74,11 @@ class Program:
     tensors: dict[str, Tensor]
     same: dict[str, str] = field(default_factory=dict)
     """Buffers that are another buffer by another name."""
+    dropped: set[str] = field(default_factory=set)
+
+    def names(self, base: str) -> set[str]:
+        """All names of a buffer."""
+        return {base, *(n for n in self.same if self.base(n) == base)}
 
     def base(self, name: str) -> str:
         """The buffer that a name stands for."""
@@ -151,7 +156,11 @@ def _items(statement: ast.stmt, wrapper: Wrapper, sizes: Sizes, program: Program
             yield from _out_call(call, program)
         return
     if isinstance(statement, ast.Delete):
-        yield Drop([program.base(t.id) for t in statement.targets if isinstance(t, ast.Name)])
+        gone = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+        program.dropped.update(gone)
+        free = [n for n in dict.fromkeys(map(program.base, gone)) if program.names(n) <= program.dropped]
+        if free:
+            yield Drop(free)
         return
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
         yield from _assignment(statement.targets[0].id, statement.value, sizes, program)
