@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kernelllm.core.errors import CaptureError, UsageError
+from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Problem
 from kernelllm.generate.compiler.options import Options
 
@@ -90,4 +90,10 @@ def compiled(problem: Problem, options: Options) -> str:
     from kernelllm.generate.compiler.emit import emit
     from kernelllm.generate.compiler.lower import lower
 
-    return emit(problem, lower(capture(problem, options), options), options)
+    try:
+        return emit(problem, lower(capture(problem, options), options), options)
+    except KernelLLMError:
+        raise
+    except Exception as error:  # torch's compiler may raise anything, and one way that fails must not end the others
+        what = f"The compiler failed on {problem.name}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}."
+        raise CaptureError(what, fix="Try --extern allow or a language model; --verbose shows the traceback.") from error
