@@ -252,7 +252,7 @@ def lines(log: Path) -> list[str]:
 
 def survive(tmp_path: Path, kills: int, seed: int) -> None:
     store, log = tmp_path / "runs.db", tmp_path / "asked.log"
-    command = [sys.executable, str(Path(__file__).parent / "killed.py"), str(store), str(log), "0.02"]
+    command = [sys.executable, str(Path(__file__).parent.parent / "support" / "killed.py"), str(store), str(log), "0.02"]
     draw = random.Random(seed)
     in_flight = 0
     for _ in range(kills):

@@ -195,7 +195,7 @@ class LMWriter:
         """A completion parsed into a draft, with what it cost (nothing when it was recorded earlier)."""
         parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking)
         note = f"mended: {'; '.join(parsed.mended)}" if parsed.mended else ""
-        params = {k: v for k, v in msgspec.to_builtins(self.params).items() if v not in (None, [])}
+        params = {k: list(v) if k == "stop" else v for k, v in msgspec.to_builtins(self.params).items() if v not in (None, ())}
         candidate = Candidate(
             source=parsed.source,
             model=self.name,
