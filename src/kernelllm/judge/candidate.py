@@ -20,6 +20,7 @@ from kernelllm.judge.tensors import Arena
 
 _FIRST_OUTPUT = 2**16
 MOST_OUTPUT = 2**38
+TOTAL = 8
 _SIGNALS = {
     signal.SIGSEGV: "segmentation fault", signal.SIGBUS: "bus error", signal.SIGABRT: "abort", signal.SIGFPE: "arithmetic error",
     signal.SIGILL: "illegal instruction", signal.SIGKILL: "killed",
@@ -47,10 +48,10 @@ class Result:
 
 
 class CandidateProcess:
-    """A worker that holds one candidate. ``seconds``: what all its commands together may take."""
+    """A worker that holds one candidate. ``seconds``: what one command may take; all together may take :data:`TOTAL` times that."""
 
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
-        self.device, self.left, self.seconds = device, seconds, seconds
+        self.device, self.left, self.seconds = device, seconds * TOTAL, seconds
         self._worker = server.spawn(source, limits, sandbox)
         self._arenas: dict[str, Arena] = {}
         self._broken = False
@@ -100,7 +101,7 @@ class CandidateProcess:
         """One command; its reply if it succeeded. Raises CandidateFailure."""
         start = time.monotonic()
         try:
-            reply = self._worker.ask(kind, start + max(self.left, 0.01), arenas=arenas, **fields)
+            reply = self._worker.ask(kind, start + max(min(self.left, self.seconds), 0.01), arenas=arenas, **fields)
         except p.WorkerTimeout as error:
             raise CandidateFailure(Status.TIMEOUT, self._timeout_text()) from error
         except p.ProtocolError as error:

@@ -24,6 +24,9 @@ LOCK = threading.RLock()
 """Held while problem code runs: torch's generators and default dtype belong to the whole process."""
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
+HEAVY_FLOPS = 1e9
+"""FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
+HEAVIEST_FLOPS = 2e10
 
 
 @dataclass
@@ -50,7 +53,9 @@ class Reference:
                 self.model = self.instance.model(seed, device)
         self.training = self.model.training
         self.ops: Counter[str] = Counter()
+        """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
+        """FLOPs of the heavy ones among them."""
         self._exact = exact
         self._models: dict[str, torch.nn.Module] = {}
 
@@ -88,47 +93,52 @@ class Reference:
         with LOCK, _untouched_generators():
             return self.instance.inputs(seed, self.device)
 
-    def run(self, inputs: list[Any], seed: int, *, count: bool = False, exact: bool = True) -> Outcome:
-        """One call. ``count``: note operators and FLOPs; ``exact``: also in float64. Errors of the reference are in the outcome."""
+    @property
+    def heavy(self) -> bool:
+        """Whether one run is so much work that a CPU should make few (False before the first run)."""
+        return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
+
+    def run(self, inputs: list[Any], seed: int, *, exact: bool = True, first: bool = False) -> Outcome:
+        """One call. ``exact``: also in float64; ``first``: even where that is a lot of work. Errors of the reference are in the outcome."""
         from kernelllm.judge.worker.recorder import OperatorCounter
 
         tensors = values.flatten(inputs)
-        exact = exact and self._exact and self._affordable(tensors)
+        exact = exact and self._exact
         private = _copied(inputs) if exact else None
         before = {n: t.clone() for n, t in self.buffers().items()} if exact else {}
         versions = [t._version for t in tensors]
         ops: Counter[str] = Counter()
+        flops: Counter[str] = Counter()
         try:
-            with LOCK, self._calling(seed):
-                with OperatorCounter(ops, self.flops if count else Counter()):
-                    value = self.model(*inputs)
-                if count:
-                    self.ops.update(ops)
+            with LOCK, self._calling(seed), OperatorCounter(ops, flops):
+                value = self.model(*inputs)
         except torch.OutOfMemoryError as error:
             return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
             return Outcome(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
+        self.ops, self.flops = ops, flops
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         expected = Expected(value)
         if private is not None:
-            expected = self._exactly(value, private, seed, before, "aten.convolution.default" in ops)
+            expected = self._closer(value, private, seed, before, self._affordable(tensors, first))
         return Outcome(expected, _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
 
-    def _affordable(self, tensors: list[torch.Tensor]) -> bool:
+    def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
         if self.device == "cpu":
-            return elements <= EXACT_LIMIT
+            return elements <= EXACT_LIMIT and sum(self.flops.values()) <= (HEAVIEST_FLOPS if first else HEAVY_FLOPS)
         free, _ = torch.cuda.mem_get_info()
         return elements * 8 * 5 < free
 
-    def _exactly(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], convolves: bool) -> Expected:
-        """float64 and (for convolutions on the CPU) TF32 runs from the same inputs and state."""
+    def _closer(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool) -> Expected:
+        """float64 (where affordable) and, for convolutions on the CPU, TF32 runs from the same inputs and state."""
         exact = rounded = None
         has_exact = has_rounded = False
-        with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
-            exact = self._twin("double", before)(*_to_double(inputs))
-            has_exact = _agrees(value, exact)
-        if has_exact and convolves and self.device == "cpu":
+        if affordable:
+            with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
+                exact = self._twin("double", before)(*_to_double(inputs))
+                has_exact = _agrees(value, exact)
+        if "aten.convolution.default" in self.ops and self.device == "cpu":
             with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
