@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, SizeSet, Status, Trial
-from kernelllm.judge import checks
+from kernelllm.judge import Judge, JudgeSettings, checks
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Event, Observation, OutputStats, Run
 
@@ -175,25 +177,18 @@ def test_findings_are_told_once_and_worst_first() -> None:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Any:
-    from kernelllm.judge import Judge, JudgeSettings
-
-    judges: dict[str | None, Judge] = {}
-
-    def of(track: str | None) -> Judge:
-        if track not in judges:
-            judges[track] = Judge(JudgeSettings(device="cpu", sizes=2, seeds=3, measure=False, cache=False, track=track, time_limit_s=20.0))
-        return judges[track]
-
-    yield of
-    for each in judges.values():
-        each.close()
+def judge() -> Iterator[Judge]:
+    settings = JudgeSettings(device="cpu", sizes=2, seeds=2, measure=False, cache=False, memory_limit_bytes=2**30)
+    with Judge(settings) as one:
+        yield one
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
-def test_verdict(path: Path, judge: Any) -> None:
+def test_verdict(path: Path, judge: Judge) -> None:
     wanted = header(path)
+    hangs = "timeout" in wanted["EXPECT"]
+    judge.settings = replace(judge.settings, track=wanted.get("TRACK"), time_limit_s=3.0 if hangs else 60.0)
     problem = Problem(name=wanted["PROBLEM"], source=(ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text())
-    verdict = judge(wanted.get("TRACK")).judge(problem, Candidate(source=path.read_text()))
+    verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
