@@ -64,7 +64,7 @@ def install(recorder: Recorder) -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         names = [n for n in self.arg_names if n not in kwargs]
         bound = {**launch.defaults(self.fn), **dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in self.arg_names}}
-        seen = None if warmup else recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn))
+        seen = recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn), count=0 if warmup else 1)
         recorder.in_launch = True
         try:
             with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
@@ -72,14 +72,15 @@ def install(recorder: Recorder) -> None:
                 if kernel is not None:
                     kernel._init_handles()
         except Exception as error:
-            if type(error) in launch._skippable() or seen is None:
+            if type(error) in launch._skippable():
                 raise
             _note_error(seen, error, self)
             return launch.Fake(self, args, kwargs)
         finally:
             recorder.in_launch = False
-        if seen is not None and kernel is not None:
+        if kernel is not None:
             _note(seen, kernel)
+        if kernel is not None and not warmup:
             try:
                 launch.concrete_grid(grid, bound)
             except (RuntimeError, TypeError, ValueError) as error:

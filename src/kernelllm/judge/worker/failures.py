@@ -56,6 +56,8 @@ def _kind(chain: list[BaseException]) -> str:
         return "illegal_access"
     if isinstance(root, MemoryError | torch.OutOfMemoryError) or any(mark in lowered for mark in _OUT_OF_MEMORY):
         return "memory"
+    if "cannot be interpreted" in lowered:
+        return "error"
     if names & {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}:
         return "compile"
     return "error"

@@ -62,6 +62,7 @@ def install() -> None:
     builder.create_extern_elementwise = libdevice.create_extern_elementwise
     builder.create_inline_asm_elementwise = _inline_asm
     builder.create_inline_asm = _inline_asm
+    builder.get_bf16 = lambda self, value: ti.TensorHandle(f32_to_bf16(np.array([value], dtype=np.float32)), BF16)
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
     builder.create_assume = lambda self, condition: None
@@ -71,6 +72,8 @@ def install() -> None:
     ti.ReduceOps.sum = _sum
     ti.ScanOps.generic_scan = _scan
     _patch_language_once()
+    for module in (tl, tl.standard):
+        module.sort = _sort
     launch.install()
 
 
@@ -198,11 +201,23 @@ def _scan(self: Any, input: Any) -> list[Any]:
     kinds = [arg.dtype for arg in input]
     data = [np.moveaxis(arg.handle.data, self.axis, 0).copy() for arg in input]
     step = 1
-    while step < data[0].shape[0]:
-        joined = _combine(self, [d[:-step] for d in data], [d[step:] for d in data], kinds)
-        data = [np.concatenate([d[:step], j]) for d, j in zip(data, joined, strict=True)]
+    while step < data[0].shape[0]:  # blocks keep their full, power-of-two shape
+        joined = _combine(self, [np.roll(d, step, axis=0) for d in data], data, kinds)
+        data = [np.concatenate([d[:step], j[step:]]) for d, j in zip(data, joined, strict=True)]
         step *= 2
     return [self.to_tensor(np.moveaxis(d, 0, self.axis), k) for d, k in zip(data, kinds, strict=True)]
+
+
+def _sort(x: Any, dim: Any = None, descending: Any = False) -> Any:
+    """tl.sort along the last dimension (Triton's own network of swaps takes a millisecond a stage here)."""
+    if dim is not None and getattr(dim, "value", dim) not in (-1, len(x.shape) - 1):
+        raise ValueError("only minor dimension is currently supported")
+    data = x.handle.data
+    order = np.argsort(bf16_to_f32(data) if x.dtype is BF16 else data, axis=-1, kind="stable")
+    result = np.take_along_axis(data, order, axis=-1)
+    if getattr(descending, "value", descending):
+        result = np.ascontiguousarray(result[..., ::-1])
+    return tl.core.tensor(ti.TensorHandle(result, x.dtype), x.type)
 
 
 def _patch_language_once() -> None:

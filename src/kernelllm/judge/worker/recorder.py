@@ -59,16 +59,16 @@ class Recorder:
         self.streams = 0
         self._watched = _watched_functions()
 
-    def launch(self, name: str, body: Callable[[], str] | None = None) -> LaunchSeen:
-        """Count a launch."""
+    def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> LaunchSeen:
+        """Note ``count`` launches of a kernel."""
         seen = self.kernels.get(name)
         if seen is None:
             if len(self.kernels) >= 512:
                 name = "(others)"
             seen = self.kernels.setdefault(name, LaunchSeen(name))
             self.bodies[name] = (body() if body else "")[:20_000]
-        seen.launches += 1
-        self.launches += 1
+        seen.launches += count
+        self.launches += count
         return seen
 
     def rows(self) -> tuple[CompiledKernel, ...]:
