@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 from kernelllm.generate.compiler.templates import attention as A
 from kernelllm.generate.compiler.templates import conv as C
+from kernelllm.generate.compiler.templates import conv_packed as CP
 from kernelllm.generate.compiler.templates import matmul as M
 from kernelllm.generate.compiler.templates import pooling as P
 from kernelllm.generate.compiler.templates import recurrent as R
@@ -304,7 +305,7 @@ def tuning() -> Iterator[tuple[Case, list[Patch]]]:
         base = conv_case("tune", f"conv 32x64x256x256 -> 128 k3 {'tf32' if tf32 else 'halves'}", rand(32, 64, 256, 256),
                          rand(128, 64, 3, 3), 1, 1, tf32=tf32)
         for tiles in choices:
-            yield variant(base, tiles), [(C, "conv_tiles", lambda *_, t=tiles: t)]
+            yield variant(base, tiles), [(CP, "conv_tiles", lambda *_, t=tiles: t)]
     for width, choices in [(64, [(64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)]),
                            (128, [(64, 32, 4, 3), (128, 32, 8, 2), (64, 64, 4, 2), (128, 64, 8, 2)])]:
         q, k, v = (rand(8, 16, 1024, width) for _ in range(3))

@@ -1,7 +1,7 @@
 """Hand-written Triton kernels for what Inductor leaves to a library: products, convolutions, attention, recurrent layers, pools, scans.
 
 Each file here is an ordinary importable module and, at the same time, the text that the emitter copies into a written file. So each
-imports ``torch``, ``triton`` and ``triton.language as tl`` only, needs nothing outside itself, runs nothing on import, and every
+imports ``math``, ``torch``, ``triton``, ``triton.language as tl`` and its sibling templates only, runs nothing on import, and every
 top-level name (a function, a kernel or a plain constant) is unique over all files here: any set of them can be pasted into one module,
 and what is not reached from the host functions in use can be dropped (top-level functions and constants only, no classes).
 
@@ -60,13 +60,14 @@ output_size) -> (T, T)``
 ``cummax(x, dim) -> (T, T)``     scan         values and int64 indices (last among equals, as torch), NaN wins
 ``cummin(x, dim) -> (T, T)``     scan
 ``logcumsumexp(x, dim) -> T``    scan
-``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows up to 32768 elements
+``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows of up to 4096 elements (ValueError beyond)
 -> (T, T)``
-``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index
+``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index; rows as for sort
 -> (T, T)``
 ================================ ============ ====================================================================================
 
-Precision: fp32 inputs go to the tensor cores as ``tf32x3`` (three TF32 products, relative error near fp32's own) unless ``allow_tf32``,
-then as one TF32 product of inputs rounded to nearest; fp16 and bf16 natively with fp32 sums; fp64 and integers by plain sums (slow).
+Precision: fp32 inputs keep fp32's accuracy unless ``allow_tf32``: as ``tf32x3`` (three TF32 products) or, for large work, as sums of two
+fp16 halves (three fp16 products; see matmul.py). With ``allow_tf32`` they are one TF32 product. fp16 and bf16 natively with fp32 sums;
+fp64 and integers by plain sums (slow).
 Any sizes and strides are right, zero-size included; offsets are 64 bit where a tensor may exceed 2**31 elements.
 """

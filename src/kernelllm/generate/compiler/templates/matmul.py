@@ -46,6 +46,15 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
 
 
 @triton.jit
+def matmul_store(out_ptr, acc, plane, row, col, M, N, INDEX: tl.constexpr):
+    """Writes the tile acc at (row, col) of plane ``plane`` of contiguous out [planes, M, N]; INDEX holds the offsets inside a tile."""
+    rows = tl.arange(0, acc.shape[0])[:, None]
+    cols = tl.arange(0, acc.shape[1])[None, :]
+    out_ptr += (plane.to(tl.int64) * M + row) * N + col
+    tl.store(out_ptr + rows.to(INDEX) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(row + rows < M) & (col + cols < N))
+
+
+@triton.jit
 def matmul_tile(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
     """(plane, tile row, tile column) of a program: GROUP_M rows of tiles at a time, so that neighbours share operands in L2."""
     m_tiles = tl.cdiv(M, BLOCK_M)
@@ -61,7 +70,7 @@ def matmul_tile(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M
 def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
                   stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                  PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr,
+                  PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr, INDEX: tl.constexpr,
                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
     """One BLOCK_M x BLOCK_N tile of one batch entry (and of one span of K, when K is split) a program."""
     plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
@@ -90,7 +99,7 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
         a_ptrs += BLOCK_K * stride_ak
         b_ptrs += BLOCK_K * stride_bk
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    tl.store(out_ptr + (plane.to(tl.int64) * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
+    matmul_store(out_ptr, acc, plane, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, INDEX)
 
 
 @triton.jit
@@ -173,7 +182,8 @@ def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, st
 @triton.jit
 def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_ptr, a_low, b_low, M, N, K, stride_cb, stride_cm, stride_cn,
                                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                                 BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
+                                 INDEX: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                                 GROUP_M: tl.constexpr):
     """The product of halves a [2, batch, M, K] and b [2, batch, N, K], the low ones a_low and b_low elements on; BLOCK_K divides K."""
     batch, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     batch = batch.to(tl.int64)
@@ -195,7 +205,7 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_
     b_field = matmul_scale_exponent(tl.load(b_top_ptr + batch * N + cols, mask=cols < N, other=0))
     acc = acc * ((a_field - 14) << 23).to(tl.float32, bitcast=True) * ((b_field - 14) << 23).to(tl.float32, bitcast=True)
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    tl.store(out_ptr + (batch * M + rows) * N + cols, acc, mask=(rows < M) & (cols < N))
+    matmul_store(out_ptr, acc, batch, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, INDEX)
 
 
 @triton.jit
@@ -290,7 +300,7 @@ def matmul_by_halves(a, b, c, c_strides, finish, out):
     grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
         a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish,
-        block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        tl.int32 if n < 2**23 else tl.int64, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
     return out
 
@@ -339,7 +349,7 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
     grid = (batch * splits * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_kernel[grid](
         a, b, c if c_kind else a, target, m, n, k, k_span, splits, *a.stride(), *b.stride(), *c_strides, *target_finish,
-        precision, acc, even_k, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        precision, acc, even_k, tl.int32 if n < 2**23 else tl.int64, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
     if splits > 1:
         block_m, block_n = min(16, triton.next_power_of_2(m)), min(64, triton.next_power_of_2(n))
