@@ -1,0 +1,79 @@
+"""The builtin suite: what is in it, that every problem is sound, and that every hand-written solution is judged correct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.suites import open_suite
+from kernelllm.suites.instance import Instance
+from kernelllm.suites.lint import lint
+from kernelllm.suites.shrink import shrunk
+from kernelllm.suites.trace import tensors
+
+SOLUTIONS = Path(__file__).parent / "builtin_solutions"
+PROBLEMS = list(open_suite("builtin").problems())
+QUICK = {"activation/mish", "loss/bce_backward", "matmul/matvec", "reduction/max_with_index", "softmax/log_softmax_bf16"}
+
+
+def each(quick: set[str]) -> list[object]:
+    """All problems as parameters, those outside ``quick`` marked slow."""
+    return [pytest.param(p, id=p.name, marks=() if p.name in quick else pytest.mark.slow) for p in PROBLEMS]
+
+
+def test_what_is_in_it() -> None:
+    assert len(PROBLEMS) >= 60
+    assert len({p.tags[1] for p in PROBLEMS}) >= 12
+    assert sum("backward" in p.tags for p in PROBLEMS) >= 6
+    assert sum("bf16" in p.tags for p in PROBLEMS) >= 6
+    assert len({p.name for p in PROBLEMS}) == len(PROBLEMS)
+    assert {p.name for p in PROBLEMS} == {f.relative_to(SOLUTIONS).with_suffix("").as_posix() for f in SOLUTIONS.rglob("*.py")}
+
+
+def test_selections_and_their_digests() -> None:
+    family = open_suite("builtin/softmax")
+    assert {p.tags[1] for p in family.problems()} == {"softmax"}
+    assert [p.name for p in open_suite("builtin/softmax/causal").problems()] == ["softmax/causal"]
+    assert family.digest == open_suite("builtin/softmax").digest != open_suite("builtin").digest
+    with pytest.raises(UsageError, match=r"Did you mean 'softmax'"):
+        open_suite("builtin/sofmax")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS[::3], ids=lambda p: p.name)
+def test_two_sizes_at_which_the_reference_runs(problem: Problem) -> None:
+    sets = shrunk(problem)
+    assert len(sets) == 2
+    shapes = []
+    for overrides in sets:
+        instance = Instance(problem, overrides)
+        inputs = instance.inputs(0)
+        with torch.no_grad():
+            outputs = list(tensors(instance.model(0)(*inputs)))
+        assert outputs
+        assert all(bool(torch.isfinite(t.float()).all()) for t in outputs)
+        shapes.append([tuple(t.shape) for t in tensors(inputs)])
+    assert shapes[0] != shapes[1]
+
+
+@pytest.mark.parametrize("problem", each({p.name for p in PROBLEMS[::8]}))
+def test_each_is_linted(problem: Problem) -> None:
+    assert lint(problem).findings == ()
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    """One judge for all solutions."""
+    with Judge(JudgeSettings(device="cpu", measure=False, seeds=2, cache=False)) as one:
+        yield one
+
+
+@pytest.mark.parametrize("problem", each(QUICK))
+def test_hand_written_solutions_are_correct(problem: Problem, judge: Judge) -> None:
+    verdict = judge.judge(problem, Candidate(source=(SOLUTIONS / f"{problem.name}.py").read_text()))
+    assert verdict.status is Status.CORRECT, verdict.message

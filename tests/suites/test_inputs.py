@@ -1,0 +1,75 @@
+"""Other kinds of inputs keep what must hold for an input."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelllm.suites.inputs import KINDS, LARGE, variants
+
+
+def kinds(*inputs: object, seed: int = 0) -> dict[str, list[object]]:
+    """All variants by kind."""
+    torch.manual_seed(1)
+    return dict(variants(list(inputs), seed))
+
+
+def test_plain_inputs_come_in_every_kind() -> None:
+    x = torch.rand(32, 48)
+    made = kinds(x)
+    assert tuple(made) == KINDS
+    assert torch.allclose(made["large"][0], x * LARGE)
+    assert bool((made["negative"][0] <= 0).all())
+    assert 0.3 < float((made["zeros"][0] == 0).float().mean()) < 0.7
+    assert float(made["normal"][0].min()) < 0
+    assert torch.equal(kinds(x)["normal"][0], made["normal"][0])
+    assert not torch.equal(kinds(x, seed=1)["normal"][0], made["normal"][0])
+
+
+def test_labels_masks_and_integers_stay_as_drawn() -> None:
+    labels, mask = torch.randint(0, 9, (16,)), torch.rand(16) < 0.5
+    signs = torch.randint(0, 2, (16, 1)).float() * 2 - 1
+    for made in kinds(torch.randn(16, 4), labels, mask, signs, 3, None).values():
+        assert torch.equal(made[1], labels)
+        assert torch.equal(made[2], mask)
+        assert torch.equal(made[3], signs)
+        assert made[4:] == [3, None]
+    assert kinds(labels) == {}
+
+
+def test_probabilities_stay_probabilities() -> None:
+    for dim in (1, 0):
+        made = kinds(torch.randn(20, 30).softmax(dim))
+        assert "normal" in made
+        for (p,) in made.values():
+            assert torch.allclose(p.sum(dim), torch.ones(p.shape[1 - dim]), atol=1e-4)
+            assert bool((p >= 0).all())
+
+
+def test_triangles_symmetry_order_and_unit_length_stay() -> None:
+    x = torch.randn(24, 24)
+    for kind in ("normal", "large", "zeros"):
+        assert torch.equal(kinds(x.tril())[kind][0].triu(1), torch.zeros(24, 24))
+        symmetric = kinds(x + x.T)[kind][0]
+        assert torch.equal(symmetric, symmetric.T)
+        assert bool((kinds(torch.rand(50).sort().values)[kind][0].diff() >= 0).all())
+    unit = kinds(torch.nn.functional.normalize(x, dim=1))["normal"][0]
+    assert torch.allclose(unit.norm(dim=1), torch.ones(24), atol=1e-4)
+
+
+def test_strides_sharing_and_nesting_are_kept() -> None:
+    x, wide = torch.randn(8, 6), torch.randn(6, 8).T
+    made = kinds(x, (x, [wide]), torch.randn(1, 6).expand(8, 6))["normal"]
+    assert made[0] is made[1][0]
+    assert made[1][1][0].stride() == wide.stride()
+    assert made[2].stride() == (0, 1)
+    assert not torch.equal(made[0], x)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64]), st.lists(st.integers(1, 5), max_size=3))
+def test_shape_and_dtype_are_kept(dtype: torch.dtype, shape: list[int]) -> None:
+    x = (torch.rand(shape) + 0.1).to(dtype)
+    for (y,) in kinds(x).values():
+        assert (y.shape, y.dtype) == (x.shape, x.dtype)
