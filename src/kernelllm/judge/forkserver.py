@@ -121,7 +121,8 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         self.root = Path(tempfile.mkdtemp(prefix="kernelllm-judge-"))
-        self.root.chmod(0o700)
+        # Passable, not readable: compilers look at their temporary folder with access(2), as the worker's own user.
+        self.root.chmod(0o711)
         try:
             self._start()
         except BaseException:
@@ -165,7 +166,7 @@ class ForkServer:
                 self._start()
                 self._wait_ready()
             folder = self.root / f"w{next(self._numbers)}"
-            folder.mkdir()
+            folder.mkdir(mode=0o700)
             (folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
             return self._spawn(folder, limits, sandbox)
 
