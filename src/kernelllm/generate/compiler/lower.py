@@ -122,6 +122,9 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     view_to_reshape(graph)
     with torch.no_grad():
         post_grad_passes(graph, is_inference=True)
+    for node in graph.graph.nodes:
+        if str(node.target).startswith("prims.prepare_softmax_online"):
+            node.meta["original_aten"] = torch.ops.aten._softmax.default  # what kernels are named after
     graph.recompile()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -116,6 +116,60 @@ def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: A
     return w.call(aten.squeeze.dim, out, 0) if unbatched else out
 
 
+_INDUCTOR_WINDOW = 25
+"""Inductor unrolls a pooling window up to this many elements and leaves larger ones to torch."""
+
+
+def _each(value: Any, spatial: int) -> list[Any]:
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return values * spatial if len(values) == 1 else values
+
+
+def _avg_pool(spatial: int) -> Callable[..., Node | None]:
+    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+             divisor_override: int | None = None) -> Node | None:
+        kernel = _each(kernel, spatial)
+        if math.prod(kernel) <= _INDUCTOR_WINDOW:
+            return None
+        return w.template("avg_pool", x, kernel, _each(stride or kernel, spatial), _each(padding, spatial), ceil_mode, count_include_pad,
+                          divisor_override)
+
+    return rule
+
+
+def _max_pool(spatial: int) -> Callable[..., Node | None]:
+    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Node | None:
+        kernel = _each(kernel, spatial)
+        if math.prod(kernel) <= _INDUCTOR_WINDOW:
+            return None
+        windows = kernel, _each(stride or kernel, spatial), _each(padding, spatial), _each(dilation, spatial)
+        return w.template("max_pool_with_indices", x, *windows, ceil_mode)
+
+    return rule
+
+
+def _adaptive(name: str) -> Callable[..., Node | None]:
+    return lambda w, x, output_size: w.template(name, x, list(output_size))
+
+
+def _sort(w: _Writer, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
+    return _ranked(w, x, dim, "sort", dim, descending)
+
+
+def _topk(w: _Writer, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
+    return _ranked(w, x, dim, "topk", k, dim, largest)
+
+
+_LONGEST_SORT = 32768
+
+
+def _ranked(w: _Writer, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+    value = x.meta["val"]
+    length = value.shape[dim] if value.dim() else 1
+    known = length if isinstance(length, int) else length.node.hint
+    return w.template(name, x, *args) if known is not None and known <= _LONGEST_SORT else None
+
+
 _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.mm: _mm,
     aten.addmm: _addmm,
@@ -123,6 +177,16 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.baddbmm: _baddbmm,
     aten.mv: _mv,
     aten.convolution: _convolution,
+    aten.avg_pool2d: _avg_pool(2),
+    aten.avg_pool3d: _avg_pool(3),
+    aten.max_pool2d_with_indices: _max_pool(2),
+    aten.max_pool3d_with_indices: _max_pool(3),
+    aten._adaptive_avg_pool2d: _adaptive("adaptive_avg_pool"),
+    aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool"),
+    aten.adaptive_max_pool2d: _adaptive("adaptive_max_pool"),
+    aten.adaptive_max_pool3d: _adaptive("adaptive_max_pool"),
+    aten.sort: _sort,
+    aten.topk: _topk,
 }
 
 
@@ -139,4 +203,4 @@ def heavy_left(graph: GraphModule) -> list[str]:
     return [str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)]
 
 
-__all__ = ["HEAVY", "heavy_left", "operator", "run"]
+__all__ = ["HEAVY", "heavy_left", "run"]

@@ -61,9 +61,32 @@ def symbolic_rows() -> Iterator[None]:
         write(self, _Lines(self, code, V, sympy))
 
     with ExitStack() as stack:
+        _online_softmax(stack)
         replace(stack, TritonKernel, "_get_persistent_RBLOCK", staticmethod(block))
         replace(stack, TritonKernel, "codegen_static_numels", numels)
         yield
+
+
+def _online_softmax(stack: ExitStack) -> None:
+    """Let softmax over a long row find its maximum and sum in one pass, as Inductor does for rows of known length."""
+    import sympy
+    from torch._inductor import config, inductor_prims, ir, lowering
+    from torch._inductor.virtualized import V
+
+    target = inductor_prims.prepare_softmax_online
+    plain = lowering.lowerings.get(target)
+    if plain is None:
+        return
+
+    def lower(x: Any, dim: int) -> Any:
+        arguments = lowering._make_reduction_inner(x, axis=dim, keepdims=True, dtype=None, override_return_dtype=None)
+        length = V.graph.sizevars.simplify(lowering.sympy_product(arguments["reduction_ranges"]))
+        if isinstance(length, sympy.Integer) or hint(length) < config.unroll_reductions_threshold:
+            return plain(x, dim)
+        return ir.OnlineSoftmaxReduction.create(input_node=x, num_output=2, **arguments)
+
+    stack.callback(lowering.lowerings.__setitem__, target, plain)
+    lowering.lowerings[target] = lower
 
 
 class _Lines:

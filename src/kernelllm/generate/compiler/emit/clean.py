@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from . import integers
 from .facts import FLOATS, Facts
 from .plain import HELPERS, RENAMED, plain_name
-from .tree import all_reads, assigned, bindings, call, copy_of, every, fresh, name_of, prune, reads
+from .tree import Rename, all_reads, assigned, bindings, call, copy_of, every, fresh, name_of, prune, reads
 from .wrapper import Kernel
 
 _NUMELS = ("xnumel", "ynumel", "znumel", "r0_numel", "r1_numel")
@@ -44,7 +44,7 @@ class Cleaned:
 def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis."""
     body = fresh(kernel.function.body)
-    body, held = _held_blocks(body)
+    body, held = _held_blocks(_reshaped_apart(body))
     sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
     index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
     rows = rows and set(kernel.blocks) | set(held) == {"XBLOCK", "R0_BLOCK"}
@@ -77,6 +77,16 @@ def _held_blocks(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | 
             continue
         kept.append(statement)
     return kept, held
+
+
+def _reshaped_apart(body: list[ast.stmt]) -> list[ast.stmt]:
+    """``a = a[:, None]`` gives the value before it a name of its own."""
+    for i, statement in enumerate(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Name(id=same))) if name == same:
+                body[:i] = [Rename({name: f"{name}_flat"}).visit(s) for s in body[:i]]
+                statement.value.value = ast.Name(f"{name}_flat", ast.Load())  # type: ignore[attr-defined]
+    return body
 
 
 class _Rows(ast.NodeTransformer):
@@ -381,10 +391,18 @@ class _Simplifier(ast.NodeTransformer):
                 return call(which, *[a for a in node.args])
             case "welford_reduce":
                 return call("welford_update", *node.args[:4])
+            case "online_softmax_combine":
+                return call("softmax_update", *node.args[:3])
+            case "online_softmax_reduce":
+                return call("softmax_along", *node.args[:3])
             case "select_one":
                 keep = any(k.arg == "keep_dims" for k in node.keywords)
                 last = call("last_along", node.args[0], node.args[1], ast.Constant(1 if keep else 0))
                 return integers.to_ast(ast.unparse(last) + "[:, None]") if keep else last
+            case "online_softmax_reduce" | "online_softmax_combine" | "online_softmax_combine_with_sum":
+                node.args = node.args[:-1]
+            case "exp":
+                return call("tl.exp", node.args[0])
             case "constexpr_next_power_of_2":
                 return call("triton.next_power_of_2", *node.args)
             case "div_floor_integer" if all(self.facts.is_size(a) for a in node.args):

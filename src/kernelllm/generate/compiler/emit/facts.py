@@ -20,7 +20,7 @@ _ORDER = ("int1", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"
 _SAME = {
     "tl.exp", "tl.exp2", "tl.log", "tl.log2", "tl.sqrt", "tl.sqrt_rn", "tl.rsqrt", "tl.sin", "tl.cos", "tl.abs", "tl.erf", "tl.floor",
     "tl.ceil", "tl.sigmoid", "tl.broadcast_to", "tl.sum", "tl.max", "tl.min", "tl.cumsum", "tl.cumprod", "tl.reduce", "tl.reshape",
-    "max_along", "min_along", "prod_along", "last_along", "tl.expand_dims", "tl.trans",
+    "max_along", "min_along", "prod_along", "last_along", "softmax_along", "softmax_update", "softmax_merge", "tl.expand_dims", "tl.trans",
 }  # fmt: skip
 
 
@@ -138,5 +138,5 @@ class Facts:
 
 REDUCERS = {
     "tl.sum", "tl.max", "tl.min", "max_along", "min_along", "prod_along", "any_along", "welford_along", "argmax_along", "argmin_along",
-    "xor_along",
+    "softmax_along", "softmax_along",
 }  # fmt: skip

@@ -50,7 +50,8 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
                 made[target.id] = statement.value
             elif isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Call):
                 wishes = {
-                    "welford_along": ("mean", "m2", "count"), "argmax_along": ("largest", "argmax"), "argmin_along": ("smallest", "argmin"),
+                    "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"), "argmin_along": ("smallest", "argmin"),
+                    "softmax_along": ("largest", "total"),
                 }.get(name_of(statement.value.func), ())  # fmt: skip
                 for element, wish in zip(target.elts, wishes, strict=False):
                     if isinstance(element, ast.Name):

@@ -15,7 +15,7 @@ _SILENT = {
     "full", "scalar_tensor", "detach", "slice", "alias", "copy", "copy_", "getitem", "iota", "arange", "lift_fresh_copy", "_to_copy",
     "select", "split", "split_with_sizes", "as_strided", "full_like", "zeros", "ones", "empty", "unbind", "to", "contiguous", "fill",
     "index_put_", "zeros_like", "ones_like", "unfold", "_assert_async", "bitwise_and", "logical_and", "ge", "gt", "le", "lt", "eq", "ne",
-    "auto_functionalized", "auto_functionalized_v2",
+    "prepare_softmax_online", "auto_functionalized", "auto_functionalized_v2",
 }  # fmt: skip
 _SPOKEN = {
     "_softmax": "softmax", "_log_softmax": "log_softmax", "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",
@@ -124,7 +124,9 @@ _CALLED = {
 }  # fmt: skip
 _TUPLES = {
     "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean", "new_m2", "new_count"),
+    "softmax_along": ("largest", "total"), "softmax_update": ("new_largest", "new_total"),
     "argmax_along": ("best", "best_index"), "argmin_along": ("best", "best_index"),
+    "softmax_along": ("largest", "total"), "softmax_update": ("new_largest", "new_total"), "softmax_merge": ("new_largest", "new_total"),
     "keep_larger": ("new_best", "new_index"), "keep_smaller": ("new_best", "new_index"),
 }  # fmt: skip
 _OPERATORS: dict[type[ast.operator], str] = {

@@ -128,6 +128,50 @@ def welford_along(mean, m2, count, axis: tl.constexpr):
     delta = mean - tl.expand_dims(center, axis)
     return center, tl.sum(m2 + delta * delta * count, axis), total
 ''')
+_helper("softmax_update", '''
+@triton.jit
+def softmax_update(largest, total, x):
+    """One more value into a running maximum and a running sum of exp(value - maximum)."""
+    new = maximum(largest, x)
+    before = tl.where(new == float("-inf"), 1.0, tl.exp(largest - new))
+    now = tl.where(new == float("-inf"), 1.0, tl.exp(x - new))
+    return new, total * before + now
+''', "maximum")
+_helper("softmax_along", '''
+@triton.jit
+def softmax_along(largest, total, axis: tl.constexpr):
+    """Running maxima and sums of exponentials merged along an axis."""
+    best = max_along(largest, axis)
+    spread = tl.expand_dims(best, axis)
+    return best, tl.sum(total * tl.exp(tl.where(spread == float("-inf"), 0.0, largest - spread)), axis)
+''', "max_along")
+_helper("softmax_update", '''
+@triton.jit
+def softmax_update(largest, total, x):
+    """One more value into a running maximum and the sum of exp(value - maximum) so far."""
+    new_largest = maximum(largest, x)
+    old_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(largest - new_largest))
+    new_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(x - new_largest))
+    return new_largest, total * old_scale + new_scale
+''', "maximum")
+_helper("softmax_merge", '''
+@triton.jit
+def softmax_merge(largest_a, total_a, largest_b, total_b):
+    """Two running maxima with their sums of exp(value - maximum) into one."""
+    largest = maximum(largest_a, largest_b)
+    scale_a = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_a - largest))
+    scale_b = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_b - largest))
+    return largest, total_a * scale_a + total_b * scale_b
+''', "maximum")
+_helper("softmax_along", '''
+@triton.jit
+def softmax_along(largest, total, axis: tl.constexpr):
+    """Running maxima and sums of exp(value - maximum) merged along an axis."""
+    top = max_along(largest, axis)
+    spread = tl.expand_dims(top, axis)
+    scale = tl.where(spread == float("-inf"), 1.0, tl.exp(largest - spread))
+    return top, tl.sum(total * scale, axis)
+''', "max_along")
 _helper("last_along", '''
 @triton.jit
 def last_along(x, chosen, axis: tl.constexpr):
@@ -162,6 +206,9 @@ RENAMED = {
     "triton_helpers.min_with_index": "argmin_along",
     "triton_helpers.welford_combine": "welford_merge",
     "triton_helpers.welford": "welford_along",
+    "triton_helpers.online_softmax_reduce": "softmax_along",
+    "triton_helpers.online_softmax_combine": "softmax_update",
+    "triton_helpers.online_softmax_combine_with_sum": "softmax_merge",
     "triton_helpers.div_floor_integer": "floor_div",
     "triton_helpers.remainder_integer": "floor_mod",
     "triton_helpers.promote_to_tensor": "",

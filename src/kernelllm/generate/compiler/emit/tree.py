@@ -114,6 +114,9 @@ def prune(body: list[ast.stmt], keep: frozenset[str] = frozenset()) -> list[ast.
                     statement.body = sweep(statement.body) or [ast.Pass()]
                     statement.orelse = sweep(statement.orelse)
                 elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                    if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ast.unparse(statement.value):
+                        changed = True
+                        continue
                     names = assigned(statement)
                     outside = set(names) - keep
                     live = [n for n in names if _live(n, statement, used) or n not in outside]
