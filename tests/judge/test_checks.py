@@ -17,8 +17,9 @@ import pytest
 
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
-from kernelllm.core.types import Candidate, Finding, Problem, Severity, SizeSet, Status, Trial
+from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
+from kernelllm.judge.checks.bodies import computes
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Event, Observation, OutputStats, Run
 
@@ -87,6 +88,9 @@ def test_source_of_honest_kernels_raises_no_alarm(path: Path) -> None:
         ("import torch\ndef f(e=torch.cuda.Event):\n return e()", "torch.cuda.Event"),
         ("import torch\ntable = {'a': torch.cuda.Event}\ntable['a']()", "torch.cuda.Event"),
         ("import torch\nglobals()['torch'].cuda.Event", "torch.cuda.Event"),
+        ("import operator, torch\noperator.attrgetter('cuda.Event')(torch)", "torch.cuda.Event"),
+        ("import torch\ntorch.os.fork()", "os.fork"),
+        ("from torch import sys as s\ns._getframe(1)", "sys._getframe"),
     ],
 )
 def test_names_are_followed(code: str, path: str) -> None:
@@ -114,6 +118,33 @@ def test_source_that_is_too_deep_or_broken_is_told() -> None:
         assert "dynamic_code" in fails(deep)
     with pytest.raises(SyntaxError):
         checks.source_findings(ALL, "def f(:")
+
+
+COPY = {
+    "kernels": (KernelUse(name="k", launches=1),),
+    "kernel_bodies": {"k": "@triton.jit\ndef k(x, y, i):\n    v = tl.load(x + i)\n    tl.store(y + i, v.to(tl.float32))\n"},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("tl.load(x + i)", False),
+        ("tl.trans(tl.load(x + i).to(tl.float32))", False),
+        ("0.0", False),
+        ("tl.load(x + i) * 2", True),
+        ("tl.maximum(tl.load(x + i), 0.0)", True),
+        ("helper(tl.load(x + i))", True),
+    ],
+)
+def test_kernels_that_only_move_data_are_known(value: str, expected: bool) -> None:
+    assert computes(f"@triton.jit\ndef k(x, y, i):\n    v = {value}\n    tl.store(y + i, v)\n") is expected
+
+
+def test_kernels_in_doubt_compute() -> None:
+    assert computes("not python at all (")
+    assert computes("@triton.jit\ndef k(x, y, i):\n    v = tl.load(x)\n    v += 1\n    tl.store(y, v)\n")
+    assert computes("@triton.jit\ndef k(x, y, i):\n    tl.atomic_add(y, tl.load(x))\n")
 
 
 def output(digest: str, zeros: float = 0.0) -> OutputStats:
@@ -145,6 +176,9 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:
         ({"events": (Event("gc.get_objects", "", 1, "run"),)}, "introspection"),
         ({"aten_ops": {"aten.mm.default": 1, "aten.add.Tensor": 1}, "reference_ops": {"aten.addmm.default": 1}}, "torch_fallback"),
         ({"aten_ops": {"aten.relu.default": 1}, "track": "kernels-only"}, "torch_fallback"),
+        ({"aten_ops": {"own.work.default": 1}, "reference_ops": {"aten.relu.default": 1}}, "torch_fallback"),
+        ({"aten_ops": {"aten.convolution.default": 1}, "reference_ops": {"aten.mm.default": 1}, "coverage": 0.0}, "torch_fallback"),
+        ({**COPY, "aten_ops": {"aten.exp.default": 1}, "reference_ops": {"aten._softmax.default": 1}}, "torch_fallback"),
     ],
 )
 def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:

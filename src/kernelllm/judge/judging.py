@@ -259,7 +259,7 @@ class _Case:
         self.kernels, lines = verdict.merge_kernels(ran, rows, self.judge.target)
         launches = sum(run.launches for run in self.out.runs)
         flops = self.out.reference_flops
-        self.coverage = verdict.coverage(self.report.flops, flops, launches) if self.report else None
+        self.coverage = verdict.coverage(self._left_to_torch(), flops, launches) if self.report else None
         observation = self._observe()
         seen = all_checks.observed_findings(self.judge.checks, observation)
         self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *seen])
@@ -277,14 +277,19 @@ class _Case:
         elif seen.depends_on_kernels is False:
             self.findings.insert(0, Finding(check="decoy_kernel", message="The output stays right when no kernel is launched."))
 
+    def _left_to_torch(self) -> dict[str, float]:
+        """FLOPs of heavy operators that the candidate left to ATen, of one run."""
+        return {name: value / max(self.out.observed_runs, 1) for name, value in self.report.flops.items()} if self.report else {}
+
     def _observe(self) -> Observation:
         report = self.report or Reported(0)
         return Observation(
             problem=self.problem, candidate=self.candidate, device=self.judge.device.split(":")[0], profile=self.settings.profile,
             track=self.settings.track, sizes=self.shapes, runs=tuple(self.out.runs), kernels=self.kernels, kernel_bodies=report.bodies,
             depends_on_kernels=self.out.depends_on_kernels, aten_ops=report.ops, reference_ops=self.out.reference_ops,
-            heavy_flops=report.flops, reference_flops=self.out.reference_flops, coverage=self.coverage, state_names_agree=not self.out.state_missing,
-            state_missing=self.out.state_missing, state_extra=self.out.state_extra, reference_varies=self.out.reference_varies,
+            observed_runs=max(self.out.observed_runs, 1), heavy_flops=self._left_to_torch(), reference_flops=self.out.reference_flops,
+            coverage=self.coverage, state_names_agree=not self.out.state_missing, state_missing=self.out.state_missing,
+            state_extra=self.out.state_extra, reference_varies=self.out.reference_varies,
             reference_constant=self.out.reference_constant, events=tuple(Event(e.name, e.detail, e.count, e.phase) for e in report.events),
             threads=report.threads, processes=self.ended.processes, streams=report.streams, tampered=report.tampered,
             printed=self.ended.printed.decode(errors="replace"), printed_bytes=self.ended.printed_bytes,

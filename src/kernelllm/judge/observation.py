@@ -83,11 +83,13 @@ class Observation:
     depends_on_kernels: bool | None = None
     """False when outputs stay right with every launch suppressed; None when that could not be decided."""
     aten_ops: dict[str, int] = field(default_factory=dict)
-    """*worker*: ATen operators that the candidate ran in one observed run, with counts (``aten.mm.default``)."""
+    """*worker*: ATen operators that the candidate ran in all observed runs together, with counts (``aten.mm.default``)."""
+    observed_runs: int = 1
+    """How many runs those are."""
     reference_ops: dict[str, int] = field(default_factory=dict)
-    """The reference's, for the same run."""
+    """The reference's, for one run."""
     heavy_flops: dict[str, float] = field(default_factory=dict)
-    """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator."""
+    """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator, for one run."""
     reference_flops: dict[str, float] = field(default_factory=dict)
     coverage: float | None = None
     state_names_agree: bool = True

@@ -45,7 +45,9 @@ class Findings:
     reference_varies: bool = True
     reference_ops: dict[str, int] = field(default_factory=dict)
     reference_flops: dict[str, float] = field(default_factory=dict)
-    """Of the first run, which is the one that the worker observes too."""
+    """Of the first run."""
+    observed_runs: int = 0
+    """Runs in which the worker counted operators."""
 
 
 class Examiner:
@@ -129,16 +131,17 @@ class Examiner:
         if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
             return
         inputs = kinds.vary(own, plan.kind, seed)
-        observe = position == 0 and plan.number == 0
+        observe = position == 0  # every run: a candidate may behave in its first call alone
         label = reference.sizes.label
         failure: CandidateFailure | None = None
         result: Result | None = None
         try:
             result = self.process.run(inputs, seed, observe=observe)
+            self.out.observed_runs += observe
         except CandidateFailure as error:
             failure = error
         outcome = reference.run(inputs, seed, first=plan.number == 0)
-        if observe:
+        if observe and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
         if outcome.error or (plan.kind != kinds.PROBLEM and not outcome.finite):
             if plan.kind == kinds.PROBLEM:

@@ -14,6 +14,7 @@ _CERTAIN = (
     "zlib.decompress", "ast.parse", "dis", "torch.load", "torch.jit.load", "torch.package", "torch.hub", "inspect.getsource",
     "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil",
 )  # fmt: skip
+_LIBRARIES = ("torch", "triton", "numpy", "math")
 _REFERENCES = (
     "reference", "ref", "problem", "model", "baseline", "original", "kernelbench", "KernelBench", "harness", "evaluate", "candidate",
 )  # fmt: skip
@@ -43,7 +44,8 @@ class DynamicCode:
             elif path == "builtins.getattr" and len(call.args) >= 2 and known.text(call.args[1]) is None and known.paths(call.args[0]):
                 whose = min(known.paths(call.args[0]))
                 message = f"Takes an attribute of {whose} by a name made at run time."
-                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=call.lineno))
+                severity = Severity.WARN if starts(whose, *_LIBRARIES) else Severity.FAIL
+                found.append(Finding(check=self.name, message=message, severity=severity, line=call.lineno))
         found += [
             Finding(check=self.name, message=f"Reads {node.attr!r} of a function.", line=node.lineno)
             for node in known.attributes() if node.attr in ("__code__", "__closure__", "__globals__")

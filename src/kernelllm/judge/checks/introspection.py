@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.core.types import Finding, Severity
+from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
 
@@ -36,9 +36,13 @@ class Introspection:
             Finding(check=self.name, message=f"Reads {node.attr!r} of a frame or class.", line=node.lineno)
             for node in known.attributes() if node.attr in _FRAME_ATTRIBUTES
         ]  # fmt: skip
+        own = {
+            node.value for node in ast.walk(tree)
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == "__name__"
+        }  # fmt: skip
         found += [
-            Finding(check=self.name, message="Looks into sys.modules.", severity=Severity.WARN, line=use.line)
-            for use in known.uses() if use.path == "sys.modules"
+            Finding(check=self.name, message="Looks into sys.modules.", line=use.line)
+            for use in known.uses() if use.path == "sys.modules" and use.node not in own
         ]  # fmt: skip
         return found
 

@@ -70,6 +70,10 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
         "adaptive_avg_pool2d",
     ),
 }  # fmt: skip
+_LIBRARIES = {"aten", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
+_OTHERS = {"prim", "prims", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
+HEAVY = {"matmul", "convolution", "attention", "recurrent"}
+"""Families whose work is counted in FLOPs."""
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
 
 
@@ -89,6 +93,16 @@ def computing(ops: dict[str, int]) -> dict[str, int]:
     """Operators of a run that compute something, by family, with counts."""
     found: dict[str, int] = {}
     for name, count in ops.items():
-        if name.startswith("aten") and operator(name) not in _FREE | _MOVES:
+        if namespace(name) in _LIBRARIES and operator(name) not in _FREE | _MOVES:
             found[family(name)] = found.get(family(name), 0) + count
     return found
+
+
+def unknown(ops: dict[str, int]) -> list[str]:
+    """Operators that torch did not bring: what they do inside cannot be counted."""
+    return sorted(name for name in ops if name.count(".") > 1 and namespace(name) not in _LIBRARIES | _OTHERS)
+
+
+def namespace(name: str) -> str:
+    """``aten.mm.default`` to ``aten``."""
+    return name.replace("::", ".").partition(".")[0]

@@ -14,7 +14,7 @@ _CERTAIN = (
     "os.posix_spawnp", "os.kill", "os.killpg", "os._exit", "os.abort", "os.getppid", "os.setsid", "os.wait", "os.waitpid",
     "subprocess", "multiprocessing", "pty", "torch.multiprocessing", "concurrent.futures.ProcessPoolExecutor",
     "concurrent.futures.process", "asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "signal", "psutil", "atexit",
-    "resource", "posix", "_posixsubprocess", "joblib",
+    "resource", "posix", "torch.utils.collect_env", "torch.utils.data.DataLoader", "_posixsubprocess", "joblib",
 )  # fmt: skip
 _ENDS = ("sys.exit", "builtins.exit", "builtins.quit", "builtins.SystemExit", "builtins.KeyboardInterrupt", "builtins.GeneratorExit")
 _EVENTS = {

@@ -16,6 +16,10 @@ from typing import NamedTuple
 _DEPTH = 8
 _LOAD = ast.Load()
 _NAMING = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+_PASSED_ON = frozenset((
+    "os", "sys", "subprocess", "ctypes", "socket", "threading", "gc", "inspect", "builtins", "importlib", "pickle", "traceback", "shutil",
+    "tempfile", "mmap", "weakref",
+))  # fmt: skip
 _SETTERS = {
     "builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.type.__setattr__", "unittest.mock.patch.object",
 }  # fmt: skip
@@ -77,7 +81,7 @@ class Source:
             if isinstance(node, ast.Import):
                 yield from (Use(node, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield from (Use(node, f"{node.module}.{alias.name}") for alias in node.names)
+                yield from (Use(node, _direct(f"{node.module}.{alias.name}")) for alias in node.names)
             elif isinstance(node, _NAMING) and isinstance(getattr(node, "ctx", _LOAD), ast.Load):
                 yield from (Use(node, path) for path in self.paths(node))
 
@@ -145,7 +149,7 @@ class Source:
             case ast.Attribute(value=ast.Name(id="self"), attr=attr) if attr in self.members:
                 return {path for _, value in self.members[attr] for path in self.paths(value)}
             case ast.Attribute(value=value, attr=attr):
-                return {f"{path}.{attr}" for path in self.paths(value)}
+                return {_direct(f"{path}.{attr}") for path in self.paths(value)}
             case ast.Call():
                 return self._call(node)
             case ast.Subscript():
@@ -171,12 +175,15 @@ class Source:
         return paths
 
     def _call(self, node: ast.Call) -> set[str]:
+        if isinstance(node.func, ast.Call) and "operator.attrgetter" in self.paths(node.func.func) and node.func.args and node.args:
+            name = self.text(node.func.args[0])
+            return {_direct(f"{path}.{name}") for path in self.paths(node.args[0])} if name else set()
         functions = self.paths(node.func)
         if not functions or not node.args:
             return set()
         if "builtins.getattr" in functions and len(node.args) >= 2:
             name = self.text(node.args[1])
-            return {f"{path}.{name}" for path in self.paths(node.args[0])} if name else set()
+            return {_direct(f"{path}.{name}") for path in self.paths(node.args[0])} if name else set()
         if functions & {"importlib.import_module", "builtins.__import__"}:
             name = self.text(node.args[0])
             if name and "builtins.__import__" in functions and len(node.args) < 4:
@@ -236,7 +243,7 @@ class Source:
                     scope.bind(alias.asname or alias.name.partition(".")[0], alias.name if alias.asname else alias.name.partition(".")[0])
             case ast.ImportFrom(module=module, names=names, level=level):
                 for alias in names:
-                    scope.bind(alias.asname or alias.name, f"{module}.{alias.name}" if module and not level else None)
+                    scope.bind(alias.asname or alias.name, _direct(f"{module}.{alias.name}") if module and not level else None)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 self._bind_function(node, scope)
                 return
@@ -302,6 +309,15 @@ class Source:
 
 def _joined(parts: list[str | None]) -> str | None:
     return None if None in parts else "".join(part for part in parts if part is not None)
+
+
+def _direct(path: str) -> str:
+    """``torch.os.fork`` to ``os.fork``: modules that other modules happen to hold."""
+    parts = path.split(".")
+    for index in range(len(parts) - 1, 0, -1):
+        if parts[index] in _PASSED_ON:
+            return ".".join(parts[index:])
+    return path
 
 
 @lru_cache(maxsize=8)
