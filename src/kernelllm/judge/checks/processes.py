@@ -18,10 +18,11 @@ _CERTAIN = (
 )  # fmt: skip
 _ENDS = ("sys.exit", "builtins.exit", "builtins.quit", "builtins.SystemExit", "builtins.KeyboardInterrupt", "builtins.GeneratorExit")
 _EVENTS = {
-    "os.fork", "os.forkpty", "os.system", "os.exec", "os.kill", "os.killpg", "os.posix_spawn", "os.spawn", "signal.pthread_kill",
-    "pty.spawn",
+    "os.fork", "os.forkpty", "os.system", "os.exec", "os.kill", "os.killpg", "os.spawn", "signal.pthread_kill", "pty.spawn",
 }  # fmt: skip
-_TOOLS = ("ptxas", "gcc", "cc", "clang", "cuobjdump", "nvdisasm", "ld", "ldconfig", "c++", "g++", "uname", "lscpu")
+_STARTS = ("subprocess.Popen", "os.posix_spawn")
+"""Python 3.12 reports both for one start."""
+_TOOLS = ("ptxas", "gcc", "cc", "clang", "cuobjdump", "nvdisasm", "ld", "ldconfig", "c++", "g++", "uname", "lscpu", "file")
 
 
 class Processes:
@@ -51,6 +52,6 @@ class Processes:
         ]  # fmt: skip
         for event in seen.events:
             program = event.detail.split(" ")[0].rpartition("/")[2].strip("'\"[],()")
-            if event.name == "subprocess.Popen" and program not in _TOOLS:
+            if event.name in _STARTS and program not in _TOOLS:
                 found.append(Finding(check=self.name, message=f"Started {event.detail} while in {event.phase}.", severity=Severity.WARN))
         return found
