@@ -246,6 +246,9 @@ class _Case:
         launches = self.out.runs[0].launches if self.out.runs else 0
         floor = self.judge.floor(self.problem)
         try:
+            # the trials at other sizes left another model behind
+            process.construct(reference.init_args, INIT_SEED)
+            process.load({n: t for n, t in reference.state().items() if n not in self.out.state_missing}, reference.training)
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
                 budget_s=self.settings.time_budget_s, launches=launches, floor=floor,

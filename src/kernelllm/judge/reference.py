@@ -59,6 +59,11 @@ class Reference:
         self._exact = exact
         self._models: dict[str, torch.nn.Module] = {}
 
+    @property
+    def tf32_convolutions(self) -> bool:
+        """Whether the last run convolved, and fp32 convolutions may use TF32 where candidates are meant to run."""
+        return "aten.convolution.default" in self.ops and (self.device == "cpu" or torch.backends.cudnn.allow_tf32)
+
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name, detached."""
         found = {n: t.detach() for n, t in self.model.named_parameters(remove_duplicate=False)}
@@ -131,14 +136,14 @@ class Reference:
         return elements * 8 * 5 < free
 
     def _closer(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool) -> Expected:
-        """float64 (where affordable) and, for convolutions on the CPU, TF32 runs from the same inputs and state."""
+        """float64 (where affordable) and, for convolutions that may use it, TF32 runs from the same inputs and state."""
         exact = rounded = None
         has_exact = has_rounded = False
         if affordable:
             with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
                 exact = self._twin("double", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
-        if "aten.convolution.default" in self.ops and self.device == "cpu":
+        if self.tf32_convolutions:
             with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
@@ -163,11 +168,16 @@ class Reference:
 
 
 class Tf32Convolutions(TorchDispatchMode):
-    """Rounds the operands of fp32 convolutions to TF32, as cuDNN does by default on a GPU."""
+    """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
+
+    cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
+    cut off, as tensor cores do with operands that nobody rounded before.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
-            args = (to_tf32(args[0]), to_tf32(args[1]), *args[2:])
+            shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
+            args = (shorten(args[0]), shorten(args[1]), *args[2:])
         return func(*args, **(kwargs or {}))
 
 
@@ -175,6 +185,11 @@ def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
     """float32 rounded to 10 mantissa bits, to nearest even."""
     bits = tensor.contiguous().view(torch.int32)
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 with all but 10 mantissa bits cut off."""
+    return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
 @contextlib.contextmanager
