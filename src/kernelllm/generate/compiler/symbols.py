@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import math
 import re
 import sys
@@ -77,6 +78,7 @@ class _Sizes(ast.NodeTransformer):
         self.found: dict[str, int] = {}
 
     def module(self, tree: ast.Module) -> ast.Module:
+        tree.body = [part for statement in tree.body for part in _unchained(statement)]
         for statement in tree.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -103,6 +105,17 @@ class _Sizes(ast.NodeTransformer):
             _lookup(f"{target.id}[{i}]") if f"{target.id}[{i}]" in keys else ast.Constant(v) for i, v in enumerate(known)
         ]
         return ast.Tuple(items, ast.Load()) if isinstance(known, tuple) else ast.List(items, ast.Load())
+
+
+def _unchained(statement: ast.stmt) -> list[ast.stmt]:
+    """``height = width = 128`` as two assignments: the two sizes are changed apart from each other."""
+    if not isinstance(statement, ast.Assign) or not all(isinstance(target, ast.Name) for target in statement.targets):
+        return [statement]
+    try:
+        literal(statement.value)
+    except (ValueError, ArithmeticError):
+        return [statement]
+    return [ast.copy_location(ast.Assign([target], copy.deepcopy(statement.value)), statement) for target in statement.targets]
 
 
 def _lookup(key: str) -> ast.expr:
