@@ -125,7 +125,7 @@ def _verified(verdict: Verdict) -> str:
         text += f"; largest error {verdict.max_error:.1e}, tolerance {verdict.tolerance:.0e}"
         margins = [t.margin for t in verdict.trials if t.margin is not None]
         if margins:
-            text += f" ({max(margins) * 100:.2g}% of what is allowed)"
+            text += f" ({max(margins) * 100:.3g}% of what is allowed)"
     return text
 
 
