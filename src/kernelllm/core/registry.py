@@ -31,9 +31,12 @@ BUILTIN: dict[str, dict[str, str]] = {
     "suites": {
         "builtin": "kernelllm.suites.builtin:BuiltinSuite",
         "file": "kernelllm.suites.file:FileSuite",
+        "flashinfer": "kernelllm.suites.definitions:DefinitionSuite",
         "folder": "kernelllm.suites.folder:FolderSuite",
         "hf": "kernelllm.suites.hf:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
+        "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",
+        "sol-execbench": "kernelllm.suites.definitions:DefinitionSuite",
     },
     "checks": {
         "clock": "kernelllm.judge.checks.clock:Clock",
