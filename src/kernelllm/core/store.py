@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.core.errors import StoreError, UsageError
+from kernelllm.core.errors import MissingExtra, StoreError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Verdict, digest, from_json, to_json
 
 if TYPE_CHECKING:
@@ -359,7 +359,9 @@ def _open(url: str) -> Engine:
 
     try:
         engine = create_engine(url)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "its driver", "postgres") from error
+    except (ArgumentError, NoSuchModuleError) as error:
         # The address may hold a password: it is not repeated.
         what = f"The database address cannot be used: {_brief(error).replace(url, '...')}."
         raise UsageError(what, fix="For example sqlite:///runs.db or postgresql+psycopg://USER@HOST/NAME.") from None
