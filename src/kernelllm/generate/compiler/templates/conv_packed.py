@@ -165,9 +165,10 @@ def conv_channel_last_kernel(x_ptr, w_ptr, x_top_ptr, w_top_ptr, bias_ptr, out_p
         x = tl.load(x_ptrs + x_offset, mask=x_mask, other=0.0)
         w = tl.load(w_ptrs + w_offset, mask=w_mask, other=0.0)
         if PRECISION == "halves":
-            acc = tl.dot(x, w, acc)
-            acc = tl.dot(tl.load(x_ptrs + x_low + x_offset, mask=x_mask, other=0.0), w, acc)
-            acc = tl.dot(x, tl.load(w_ptrs + w_low + w_offset, mask=w_mask, other=0.0), acc)
+            # as in matmul_halves_product_kernel: truncation in the tensor cores must not add up over K
+            part = tl.dot(tl.load(x_ptrs + x_low + x_offset, mask=x_mask, other=0.0), w)
+            part = tl.dot(x, tl.load(w_ptrs + w_low + w_offset, mask=w_mask, other=0.0), part)
+            acc += tl.dot(x, w, part)
         else:
             acc = tl.dot(x, w, acc, input_precision=PRECISION)
     if PRECISION == "halves":

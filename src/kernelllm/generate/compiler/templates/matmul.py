@@ -196,9 +196,10 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_
     for _ in range(0, K, BLOCK_K):
         a_high = tl.load(a_ptrs, mask=rows < M, other=0.0)
         b_high = tl.load(b_ptrs, mask=cols < N, other=0.0)
-        acc = tl.dot(a_high, b_high, acc)
-        acc = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high, acc)
-        acc = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), acc)
+        # Tensor cores truncate as they accumulate, which adds up over K: each block's sum starts anew and joins by a rounded addition.
+        part = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high)
+        part = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), part)
+        acc += tl.dot(a_high, b_high, part)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K
     a_field = matmul_scale_exponent(tl.load(a_top_ptr + batch * M + rows, mask=rows < M, other=0))
@@ -241,10 +242,11 @@ def matmul_needs_pack(x, other_rows):
     _, r, k = x.shape
     if other_rows < 256 or r < 64 or k < 64 or r * k * other_rows < 2**26:
         return False
-    aligned = x.stride(2) == 1 and x.stride(1) % (16 // x.element_size()) == 0 and x.data_ptr() % 16 == 0
+    wide = 16 // x.element_size()  # elements of the widest load
+    aligned = x.stride(2) == 1 and x.stride(1) % wide == 0
     if x.dtype != torch.float32:  # half precision also reads well when the other dimension is the contiguous one
-        aligned = aligned or (x.stride(1) == 1 and x.stride(2) % 8 == 0 and x.data_ptr() % 16 == 0)
-    return not aligned
+        aligned = aligned or (x.stride(1) == 1 and x.stride(2) % wide == 0)
+    return not aligned or x.storage_offset() % wide != 0
 
 
 def matmul_tiles(m, n, k, batch, element_size):
