@@ -84,14 +84,16 @@ def optimize(
 
 
 def as_problem(problem: Problem | str | os.PathLike[str], **how: Any) -> Problem:
-    """A Problem from what a person may hand in; ``how`` goes to ``open_problem``."""
+    """A Problem from what a person may hand in (a path, ``suite/name``, or source text); ``how`` goes to ``open_problem``."""
     if isinstance(problem, Problem):
         return problem
     if isinstance(problem, str) and "\n" in problem:
         return Problem(name="module", source=problem, origin="text")
+    from kernelllm.app.problems import in_suite, single
     from kernelllm.suites.file import open_problem
 
-    return open_problem(os.fspath(problem), **how)
+    spec = os.fspath(problem)
+    return single(spec) if in_suite(spec) else open_problem(spec, **how)
 
 
 def file_name(name: str) -> str:

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernelllm.core import registry
-from kernelllm.core.types import Problem
+from kernelllm.core.errors import ProblemError, UsageError
+from kernelllm.core.types import Finding, Problem
 
 
 def find(spec: str) -> Iterator[Problem]:
@@ -15,13 +18,37 @@ def find(spec: str) -> Iterator[Problem]:
 
     Raises UsageError, ProblemError or UnknownName where there is none.
     """
-    name, _, rest = spec.partition("/")
-    if Path(spec).is_dir():
-        name, rest = "folder", spec
-    elif spec.endswith(".py") or Path(spec).exists():
-        name, rest = "file", spec
-    suite = registry.resolve("suites", name)
-    yield from (suite(rest) if rest else suite()).problems()
+    from kernelllm.suites import open_suite
+
+    yield from open_suite(spec).problems()
+
+
+def in_suite(spec: str) -> bool:
+    """Whether ``spec`` names something in a registered suite, such as ``builtin/activation/mish``, and not a file."""
+    name, slash, rest = spec.partition("/")
+    return bool(slash and rest) and name in registry.names("suites") and not Path(spec).exists()
+
+
+def single(spec: str) -> Problem:
+    """The one problem that ``spec`` names in a suite. Raises UsageError where there are none or several."""
+    found = list(find(spec))
+    if len(found) != 1:
+        raise UsageError(f"{spec} names {len(found) or 'no'} problems, and one is needed.", fix=f"See: kernelllm problems list {spec}")
+    return found[0]
+
+
+def lint(found: Iterable[Problem]) -> Iterator[dict[str, Any]]:
+    """How each problem fails as a measure of kernels: JSON objects with ``problem``, ``clean``, ``findings``, ``numbers``."""
+    from kernelllm.suites import lint as linting
+
+    for problem in found:
+        try:
+            report = linting.lint(problem)
+        except ProblemError as error:
+            finding = Finding(check="reference", message=str(error))
+            yield {"problem": problem.name, "clean": False, "findings": [msgspec.to_builtins(finding)], "numbers": {}}
+            continue
+        yield {**msgspec.to_builtins(report), "clean": report.clean}
 
 
 def rows(found: Iterable[Problem]) -> list[dict[str, str]]:

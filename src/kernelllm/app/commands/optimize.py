@@ -52,8 +52,9 @@ def optimize(
 ) -> None:
     """Turn a PyTorch module into a verified Triton kernel.
 
-    PROBLEM is a file in KernelBench's format (Model, get_inputs, get_init_inputs), or FILE.py:Class of any
-    module together with --inputs or --shape. Exit code 0: a correct candidate was written; 1: none was correct.
+    PROBLEM is a file in KernelBench's format (Model, get_inputs, get_init_inputs), FILE.py:Class of any module
+    together with --inputs or --shape, or a problem of a suite, such as builtin/activation/mish. Exit code 0: a
+    correct candidate was written; 1: none was correct.
 
     \b
     kernelllm optimize examples/hinge_loss.py

@@ -65,6 +65,35 @@ def shrink(problem: str, count: int, inputs: str | None, shapes: tuple[str, ...]
             click.echo(f"  {name}: {old} to {new}")
 
 
+@problems.command()
+@click.argument("suite")
+@json_option
+@verbose_option
+@click.pass_context
+def lint(ctx: click.Context, /, suite: str, as_json: bool, verbose: bool) -> None:
+    """Measure whether zeros, a constant or a replayed output would pass as a solution.
+
+    SUITE is one file, a folder, or a registered suite. Exit code 0: no problem lets a wrong kernel pass; 1: some do.
+    """
+    from kernelllm.app.problems import find
+    from kernelllm.app.problems import lint as measured
+    from kernelllm.app.progress import Console
+
+    table = []
+    with Console() as progress:
+        for number, problem in enumerate(find(suite), 1):
+            progress.stage(f"{problem.name} ({number})")
+            table += list(measured([problem]))
+    if as_json:
+        _json(table)
+    else:
+        for row in table:
+            click.echo(f"{row['problem']}: {'clean' if row['clean'] else 'a wrong kernel can pass, or a right one fail'}")
+            for finding in row["findings"]:
+                click.echo(f"  {finding['severity']}: {finding['check']}: {finding['message']}")
+    ctx.exit(0 if all(row["clean"] for row in table) else 1)
+
+
 def _show(table: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
         _json(table)
