@@ -34,7 +34,7 @@ class Bounds:
         """Raise IllegalAccess where an active lane leaves all ranges."""
         if not self.enabled:
             return
-        active = pointers if mask is None else pointers[np.broadcast_to(mask, pointers.shape)]
+        active = pointers if mask is None else pointers[np.broadcast_to(mask, pointers.shape).astype(bool)]
         if active.size == 0:
             return
         low, high = active.min(), active.max()
