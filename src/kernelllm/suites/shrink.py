@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 CPU = Budget()
 PATIENCE = 3.0
 """Seconds to spend on looking for a better conditioned set."""
+LONG = 10_000
+"""The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
 STRUCTURAL_OPS = 1_500
@@ -202,11 +204,35 @@ def _different(search: Search, found: list[Sizes], number: int, good: Callable[[
                 values = {**values, **changed}
                 moved.append(group)
                 break
+    if number == 1:
+        stretched = _stretched(search, values)
+        if stretched is not None and stretched not in found and good(stretched):
+            return stretched
     while moved:
         if values not in found and good(values):
             return values
         group = moved.pop()
         values = {**values, **{s: first[s] for s in group.slots}}
+    return None
+
+
+def _stretched(search: Search, values: Sizes) -> Sizes | None:
+    """The set with few rows and, in exchange, one other dimension long enough that kernels must loop over it or use many blocks."""
+    leading = [g for g in search.groups if g.leading and g.step == 1 and len(g.slots) == 1 and values[g.head] > SMALL]
+    if not leading:
+        return None
+    rows = max(leading, key=lambda g: values[g.head])
+    short = {**values, rows.head: 5}
+    others = [g for g in search.groups if not g.leading and not g.structural and len(g.slots) == 1]
+    for group in sorted(others, key=lambda g: search.original[g.head], reverse=True):
+        value, most = values[group.head], min(search.original[group.head], LONG)
+        factor = values[rows.head] / 5
+        while factor >= 2:
+            long = (int(min(value * factor, most) / group.step - 1) | 1) * group.step
+            after = search.run({**short, group.head: long})
+            if after is not None and long > value and search.over(after) <= 1.2:
+                return {**short, group.head: long}
+            factor /= 2
     return None
 
 
