@@ -98,6 +98,42 @@ def test_concurrency_has_a_limit() -> None:
     assert most == 3
 
 
+HANGING = """
+import sys
+from scripted import PROBLEM, ScriptedJudge
+from kernelllm.generate.lm import open_writer
+from kernelllm.models import open_model
+from kernelllm.search import Budget, Search
+search = Search(PROBLEM, open_writer(open_model("openai/m", base_url=sys.argv[1])), ScriptedJudge(), n=4, budget=Budget(max_seconds=1.0))
+print(list(search), search.stopped)
+"""
+
+
+def test_a_server_that_hangs_holds_up_neither_a_time_budget_nor_the_end_of_the_process() -> None:
+    import subprocess
+    import sys
+    import threading
+    import time
+    from pathlib import Path
+
+    release = threading.Event()
+
+    def reply(path: str, body: dict[str, Any], number: int) -> tuple[int, dict[str, Any]]:
+        release.wait(120)
+        return 200, chat("late")
+
+    with Stub(reply) as stub:
+        support = str(Path(__file__).parent.parent / "support")
+        environment = {**os.environ, "PYTHONPATH": support}
+        command = [sys.executable, "-c", HANGING, stub.url]
+        started = time.monotonic()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=True)
+        seconds = time.monotonic() - started
+        release.set()
+    assert done.stdout.strip() == "[] time"
+    assert seconds < 60
+
+
 def test_no_key_says_where_to_put_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ModelError, match="Set OPENAI_API_KEY"):

@@ -168,8 +168,13 @@ class Session:
         )
 
     def __iter__(self) -> Generator[Attempt, None, None]:
-        yield from self.search
-        self.run.finish(f"stopped: {self.search.stopped}" if self.search.stopped else "done")
+        try:
+            yield from self.search
+        except (GeneratorExit, KeyboardInterrupt):
+            self.run.finish("stopped: interrupted")
+            raise
+        message = self.search.message
+        self.run.finish(f"stopped: {message}" if message else "done")
 
     @property
     def message(self) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat
-from kernelllm.models.concurrent import each_as_it_comes
+from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat
+from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, key_or_error, lacking, need
 
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "refusal": "refused"}
 
 
-class Anthropic(Provider):
+class Anthropic(Served):
     """A model of Anthropic. The key comes from ``ANTHROPIC_API_KEY`` in the environment or the keyring.
 
     It has no seeds. Temperature, top_p and top_k are sent only where they were set to something other than
@@ -28,11 +28,10 @@ class Anthropic(Provider):
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 900.0
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, concurrency)
         if not model:
             raise UsageError("anthropic needs a model's name.", fix=f"Write it as anthropic/NAME, for example {self.example}.")
         self.base_url = base_url
-        self.concurrency = int(concurrency)
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)
         self._client: Any = None
@@ -61,7 +60,7 @@ class Anthropic(Provider):
         """``n`` requests, as they are answered."""
         self._cancelled.clear()
         self.client()
-        yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
+        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
 
     def _request(self, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
         chat = as_chat(messages)

@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 
 from kernelllm.core.errors import ModelError
-from kernelllm.models.base import Completion
+from kernelllm.core.threads import DaemonPool
+from kernelllm.models.base import Completion, Provider
 
 
 def each_as_it_comes(
-    ask: Callable[[int], Completion], first: int, n: int, concurrency: int, cancelled: threading.Event
+    ask: Callable[[int], Completion], first: int, n: int, slots: threading.Semaphore, workers: int, cancelled: threading.Event
 ) -> Iterator[Completion]:
-    """``ask(index)`` for every index, at most ``concurrency`` at once.
+    """``ask(index)`` for every index, ``workers`` at once, each while it holds one of the provider's ``slots``.
 
     When one request fails the answers of the others are handed on all the same and the error is raised at
-    the end. Closing the iterator, or ``cancelled``, drops the requests that have not begun.
+    the end. Closing the iterator, or ``cancelled``, drops the requests that have not begun and waits for none.
     """
-    if n == 1:
-        yield ask(first)
-        return
+    done: queue.SimpleQueue[Completion | BaseException] = queue.SimpleQueue()
+
+    def work(index: int) -> None:
+        try:
+            with slots:
+                done.put(ask(index))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            done.put(error)
+
+    pool = DaemonPool(min(n, workers), "kernelllm-request")
     error: ModelError | None = None
-    pool = ThreadPoolExecutor(max_workers=min(n, concurrency), thread_name_prefix="kernelllm-request")
     try:
-        waiting: set[Future[Completion]] = {pool.submit(ask, index) for index in range(first, first + n)}
-        while waiting and not cancelled.is_set():
-            done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-            for future in done:
-                try:
-                    completion = future.result()
-                except ModelError as failure:
-                    error = error or failure
-                else:
-                    yield completion
+        for index in range(first, first + n):
+            pool.submit(partial(work, index))
+        left = n
+        while left and not cancelled.is_set():
+            try:
+                outcome = done.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            left -= 1
+            if isinstance(outcome, ModelError):
+                error = error or outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                yield outcome
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.close()
     if error is not None:
         raise error
+
+
+class Served(Provider):
+    """Shared part of the providers that ask a server: no more than ``concurrency`` requests at once, in all threads together."""
+
+    def __init__(self, model: str, concurrency: int) -> None:
+        super().__init__(model)
+        self.concurrency = int(concurrency)
+        self._slots = threading.Semaphore(self.concurrency)
+
+    def _each(self, ask: Callable[[int], Completion], first: int, n: int) -> Iterator[Completion]:
+        return each_as_it_comes(ask, first, n, self._slots, self.concurrency, self._cancelled)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat, cut_at_stop
-from kernelllm.models.concurrent import each_as_it_comes
+from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
+from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, lacking, need
 
 
-class LiteLLM(Provider):
+class LiteLLM(Served):
     """A model by LiteLLM's name, for example ``litellm/bedrock/NAME``. Parameters that a service lacks are dropped."""
 
     provider: ClassVar[str] = "litellm"
@@ -23,11 +23,10 @@ class LiteLLM(Provider):
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, concurrency)
         if not model:
             raise UsageError("litellm needs a model's name.", fix=f"Write it as litellm/SERVICE/NAME, for example {self.example}.")
         self.base_url = base_url
-        self.concurrency = int(concurrency)
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)
 
@@ -60,7 +59,7 @@ class LiteLLM(Provider):
         """``n`` requests, as they are answered."""
         self._cancelled.clear()
         _import()
-        yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
+        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
 
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
         litellm = _import()

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from kernelllm.core.errors import ModelError, UsageError
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
-from kernelllm.models.concurrent import each_as_it_comes
+from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
+from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, find_key, key_or_error, lacking, need
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "refused"}
 
 
-class OpenAI(Provider):
+class OpenAI(Served):
     """A model behind an OpenAI-compatible server.
 
     The key comes from ``OPENAI_API_KEY`` (or the variable ``key_env`` names) in the environment or the
@@ -44,7 +44,7 @@ class OpenAI(Provider):
         retries: int = 6,
         timeout_s: float = 600.0,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, concurrency)
         if not model:
             raise UsageError("openai needs a model's name.", fix="Write it as openai/NAME, for example openai/gpt-5.")
         if mode not in ("auto", "chat", "completion"):
@@ -52,7 +52,6 @@ class OpenAI(Provider):
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         self.key_env = key_env
         self.mode = mode
-        self.concurrency = int(concurrency)
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)
         self._client: Any = None
@@ -94,7 +93,7 @@ class OpenAI(Provider):
         """``n`` requests, each with a seed of its own where a seed is given, as they are answered."""
         self._cancelled.clear()
         self.client()
-        yield from each_as_it_comes(lambda index: self._ask(messages, params, index), first, n, self.concurrency, self._cancelled)
+        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
 
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
         openai = need("openai", "openai")

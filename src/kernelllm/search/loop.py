@@ -7,13 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
 from kernelllm.core import registry
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
+from kernelllm.core.threads import DaemonPool
 from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
 from kernelllm.search.base import Budget, Judge, Record, Strategy, Task, Writer, drafts
 
@@ -62,7 +62,7 @@ class Search:
         self._event = on_event or (lambda name, data: None)
         self._halt = threading.Event()
         self._queue: queue.SimpleQueue[tuple[Task, Draft] | _Done] = queue.SimpleQueue()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: DaemonPool | None = None
         self._open = 0
         self._deadline: float | None = None
 
@@ -71,7 +71,7 @@ class Search:
         if self.budget.max_seconds is not None:
             self._deadline = time.monotonic() + self.budget.max_seconds
         workers = max(1, getattr(self.writer, "concurrency", 1))
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="kernelllm-writer")
+        self._pool = DaemonPool(workers, "kernelllm-writer")
         try:
             yield from self._replayed(self.strategy.start(self.n, self.rounds), known)
             while self._open:
@@ -114,8 +114,7 @@ class Search:
         if self.stopped or self._pool is None:
             return
         self._open += 1
-        future: Future[None] = self._pool.submit(self._write, task)
-        future.add_done_callback(lambda f: self._queue.put(_Done(task, None)) if f.cancelled() else None)
+        self._pool.submit(lambda: self._write(task))
 
     def _write(self, task: Task) -> None:
         error: BaseException | None = None
@@ -191,7 +190,7 @@ class Search:
         pool, self._pool = self._pool, None
         unfinished = self._open > 0
         self._halt.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.close()
         cancel = getattr(self.writer, "cancel", None)
         if unfinished and cancel is not None:
             cancel()
