@@ -315,7 +315,7 @@ class Assembly:
         signature = self.carried.forward.args
         head = f"    def forward({ast.unparse(_bare(signature))}):"
         lines = layout.broken(head.strip(), layout.WIDTH - 4)
-        text = [model, "", *("    " + line for line in lines)]
+        text = [model, *([""] if self.carried.model.body else []), *("    " + line for line in lines)]
         for line in body:
             text += ["        " + part if part else "" for part in layout.broken(line, layout.WIDTH - 8)]
         return "\n".join(text)

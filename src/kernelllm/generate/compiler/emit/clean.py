@@ -297,7 +297,8 @@ class _Simplifier(ast.NodeTransformer):
 
     def _call_constants(self, node: ast.Call, name: str) -> ast.expr:
         """Functions of Triton want tensors, not numbers, where they are no plain arithmetic."""
-        if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in ("tl.arange", "tl.range", "tl.program_id", "tl.zeros"):
+        counted = ("tl.arange", "tl.range", "tl.program_id", "tl.num_programs", "tl.zeros")
+        if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in counted:
             first = node.args[:1]
             if first and not isinstance(first[0], ast.List | ast.Tuple) and self.facts.type(first[0]) in ("number", "size"):
                 node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float32"))
@@ -365,7 +366,7 @@ class _Simplifier(ast.NodeTransformer):
         if len(node.args) > at and (_is(node.args[at], True) or _is(node.args[at], None)):
             node.args = node.args[:at]
             node.keywords = [k for k in node.keywords if k.arg != "other"]
-        if self.pointwise:
+        if self.pointwise or "R0_BLOCK" not in self.kernel.blocks:
             node.keywords = [k for k in node.keywords if k.arg != "eviction_policy"]
         pointer = node.args[0]
         if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add) and _is(pointer.right, 0):

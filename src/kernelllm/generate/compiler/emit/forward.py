@@ -59,7 +59,7 @@ class Namer:
             base = self.program.base(node.id)
             if base in self.paths:
                 return integers.to_ast(self.paths[base])
-        if not isinstance(node, ast.Constant):
+        if isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp):
             try:
                 return integers.to_ast(self.size(self.sizes.expression(node)))
             except integers.NotInteger:
@@ -84,7 +84,8 @@ class Namer:
         template = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", called)
         if template:
             self.templates.add(template[1])
-            return ast.Call(ast.Name(template[1], ast.Load()), _trimmed(arguments, keywords), keywords)
+            keywords = [k for k in keywords if not (k.arg == "allow_tf32" and ast.unparse(k.value) == "False")]
+            return ast.Call(ast.Name(template[1], ast.Load()), arguments, keywords)
         if called.startswith("extern_kernels."):
             return self._extern(called.removeprefix("extern_kernels."), arguments, keywords)
         if called.startswith(("aten.", "prims.")):
@@ -118,13 +119,14 @@ class Namer:
             plain = _plain_view(base, Tensor(size, stride, ""))
             if plain is not None:
                 return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain)}")
+        if base is not None and is_contiguous(base):
+            part = _slice(base, size, stride, offset)
+            if part is not None:
+                shape, picks, order = part
+                index = ", ".join(":" if p is None else self.size(p) for p in picks)
+                return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + _moved(order)
         extra = f", {self.size(offset)}" if offset != 0 else ""
         return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
-
-
-def _trimmed(arguments: list[ast.expr], keywords: list[ast.keyword]) -> list[ast.expr]:
-    """Trailing ``None`` arguments left out (each template defaults them)."""
-    return arguments
 
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
@@ -144,6 +146,57 @@ def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
     if is_contiguous(base) and is_contiguous(wanted) and equal(sympy.prod(base.shape), sympy.prod(wanted.shape)):
         return wanted.shape
     return None
+
+
+def _moved(order: list[int]) -> str:
+    moved = [i for i, o in enumerate(order) if i != o]
+    if not moved:
+        return ""
+    if len(moved) == 2:
+        return f".transpose({moved[0]}, {moved[1]})"
+    return f".permute({', '.join(map(str, order))})"
+
+
+def _slice(base: Tensor, size: list[Any], stride: list[Any], offset: Any) -> tuple[list[Any], list[Any], list[int]] | None:
+    """A strided view as ``base.view(shape)[picks]`` with its dimensions permuted: shape, picks (None for ``:``), order."""
+    if any(n == 1 for n in size) or not size:
+        return None
+    dims = list(range(len(size)))
+    ordered: list[int] = []
+    while dims:  # outermost first: the one whose stride is a multiple of all others
+        first = next((d for d in dims if all(_whole(stride[d], stride[e] * size[e]) for e in dims if e != d)), None)
+        if first is None:
+            return None
+        dims.remove(first)
+        ordered.append(first)
+    shape: list[Any] = []
+    picks: list[Any] = []
+    rest = offset
+    for place, dim in enumerate(ordered):
+        inner = size[ordered[place + 1]] * stride[ordered[place + 1]] if place + 1 < len(ordered) else sympy.Integer(1)
+        gap = sympy.cancel(stride[dim] / inner)
+        shape.append(size[dim])
+        picks.append(None)
+        if gap != 1:
+            if place + 1 == len(ordered) or not gap.is_Integer:
+                return None
+            pick = next((k for k in range(int(gap)) if equal(rest, inner * k)), None)
+            if pick is None:
+                return None
+            shape.append(gap)
+            picks.append(sympy.Integer(pick))
+            rest = sympy.Integer(0)
+    if rest != 0 or not equal(sympy.prod(shape), sympy.prod(base.shape)):
+        return None
+    while picks and picks[-1] is None:
+        picks.pop()
+    return shape, picks, [ordered.index(d) for d in range(len(size))]
+
+
+def _whole(value: Any, divisor: Any) -> bool:
+    """Whether one product of sizes is a whole multiple of another."""
+    ratio = sympy.cancel(value / divisor)
+    return bool(sympy.denom(ratio) == 1)
 
 
 def _permutation(base: Tensor, wanted: Tensor) -> list[int] | None:
@@ -202,7 +255,7 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
                     bare = "viewed"
                 else:
                     last = called.rsplit(".", 1)[-1]
-                    bare = _RESULTS.get(last, f"{last.strip('_')}_out")
+                    bare = _layer(call, namer) or _RESULTS.get(last, f"{last.strip('_')}_out")
             elif isinstance(call, ast.Name):
                 bare = namer.paths.get(program.base(call.id), "part") + "_part"
             namer.paths[item.target] = fresh_name(bare or "value", taken)
@@ -210,6 +263,17 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
     for item in program.items:
         if isinstance(item, Allocate) and item.target not in namer.paths:
             namer.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
+
+
+def _layer(call: ast.Call, namer: Namer) -> str:
+    """``qkv_out`` for a template that applies ``self.qkv.weight``."""
+    for argument in call.args[1:3]:
+        for node in ast.walk(argument):
+            path = namer.paths.get(namer.program.base(node.id), "") if isinstance(node, ast.Name) else ""
+            match = re.fullmatch(r"self\.(?:.*[.\]])?([A-Za-z]\w*)\.(?:weight|in_proj_weight)", path)
+            if match:
+                return f"{match[1]}_out"
+    return ""
 
 
 def touched_by_torch(program: Program) -> set[str]:

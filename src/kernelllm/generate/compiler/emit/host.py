@@ -201,7 +201,41 @@ def _assignment(name: str, value: ast.expr, sizes: Sizes, program: Program) -> I
     if called == "reinterpret_tensor" and isinstance(value, ast.Call):
         known = program.tensors.get(program.base(ast.unparse(value.args[0])))
         program.tensors[name] = Tensor(_tuple(value.args[1], sizes), _tuple(value.args[2], sizes), known.dtype if known else "")
+    made = _made(value, sizes, program)
+    if made is not None:
+        program.tensors[name] = made
     yield Step(name, value)
+
+
+def _made(value: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
+    """What a template's result looks like, where its arguments tell."""
+    if not isinstance(value, ast.Call):
+        return None
+    called = ast.unparse(value.func).removeprefix("torch.ops.kernelllm.").removesuffix(".default")
+    known = [_known(a, sizes, program) for a in value.args]
+    match called, known:
+        case "matmul", [Tensor() as a, Tensor() as b, *_]:
+            shape = [a.shape[0], b.shape[1]]
+        case "addmm", [_, Tensor() as a, Tensor() as b, *_]:
+            shape = [a.shape[0], b.shape[1]]
+        case "batched_matmul", [Tensor() as a, Tensor() as b, *_]:
+            shape = [a.shape[0], a.shape[1], b.shape[2]]
+        case "attention", [Tensor() as q, _, Tensor() as v, *_]:
+            shape, a = [*q.shape[:-1], v.shape[-1]], q
+        case ("cumsum" | "cumprod" | "logcumsumexp"), [Tensor() as a, *_]:
+            shape = a.shape
+        case _:
+            return None
+    return Tensor(shape, contiguous(shape), a.dtype)
+
+
+def _known(node: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
+    if isinstance(node, ast.Name):
+        return program.tensors.get(program.base(node.id))
+    if isinstance(node, ast.Call) and name_of(node.func) == "reinterpret_tensor":
+        base = _known(node.args[0], sizes, program)
+        return Tensor(_tuple(node.args[1], sizes), _tuple(node.args[2], sizes), base.dtype if base else "")
+    return None
 
 
 def _tuple(node: ast.expr, sizes: Sizes) -> list[Any]:

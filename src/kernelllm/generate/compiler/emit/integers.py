@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import cache, lru_cache
 from typing import Any
 
 import sympy
@@ -46,6 +47,7 @@ class NotInteger(ValueError):
     """The expression holds something that is no integer arithmetic."""
 
 
+@cache
 def symbol(name: str) -> Any:
     """The sympy symbol for a name; all are integers."""
     return sympy.Symbol(name, integer=True)
@@ -172,6 +174,7 @@ def text_of(expr: Any) -> str:
     return ast.unparse(ast.parse(_Printer().doprint(expr), mode="eval"))
 
 
+@lru_cache(maxsize=20_000)
 def pretty(expr: Any) -> str:
     """The shortest of the plain, factored and expanded forms, as Python text."""
     if expr.is_Symbol or expr.is_Integer:
@@ -224,12 +227,13 @@ def collect(node: ast.expr, sizes: Iterable[str]) -> ast.expr:
     ``sizes`` are the names that hold sizes; the rest are indices. Unchanged where it is no integer arithmetic.
     """
     try:
-        return to_ast(_collected(to_sympy(node), {symbol(s) for s in sizes}))
+        return to_ast(_collected(to_sympy(node), frozenset(symbol(s) for s in sizes)))
     except (NotInteger, RecursionError):
         return node
 
 
-def _collected(expr: Any, known: set[Any]) -> str:
+@lru_cache(maxsize=20_000)
+def _collected(expr: Any, known: frozenset[Any]) -> str:
     expr = sympy.expand(expr)
     inner: dict[Any, Any] = {}
     for call in sorted(expr.atoms(FLOORDIV, MOD), key=lambda c: -len(str(c))):
@@ -243,7 +247,7 @@ def _collected(expr: Any, known: set[Any]) -> str:
     return ast.unparse(to_ast(_grouped(expr, known)))
 
 
-def _grouped(expr: Any, known: set[Any]) -> str:
+def _grouped(expr: Any, known: frozenset[Any]) -> str:
     groups: dict[Any, Any] = {}
     for term in sympy.Add.make_args(expr):
         weight, rest = sympy.Integer(1), sympy.Integer(1)

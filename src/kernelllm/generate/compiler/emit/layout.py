@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 WIDTH = 110
 
@@ -24,10 +25,15 @@ def _statement(node: ast.stmt, indent: int) -> list[str]:
         return _class(node, indent)
     if isinstance(node, ast.For | ast.While | ast.If | ast.With):
         return _compound(node, indent)
-    source = ast.unparse(node)
+    source = quoted(ast.unparse(node))
     if len(source) + indent <= WIDTH or "\n" in source:
         return [pad + line for line in source.split("\n")]
     return [pad + line for line in broken(source, WIDTH - indent)]
+
+
+def quoted(source: str) -> str:
+    """Simple strings in double quotes."""
+    return re.sub(r"'([^'\"\\\\]*)'", r'"\1"', source)
 
 
 def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> list[str]:

@@ -160,7 +160,7 @@ def _trimmed(statement: ast.stmt, kept: dict[str, set[str]]) -> ast.stmt:
         body.append(node)
     if dropped and copied.name != "Model":
         body.insert(0, ast.Expr(ast.Constant("Holds parameters; ModelNew.forward does the work.")))
-    copied.body = body or [ast.Pass()]
+    copied.body = body if body or copied.name == "Model" else [ast.Pass()]
     return copied
 
 

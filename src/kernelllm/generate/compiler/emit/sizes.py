@@ -44,7 +44,7 @@ class Sizes:
         unknown = {str(s) for s in expr.free_symbols} - set(self.values)
         if unknown:
             raise integers.NotInteger(f"unknown sizes {sorted(unknown)}")
-        return expr.xreplace({integers.symbol(n): v for n, v in self.values.items()})
+        return expr.xreplace({s: self.values[str(s)] for s in expr.free_symbols})
 
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
         """A slot's shape as expressions, None where one cannot be told."""
