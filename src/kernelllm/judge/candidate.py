@@ -99,6 +99,7 @@ class CandidateProcess:
 
     def ask(self, kind: type[Any], arenas: tuple[Arena, ...], **fields: Any) -> Any:
         """One command; its reply if it succeeded. Raises CandidateFailure."""
+        _synchronize(self.device)  # what was copied into arenas is there before the worker looks
         start = time.monotonic()
         try:
             reply = self._worker.ask(kind, start + max(min(self.left, self.seconds), 0.01), arenas=arenas, **fields)

@@ -8,6 +8,7 @@ import platform
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -29,11 +30,13 @@ from kernelllm.judge.observation import Event, Observation
 from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
-from kernelllm.pool.locks import shared
+from kernelllm.pool.locks import exclusive, shared
 
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")
 _KEPT_PROBLEMS = 8
+_LARGE = 2 * 2**30
+"""Bytes of inputs and outputs from which on a judge wants the GPU's memory for itself."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class JudgeSettings:
     measure: bool = True
     """Time a correct candidate where there is a GPU."""
     baselines: tuple[str, ...] = ("eager", "compile")
-    time_budget_s: float = 10.0
+    time_budget_s: float = 5.0
     """Most seconds to spend on measuring."""
     cache: bool = True
     """Keep verdicts in memory and give the same one for the same content again."""
@@ -231,7 +234,7 @@ class _Case:
         with process:
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(self.problem, self.candidate, process, rules=rules, seeds=s.seeds, variants=s.profile == STRICT)
-            with shared(measuring.device_key(self.judge.device)) if self.judge.device != "cpu" else contextlib.nullcontext():
+            with self._turn():
                 self.out = examiner.examine(references)
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
                 with contextlib.suppress(CandidateFailure):
@@ -241,6 +244,20 @@ class _Case:
         assert process.ended is not None
         self.ended = process.ended
         return ()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """A GPU is shared by judges that try small problems, and held alone by one whose tensors fill it."""
+        if self.judge.device == "cpu":
+            yield
+            return
+        floor = self.judge.floor(self.problem)
+        key = measuring.device_key(self.judge.device)
+        with exclusive(key) if floor is None or floor.bytes > _LARGE else shared(key):
+            try:
+                yield
+            finally:
+                torch.cuda.empty_cache()  # others see only what is given back
 
     def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:
         launches = self.out.runs[0].launches if self.out.runs else 0

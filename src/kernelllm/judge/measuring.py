@@ -18,7 +18,7 @@ import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge import roofline, timing
+from kernelllm.judge import roofline, timing, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.reference import Reference
@@ -32,6 +32,8 @@ _SET_SHARE = 0.12
 _CHECKED_RUNS = 3
 _SEED = 42
 _CLOCK_BATCH_MS = 30.0
+_COPY_RATE = 0.25e12
+"""Bytes/s, cautious: an output is copied by the worker, then by the judge."""
 
 
 @dataclass
@@ -223,13 +225,14 @@ def _clock_findings(candidate: _Candidate, measured: Timing, launches: int, rng:
     """Compare the worker's clock with ours over one batch without flushes. Our clock must not see far more time pass."""
     runs = int(min(200, max(5, _CLOCK_BATCH_MS / max(measured.candidate.median_ms, 1e-3))))
     order = [rng.randrange(candidate.input_sets) for _ in range(runs)]
-    candidate.batch(order[:2], flush=False)
+    candidate.batch(order[:2], flush=False, keep=(1,))  # the output arena grows here, not below
     start = time.perf_counter()
     # The last run's output is fetched: it is complete only when all work before it is.
     timed, kept = candidate.batch(order, flush=False, keep=(runs - 1,))
     seen = 1000 * (time.perf_counter() - start)
     candidate.kept.update({order[p]: v for p, v in kept.items()})
-    check = timing.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen, runs=runs, launches=launches)
+    copied = sum(t.numel() * t.element_size() for t in values.flatten(list(kept.values())))
+    check = timing.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen - 1e3 * copied / _COPY_RATE, runs=runs, launches=launches)
     if check.honest():
         return []
     message = f"The worker reported {check.reported_ms:.2f} ms for a batch that took {check.seen_ms:.2f} ms by the judge's clock."

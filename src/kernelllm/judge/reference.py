@@ -38,6 +38,8 @@ class Outcome:
     mutated_inputs: tuple[int, ...] = ()
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers after the run."""
+    unstable: bool = False
+    """True when the same computation in float64 gives other numbers: these inputs decide nothing (or there is chance in it)."""
     error: str = ""
 
 
@@ -126,7 +128,8 @@ class Reference:
         expected = Expected(value)
         if private is not None:
             expected = self._closer(value, private, seed, before, self._affordable(tensors, first))
-        return Outcome(expected, _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+        unstable = not expected.has_exact and expected.exact is not None
+        return Outcome(expected, _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()}, unstable)
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())

@@ -143,7 +143,7 @@ class Examiner:
         outcome = reference.run(inputs, seed, first=plan.number == 0)
         if observe and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
-        if outcome.error or (plan.kind != kinds.PROBLEM and not outcome.finite):
+        if outcome.error or (plan.kind != kinds.PROBLEM and (not outcome.finite or outcome.unstable)):
             if plan.kind == kinds.PROBLEM:
                 raise ProblemError(outcome.error, where=self.problem.path or self.problem.name)
             if failure is not None and failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
