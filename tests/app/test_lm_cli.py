@@ -216,19 +216,11 @@ def test_python_m_kernelllm_opens_the_loop(tmp_path: Path) -> None:
 
 
 def test_a_kernel_is_repaired_under_the_real_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: Path) -> None:
-    """Recorded answers: one with a wrong mask, one repaired when told. The verdicts are the real judge's."""
+    """The recorded answers of the examples: the first forgets to mask a sum, which only odd sizes show; told so, the next does not."""
     monkeypatch.chdir(tmp_path)
-    from kernelllm.generate.lm.prompt import example
-
-    shown = example("add")
-    (tmp_path / "add.py").write_text(shown.reference + "\n")
-    wrong = shown.kernel.replace("a + b, mask", "a - b, mask")
-    rows = [
-        {"text": f"```python\n{wrong}\n```", "sample": 0},
-        {"text": f"You are right.\n```python\n{shown.kernel}\n```", "match": "It failed"},
-    ]
-    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    result = run("optimize", "add.py", "-m", "replay/answers.jsonl", "--rounds", "2", "--db", "runs.db", "--json")
+    model = f"replay/{examples}/answers/hinge_loss.jsonl"
+    result = run("optimize", str(examples / "hinge_loss.py"), "-m", model, "--rounds", "2", "--db", "runs.db", "--json")
     found = json.loads(result.stdout)
     assert [a["verdict"]["status"] for a in found["attempts"]] == ["incorrect", "correct"]
-    assert "a + b, mask" in (tmp_path / "add_triton.py").read_text()
+    assert "off by more than the tolerance" in found["attempts"][1]["prompt"]
+    assert "tl.where(mask, loss, 0.0)" in (tmp_path / "hinge_loss_triton.py").read_text()
