@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -31,6 +32,10 @@ def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
     """Every ``kernelllm VERB ... --option`` in a code block is a verb and an option of this program."""
     runner = CliRunner()
     helps = {verb: runner.invoke(cli, [verb, "--help"]).output for verb in COMMANDS}
+    for verb in COMMANDS:
+        command = cli.get_command(click.Context(cli), verb)
+        for below in command.commands if isinstance(command, click.Group) else ():
+            helps[verb] += runner.invoke(cli, [verb, below, "--help"]).output
     for page in documents(root):
         if page.parent.name == "reference":
             continue
