@@ -35,7 +35,7 @@ def recurrent_dot(acc, in_ptrs, in_mask, w_ptrs, w_mask, K, stride_in, PRECISION
     return acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "last", "first_layer"])
 def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr, hn_ptr, barrier_ptr,
                      first, last, first_layer, T, B, I, H, w_in_row, stride_xt, stride_xb, stride_xi,
                      KIND: tl.constexpr, DIRS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -164,16 +164,16 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
         precision, acc = "sum", tl.float64
     block_b = min(64, max(16, triton.next_power_of_2(batch)))
     block_k = 16 if precision == "sum" else min(64, max(16, triton.next_power_of_2(max(hidden, inputs))))
-    on_gpu = x.device.type != "cpu"
-    cores = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 132
+    compiled = isinstance(recurrent_kernel, triton.JITFunction)  # Triton's interpreter runs one program after the other
+    cores = torch.cuda.get_device_properties(x.device).multi_processor_count if compiled else 0
     slots_at_once = num_layers if dirs == 1 else 2
     block_h = 16
-    while on_gpu and block_h < 64 and slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h) > cores:
+    while compiled and block_h < 64 and slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h) > cores:
         block_h *= 2
-    if not on_gpu:
+    if not compiled:
         block_h = min(64, max(16, triton.next_power_of_2(hidden)))
     programs = slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h)
-    together = x.is_cuda and programs <= cores
+    together = programs <= cores
     extra = {"launch_cooperative_grid": True} if together else {}
     turns = steps + (num_layers - 1 if dirs == 1 else 0)
     for layer in range(0, num_layers, num_layers if dirs == 1 else 1):
