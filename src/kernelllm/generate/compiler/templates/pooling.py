@@ -130,7 +130,7 @@ def pool_accumulator(dtype):
 def pool_output(x, dims, sizes):
     """(new contiguous output for x's leading dims, its number of elements, the block of outputs of one program)."""
     out = torch.empty((*x.shape[: x.dim() - dims], *sizes[3 - dims :]), device=x.device, dtype=x.dtype)
-    return out, out.numel(), 1024 if out.numel() >= 2**20 else 256
+    return out, out.numel(), 512 if out.numel() >= 2**20 else 256
 
 
 def max_pool_run(x, kernel_size, stride, padding, dilation, ceil_mode, with_index):
