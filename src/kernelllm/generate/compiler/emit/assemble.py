@@ -10,16 +10,17 @@ from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.options import Options
 
-from . import forward as fw
 from . import chunks, integers, kernels, layout, module
+from . import forward as fw
 from .clean import Cleaned, clean
 from .embed import copied
-from .host import Allocate, Drop, Launch, Program, Step, read
+from .host import Allocate, Launch, Program, Step, is_contiguous, read
 from .launch import Plan, plan
-from .names import fresh_name, kernel_name, spoken
+from .launching import Launching
+from .names import kernel_name, spoken
 from .plain import HELPERS, closure
 from .sizes import Sizes
-from .wrapper import Kernel, Wrapper, parse
+from .wrapper import Wrapper, parse
 
 if TYPE_CHECKING:
     from kernelllm.generate.compiler.lower import Lowered
@@ -49,7 +50,7 @@ class Assembly:
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
         """Marked split reductions made symbolic; each with its length."""
-        marks = [m for m in chunks.find(self.wrapper)]
+        marks = chunks.find(self.wrapper)
         lengths = {m: chunks.length(self.wrapper, m) for m in marks}
         found = []
         for split in chunks.substitute(self.wrapper, marks):
@@ -100,27 +101,27 @@ class Assembly:
         self.local |= self.top
         bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
         wishes = {k: kernels.store_wishes(c) for k, c in self.cleaned.items()}
-        fw.name_buffers(self.program, self.namer, wishes, bases, self.captured.output_count, self.local)
+        fw.name_buffers(self.program, self.namer, wishes, bases, self.local)
 
     def _finish(self) -> None:
         calls: dict[str, list[kernels.Call]] = {}
         for launch in self._launches():
             cleaned = self.cleaned[launch.kernel]
-            buffers = {p: self._pointer(launch.arguments[p]) for p in cleaned.pointers}
-            sizes = {p: self._size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")}
+            buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
+            sizes = {p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")}
             calls.setdefault(launch.kernel, []).append(kernels.Call(buffers, sizes))
             self.composed[id(launch)] = sizes
         for name, cleaned in self.cleaned.items():
             self.finished[name] = kernels.finish(cleaned, self.kernel_names[name], calls[name], self.plans[name])
 
-    def _pointer(self, node: ast.expr) -> str:
+    def pointer(self, node: ast.expr) -> str:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
             offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
             if offset == 0:
                 return self.namer.text(node.args[0])
         return self.namer.text(node)
 
-    def _size(self, launch: Launch, param: str) -> Any:
+    def size(self, launch: Launch, param: str) -> Any:
         return self.composed[id(launch)][param] if param.startswith("composite") else self.sizes.expression(launch.arguments[param])
 
     def _forward(self) -> list[str]:
@@ -132,6 +133,7 @@ class Assembly:
         inputs = self._contiguous_inputs()
         like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
         steps: list[str] = []
+        launching = Launching(self)
         scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
         unpacked = self._unpacked()
         for item in self.program.items:
@@ -140,11 +142,13 @@ class Assembly:
                 tensor = self.program.tensors[item.target]
                 steps.append(f"{path} = {fw.allocation(tensor, self.namer, device, item.target in exact, like)}")
             elif isinstance(item, Launch):
-                steps.extend(self._launch(item))
+                steps.extend(launching.lines(item))
             elif isinstance(item, Step):
                 line = unpacked.get(id(item), None)
                 if line is None:
-                    line = f"{self.namer.paths[item.target]} = {self.namer.text(item.value)}" if item.target else self.namer.text(item.value)
+                    line = (
+                        f"{self.namer.paths[item.target]} = {self.namer.text(item.value)}" if item.target else self.namer.text(item.value)
+                    )
                 if line:
                     steps.append(line)
             elif scratch > 8:
@@ -167,7 +171,9 @@ class Assembly:
             members = {}
             for other in steps:
                 match other.value:
-                    case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int() as index)) if self.program.base(name) == step.target:
+                    case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int() as index)) if (
+                        self.program.base(name) == step.target
+                    ):
                         members[index] = other
             if not members:
                 continue
@@ -224,76 +230,19 @@ class Assembly:
         for split, length in self.splits:
             if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
                 total = self.sizes.expression(length)
-                split_lines += chunks.lines(split, total, self.namer.size(total))
-        lines, loose = self.sizes.reading(self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"})
+                split_lines += chunks.lines(split, self.namer.size(total))
+        lines, loose = self.sizes.reading(
+            self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"}
+        )
         top = [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
         mutated = {s.variable for s in self.captured.slots if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
             if not tensor.shape or variable in mutated:
                 continue
-            if path.isidentifier() and fw.is_contiguous(tensor):
+            if path.isidentifier() and is_contiguous(tensor):
                 top.append(f"{path} = {path}.contiguous()")
         return top
-
-    def _launch(self, launch: Launch) -> list[str]:
-        cleaned, chosen, done = self.cleaned[launch.kernel], self.plans[launch.kernel], self.finished[launch.kernel]
-        lines: list[str] = []
-        passed: list[str] = []
-        texts: dict[str, str] = {}
-        grid_numels = [n for n in ("xnumel", "ynumel", "znumel") if n in launch.arguments]
-        for param in dict.fromkeys([*done.order, *grid_numels]):
-            if param in cleaned.pointers:
-                continue
-            value = self._size(launch, param)
-            text = self.namer.size(value)
-            if not (value.is_Symbol or value.is_Integer) and (text.count(" ") > 4 or (param in grid_numels and param in done.order)):
-                lines += self._local(done.names.get(param, "n_rows" if param == "xnumel" else param), text)
-                text = self.locals_of[text]
-            texts[param] = text
-        for param in done.order:
-            passed.append(self._pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
-        blocks = self._blocks(cleaned, chosen, done, texts, launch)
-        grid = _grid(self.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
-        warps = "" if chosen.configs else f", num_warps={chosen.warps}"
-        named = "".join(f", {k}={v}" for k, v in blocks)
-        lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")
-        return lines
-
-    locals_of: dict[str, str]
-
-    def _local(self, wish: str, text: str) -> list[str]:
-        """Bind a long size once, under a name that no other value has at that moment."""
-        if not hasattr(self, "locals_of"):
-            self.locals_of = {}
-        if text in self.locals_of:
-            return []
-        name = fresh_name(wish, self.local)
-        self.locals_of[text] = name
-        return [f"{name} = {text}"]
-
-    def _blocks(self, cleaned: Cleaned, chosen: Plan, done: kernels.Finished, texts: dict[str, str], launch: Launch) -> list[tuple[str, str]]:
-        tuned = {b for values, _ in chosen.configs for b in values}
-        result = []
-        for block in (p for p in cleaned.params if p.endswith("BLOCK")):
-            if block in tuned:
-                continue
-            numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
-            limit = chosen.blocks.get(block, 32)
-            if block in cleaned.held:
-                fixed = cleaned.held[block]
-                value = str(fixed) if fixed is not None and self._size(launch, numel).is_Integer else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
-            elif cleaned.rows and self._size(launch, numel).is_Integer:
-                value = str(min(limit, _power(int(self._size(launch, numel)))))
-            elif cleaned.rows:
-                value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
-            else:
-                value = str(limit)
-            result.append((done.names.get(block, block), value))
-        return result
-
-    def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
-        return texts.get(param) or self.namer.size(self._size(launch, param))
 
     def _return(self) -> str:
         texts = [self.namer.text(e) for e in self.program.result]
@@ -362,29 +311,6 @@ def _outputs(call: ast.Call) -> int | None:
     return returns.count("Tensor") if returns.startswith("(") else 1
 
 
-def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernels.Finished, texts: dict[str, str]) -> str:
-    tuned = {b for values, _ in chosen.configs for b in values}
-
-    def count(axis: str) -> str:
-        numel = texts.get(f"{axis}numel", "1")
-        block = f"{axis.upper()}BLOCK"
-        if block not in cleaned.params:
-            return numel
-        size = f'meta["{done.names[block]}"]' if block in tuned else str(chosen.blocks.get(block, 1))
-        return numel if size == "1" else f"triton.cdiv({numel}, {size})"
-
-    axes = [a for a in ("x", "y", "z") if f"{a.upper()}BLOCK" in kernel.blocks] or ["x"]
-    counts = [count(a) for a in axes]
-    if "Overflow" in str(kernel.meta.get("grid_type", "")):
-        counts = [counts[0], f"min({counts[1]}, 65535)", f"triton.cdiv({counts[1]}, 65535)"]
-    text = f"({', '.join(counts)}{',' if len(counts) == 1 else ''})"
-    return f"lambda meta: {text}" if "meta[" in text else text
-
-
-def _power(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def _merged_dels(steps: list[str]) -> list[str]:
     merged: list[str] = []
     for step in steps:
@@ -407,6 +333,3 @@ def _grouped(definitions: list[str]) -> list[str]:
         else:
             groups.append(text)
     return groups
-
-
-__all__ = ["Assembly", "Drop", "integers"]

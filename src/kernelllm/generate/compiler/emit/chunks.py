@@ -9,13 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import Any
-
-import sympy
 
 from kernelllm.generate.compiler.splits import SMALLEST, is_prime
 
-from . import integers
 from .wrapper import Kernel, Wrapper
 
 
@@ -69,11 +65,11 @@ def _kernel(kernel: Kernel, split: Split, wrapper: Wrapper) -> None:
         return
     at = len(kernel.runtime)
     kernel.function.args.args[at:at] = [ast.arg(n) for n in added]
-    kernel.signature.update({n: "i64" for n in added})
+    kernel.signature.update(dict.fromkeys(added, "i64"))
     for statement in wrapper.body:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            if ast.unparse(statement.value.func) == f"{kernel.name}.run":
-                statement.value.args.extend(ast.Name(n, ast.Load()) for n in added)
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"{kernel.name}.run":
+            call.args.extend(ast.Name(n, ast.Load()) for n in added)
 
 
 class _Marks(ast.NodeTransformer):
@@ -106,7 +102,7 @@ def length(wrapper: Wrapper, mark: int) -> ast.expr | None:
     return None
 
 
-def lines(split: Split, total: Any, text: str) -> list[str]:
+def lines(split: Split, text: str) -> list[str]:
     """The host lines that compute chunk and parts for a reduction of ``text`` elements."""
     parts = 1 << (split.mark - 1).bit_length()
     if split.inner:
@@ -115,6 +111,3 @@ def lines(split: Split, total: Any, text: str) -> list[str]:
             f"{split.parts} = triton.cdiv({text}, {split.chunk})",
         ]
     return [f"{split.chunk} = triton.cdiv({text}, {parts})", f"{split.parts} = triton.cdiv({text}, {split.chunk})"]
-
-
-__all__ = ["Split", "find", "integers", "length", "lines", "substitute", "sympy"]

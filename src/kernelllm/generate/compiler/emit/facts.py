@@ -138,5 +138,5 @@ class Facts:
 
 REDUCERS = {
     "tl.sum", "tl.max", "tl.min", "max_along", "min_along", "prod_along", "any_along", "welford_along", "argmax_along", "argmin_along",
-    "softmax_along", "softmax_along",
+    "softmax_along",
 }  # fmt: skip

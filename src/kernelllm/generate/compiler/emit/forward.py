@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 
-from . import integers, layout
-from .host import Allocate, Drop, Launch, Program, Step, Tensor, contiguous, equal, is_contiguous
+from . import integers
+from .host import Allocate, Launch, Program, Step, Tensor, equal, is_contiguous
 from .names import fresh_name
 from .sizes import Sizes
 from .tree import name_of
@@ -131,10 +130,14 @@ class Namer:
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
     """A suffix such as ``.t()``, a shape for ``.view``, or None."""
-    if len(base.shape) == len(wanted.shape) and all(map(equal, base.shape, wanted.shape)):
-        if all(n == 1 or equal(a, b) for n, a, b in zip(base.shape, base.stride, wanted.stride, strict=True)):
-            return ""
-    if len(base.shape) == len(wanted.shape) and is_contiguous(base):
+    alike = len(base.shape) == len(wanted.shape)
+    if (
+        alike
+        and all(map(equal, base.shape, wanted.shape))
+        and all(n == 1 or equal(a, b) for n, a, b in zip(base.shape, base.stride, wanted.stride, strict=True))
+    ):
+        return ""
+    if alike and is_contiguous(base):
         order = _permutation(base, wanted)
         if order == [1, 0]:
             return ".t()"
@@ -217,23 +220,26 @@ def squeezed(tensor: Tensor) -> Tensor:
     for _ in range(len(pairs)):
         for i in range(len(pairs) - 1):
             ratio = sympy.cancel(pairs[i][1] / pairs[i + 1][1])
-            if ratio.is_number and ratio < 1 or (1 / ratio).is_integer and ratio != 1 or sympy.denom(ratio) != 1:
+            if (ratio.is_number and ratio < 1) or ((1 / ratio).is_integer and ratio != 1) or sympy.denom(ratio) != 1:
                 pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
     compact = Tensor([n for n, _ in pairs], [s for _, s in pairs], tensor.dtype, tensor.device)
     return compact if pairs and is_contiguous(compact) else tensor
 
 
-def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str]], bases: dict[str, str], outputs: int, taken: set[str]) -> None:
+def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
     """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
     returned = [program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)]
     returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in namer.paths]
     final = set(returned)
     for i, name in enumerate(returned):
         namer.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
-    counts: Counter[str] = Counter()
     for item in program.items:
         if isinstance(item, Launch):
-            targets = [(p, program.base(v.id)) for p, v in item.arguments.items() if p.startswith(("out_ptr", "in_out_ptr")) and isinstance(v, ast.Name)]
+            targets = [
+                (p, program.base(v.id))
+                for p, v in item.arguments.items()
+                if p.startswith(("out_ptr", "in_out_ptr")) and isinstance(v, ast.Name)
+            ]
             new = [(p, t) for p, t in targets if t not in namer.paths and t in program.tensors]
             for param, target in new:
                 wish = wishes[item.kernel].get(param)
@@ -259,7 +265,6 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
             elif isinstance(call, ast.Name):
                 bare = namer.paths.get(program.base(call.id), "part") + "_part"
             namer.paths[item.target] = fresh_name(bare or "value", taken)
-            counts[bare] += 1
     for item in program.items:
         if isinstance(item, Allocate) and item.target not in namer.paths:
             namer.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
@@ -303,6 +308,3 @@ def allocation(tensor: Tensor, namer: Namer, device: str, exact: bool, like: lis
                 return f"torch.empty_like({name})"
         return f"torch.empty({namer.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
     return f"torch.empty_strided({namer.tuple(tensor.shape)}, {namer.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"
-
-
-__all__ = ["Namer", "allocation", "contiguous", "layout", "name_buffers", "touched_by_torch"]

@@ -179,7 +179,7 @@ def _assignment(name: str, value: ast.expr, sizes: Sizes, program: Program) -> I
     if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id.endswith("_size"):
         known = program.tensors.get(value.value.id)
         if known is not None and isinstance(value.slice, ast.Constant):
-            sizes.values.setdefault(name, known.shape[value.slice.value])
+            sizes.values.setdefault(name, known.shape[int(ast.unparse(value.slice))])
         return
     if isinstance(value, ast.Name) and value.id not in sizes.values:
         program.same[name] = value.id
@@ -222,7 +222,7 @@ def _made(value: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
             shape = [a.shape[0], a.shape[1], b.shape[2]]
         case "attention", [Tensor() as q, _, Tensor() as v, *_]:
             shape, a = [*q.shape[:-1], v.shape[-1]], q
-        case ("cumsum" | "cumprod" | "logcumsumexp"), [Tensor() as a, *_]:
+        case (("cumsum" | "cumprod" | "logcumsumexp"), [Tensor() as a, *_]):
             shape = a.shape
         case _:
             return None

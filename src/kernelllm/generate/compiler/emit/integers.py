@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
 import sympy
 from sympy.printing.str import StrPrinter
-
 
 
 class FLOORDIV(sympy.Function):  # type: ignore[misc]
@@ -180,10 +180,8 @@ def pretty(expr: Any) -> str:
     if expr.is_Symbol or expr.is_Integer:
         return text_of(expr)
     forms = {text_of(expr)}
-    try:
+    with suppress(sympy.PolynomialError, NotImplementedError):
         forms.add(text_of(sympy.factor(expr)))
-    except (sympy.PolynomialError, NotImplementedError):
-        pass
     return min(forms, key=lambda t: (len(t), t))
 
 

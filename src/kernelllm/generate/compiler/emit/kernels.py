@@ -15,6 +15,12 @@ from .tree import Rename, all_reads, every, fresh, name_of
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
 
+_INDICES = {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}
+_STORED = {
+    "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"),
+    "argmin_along": ("smallest", "argmin"),
+}  # fmt: skip
+
 
 @dataclass
 class Call:
@@ -49,10 +55,7 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
             if isinstance(target, ast.Name):
                 made[target.id] = statement.value
             elif isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Call):
-                wishes = {
-                    "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"), "argmin_along": ("smallest", "argmin"),
-                    "softmax_along": ("largest", "total"),
-                }.get(name_of(statement.value.func), ())  # fmt: skip
+                wishes = _STORED.get(name_of(statement.value.func), ())
                 for element, wish in zip(target.elts, wishes, strict=False):
                     if isinstance(element, ast.Name):
                         tuples[element.id] = wish
@@ -94,7 +97,9 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
     body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
     known = set(sizes.values())
     body = indices.without_idle_remainders(indices.regrouped(body, known))
-    body = indices.named(body, known | set(fixed.values()) - {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}, set(names.values()) | taken)
+    body = indices.named(
+        body, known | set(fixed.values()) - {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}, set(names.values()) | taken
+    )
     order: list[str] = []
     seen: set[str] = set()
     for param in cleaned.params:

@@ -35,7 +35,7 @@ def plan(kernel: Kernel, options: Options, *, mutates: bool = False) -> Plan:
     x = kernel.hints.get("x", 1)
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
-    elif "R1_BLOCK" in kernel.function.args.args or any(k.startswith("r1") for k in kernel.hints):
+    elif any(k.startswith("r1") for k in kernel.hints):
         chosen = Plan(blocks={"XBLOCK": 4, "R0_BLOCK": 32, "R1_BLOCK": 32}, warps=8)
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
@@ -91,9 +91,13 @@ def _configs(chosen: Plan, kernel: Kernel) -> list[tuple[dict[str, int], int]]:
     if "R0_BLOCK" in chosen.blocks:
         if persistent:
             return [({"XBLOCK": b}, w) for b, w in ((1, 2), (4, 2), (8, 4), (32, 4), (64, 8))]
-        return [({"XBLOCK": b, "R0_BLOCK": r}, w) for b, r, w in ((16, 64, 4), (32, 32, 4), (64, 16, 4), (64, 64, 8), (128, 8, 4), (8, 256, 8))]
+        return [
+            ({"XBLOCK": b, "R0_BLOCK": r}, w) for b, r, w in ((16, 64, 4), (32, 32, 4), (64, 16, 4), (64, 64, 8), (128, 8, 4), (8, 256, 8))
+        ]
     if "YBLOCK" in chosen.blocks and "ZBLOCK" not in chosen.blocks:
-        return [({"XBLOCK": a, "YBLOCK": b}, w) for a, b, w in ((32, 32, 4), (64, 32, 4), (32, 64, 8), (64, 64, 8), (256, 4, 4), (4, 256, 4))]
+        return [
+            ({"XBLOCK": a, "YBLOCK": b}, w) for a, b, w in ((32, 32, 4), (64, 32, 4), (32, 64, 8), (64, 64, 8), (256, 4, 4), (4, 256, 4))
+        ]
     if set(chosen.blocks) == {"XBLOCK"} and chosen.blocks["XBLOCK"] > 1:
         return [({"XBLOCK": b}, w) for b, w in ((256, 2), (512, 4), (1024, 4), (2048, 8), (4096, 8))]
     return []

@@ -42,6 +42,10 @@ def carry(source: str) -> Carried:
         for name in bound_names(statement):
             top[name] = statement
     model = top.get("Model")
+    left_out: list[ast.stmt] = []
+    while isinstance(model, ast.Assign) and isinstance(model.value, ast.Name):  # Model = Net, as for file.py:Net
+        left_out.append(model)
+        model = top.get(model.value.id)
     if not isinstance(model, ast.ClassDef):
         raise CaptureError("The problem defines no class Model.", where="emit")
     forward = _method(model, "forward", top)
@@ -51,7 +55,7 @@ def carry(source: str) -> Carried:
     wanted = _closure(model, top, kept_methods)
     definitions, imports = [], []
     for statement in tree.body:
-        if not any(n in wanted for n in bound_names(statement)) or statement is model:
+        if not any(n in wanted for n in bound_names(statement)) or statement is model or statement in left_out:
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
             imports.append(_needed_import(statement, wanted))
@@ -60,8 +64,8 @@ def carry(source: str) -> Carried:
     foreign = [m for s in imports for m in _modules(s) if m.split(".")[0] not in _STANDARD]
     new = _trimmed(model, kept_methods)
     assert isinstance(new, ast.ClassDef)
+    Rename({"Model": "ModelNew", new.name: "ModelNew"}).visit(new)
     new.name = "ModelNew"
-    Rename({"Model": "ModelNew"}).visit(new)
     return Carried(imports, definitions, new, forward, foreign)
 
 

@@ -31,7 +31,8 @@ _SPOKEN = {
 }  # fmt: skip
 _LIMIT = 4
 _RESERVED = set(keyword.kwlist) | {
-    "torch", "nn", "triton", "tl", "libdevice", "math", "self", "range", "max", "min", "sum", "len", "print", "abs", "int", "float", "mask", "cols",
+    "torch", "nn", "triton", "tl", "libdevice", "math", "self", "range", "max", "min", "sum", "len", "print", "abs", "int", "float",
+    "mask", "cols",
     "rows", "row", "offsets", "start", "input",
 }  # fmt: skip
 
@@ -62,7 +63,7 @@ def _idioms(words: list[str]) -> list[str]:
             extra = {"scale", "add", "subtract"} if name in ("norm", "gelu") else set()
             at = min(words.index(p) for p in parts)
             words = [*words[:at], name, *[w for w in words[at:] if w not in parts | extra]]
-            words = [w for i, w in enumerate(words) if w not in parts | extra or w == name and words.index(w) == i]
+            words = [w for i, w in enumerate(words) if w not in parts | extra or (w == name and words.index(w) == i)]
             have = set(words)
     return words
 
@@ -71,7 +72,7 @@ def kernel_name(cleaned: Cleaned, taken: set[str]) -> str:
     """A fresh name such as ``bias_gelu_kernel``."""
     words = spoken(cleaned.kernel.ops)
     if not words:
-        words = [w for w in ("copy",)]
+        words = ["copy"]
     if len(words) > _LIMIT:
         words = [*words[: _LIMIT - 1], words[-1]]
     return fresh_name("_".join(words) + "_kernel", taken)
@@ -109,24 +110,26 @@ def block_names(cleaned: Cleaned) -> dict[str, str]:
             "xmask": "x_mask", "ymask": "y_mask", "zmask": "z_mask",
         }  # fmt: skip
     return {
-        "XBLOCK": "BLOCK_ROWS", "YBLOCK": "BLOCK_GROUPS", "R0_BLOCK": "BLOCK_COLS", "R1_BLOCK": "BLOCK_INNER", "xindex": "rows", "xmask": "row_mask",
+        "XBLOCK": "BLOCK_ROWS", "YBLOCK": "BLOCK_GROUPS", "R0_BLOCK": "BLOCK_COLS", "R1_BLOCK": "BLOCK_INNER", "xindex": "rows",
+        "xmask": "row_mask",
         "yindex": "groups", "ymask": "group_mask", "r0_index": "cols", "r0_mask": "col_mask", "r0_base": "lanes", "r0_offset": "start",
         "r1_index": "inner", "r1_mask": "inner_mask", "r1_base": "inner_lanes", "r1_offset": "inner_start",
     }  # fmt: skip
 
 
 _CALLED = {
-    "tl.sum": "total", "max_along": "largest", "min_along": "smallest", "any_along": "any_true", "prod_along": "product", "tl.cumsum": "running",
+    "tl.sum": "total", "max_along": "largest", "min_along": "smallest", "any_along": "any_true", "prod_along": "product",
+    "tl.cumsum": "running",
     "tl.cumprod": "running", "last_along": "last", "tl.exp": "exponential", "tl.rsqrt": "rstd", "tl.sqrt": "root", "tl.sqrt_rn": "root",
     "tl.sigmoid": "gate", "libdevice.tanh": "tanh", "tl.log": "logarithm", "maximum": "upper", "minimum": "lower", "tl.where": "chosen",
     "tl.abs": "magnitude", "tl.erf": "erf", "floor_div": "quotient", "libdevice.log1p": "softplus", "libdevice.expm1": "grown",
     "tl.full": "filled", "tl.zeros": "zeros", "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
 }  # fmt: skip
 _TUPLES = {
-    "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean", "new_m2", "new_count"),
+    "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean",
+    "new_m2", "new_count"),
     "softmax_along": ("largest", "total"), "softmax_update": ("new_largest", "new_total"),
     "argmax_along": ("best", "best_index"), "argmin_along": ("best", "best_index"),
-    "softmax_along": ("largest", "total"), "softmax_update": ("new_largest", "new_total"), "softmax_merge": ("new_largest", "new_total"),
     "keep_larger": ("new_best", "new_index"), "keep_smaller": ("new_best", "new_index"),
 }  # fmt: skip
 _OPERATORS: dict[type[ast.operator], str] = {
@@ -176,9 +179,9 @@ def _results(body: list[ast.stmt], names: dict[str, str], taken: set[str]) -> No
     for statement in body:
         if not isinstance(statement, ast.Assign):
             continue
-        value, subscripted = statement.value, False
+        value = statement.value
         while isinstance(value, ast.Subscript):
-            value, subscripted = value.value, True
+            value = value.value
         if not isinstance(value, ast.Call):
             continue
         called, target = name_of(value.func), statement.targets[0]

@@ -14,19 +14,27 @@ def _helper(name: str, source: str, *needs: str) -> None:
     HELPERS[name] = (needs, source.strip("\n"))
 
 
-_helper("maximum", '''
+_helper(
+    "maximum",
+    '''
 @triton.jit
 def maximum(a, b):
     """The larger value; NaN where either is NaN, as torch.maximum."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''')
-_helper("minimum", '''
+''',
+)
+_helper(
+    "minimum",
+    '''
 @triton.jit
 def minimum(a, b):
     """The smaller value; NaN where either is NaN, as torch.minimum."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''')
-_helper("max_along", '''
+''',
+)
+_helper(
+    "max_along",
+    '''
 @triton.jit
 def max_along(x, axis: tl.constexpr):
     """The largest value along an axis; NaN if there is any, as torch.amax."""
@@ -35,8 +43,11 @@ def max_along(x, axis: tl.constexpr):
         nans = tl.max((x != x).to(tl.int32), axis)
         largest = tl.where(nans > 0, float("nan"), largest)
     return largest
-''')
-_helper("min_along", '''
+''',
+)
+_helper(
+    "min_along",
+    '''
 @triton.jit
 def min_along(x, axis: tl.constexpr):
     """The smallest value along an axis; NaN if there is any, as torch.amin."""
@@ -45,25 +56,38 @@ def min_along(x, axis: tl.constexpr):
         nans = tl.max((x != x).to(tl.int32), axis)
         smallest = tl.where(nans > 0, float("nan"), smallest)
     return smallest
-''')
-_helper("any_along", '''
+''',
+)
+_helper(
+    "any_along",
+    '''
 @triton.jit
 def any_along(x, axis: tl.constexpr):
     """Whether any value along an axis is true."""
     return tl.max((x != 0).to(tl.int32), axis) > 0
-''')
-_helper("_multiply", '''
+''',
+)
+_helper(
+    "_multiply",
+    """
 @triton.jit
 def _multiply(a, b):
     return a * b
-''')
-_helper("prod_along", '''
+""",
+)
+_helper(
+    "prod_along",
+    '''
 @triton.jit
 def prod_along(x, axis: tl.constexpr):
     """The product along an axis."""
     return tl.reduce(x, axis, _multiply)
-''', "_multiply")
-_helper("keep_larger", '''
+''',
+    "_multiply",
+)
+_helper(
+    "keep_larger",
+    '''
 @triton.jit
 def keep_larger(value, index, new_value, new_index):
     """Running argmax: the larger value with its index, the lower index on a tie; NaN counts as largest."""
@@ -72,8 +96,11 @@ def keep_larger(value, index, new_value, new_index):
         take |= (new_value != new_value) & ((value == value) | (new_index < index))
         take &= (value == value) | (new_value != new_value)
     return tl.where(take, new_value, value), tl.where(take, new_index, index)
-''')
-_helper("keep_smaller", '''
+''',
+)
+_helper(
+    "keep_smaller",
+    '''
 @triton.jit
 def keep_smaller(value, index, new_value, new_index):
     """Running argmin: the smaller value with its index, the lower index on a tie; NaN counts as smallest."""
@@ -82,8 +109,11 @@ def keep_smaller(value, index, new_value, new_index):
         take |= (new_value != new_value) & ((value == value) | (new_index < index))
         take &= (value == value) | (new_value != new_value)
     return tl.where(take, new_value, value), tl.where(take, new_index, index)
-''')
-_helper("argmax_along", '''
+''',
+)
+_helper(
+    "argmax_along",
+    '''
 @triton.jit
 def argmax_along(value, index, axis: tl.constexpr):
     """The largest value along an axis and the lowest index that holds it; NaN counts as largest."""
@@ -91,8 +121,12 @@ def argmax_along(value, index, axis: tl.constexpr):
     spread = tl.expand_dims(best, axis)
     found = (value == spread) | ((value != value) & (spread != spread))
     return best, tl.min(tl.where(found, index, 2147483647), axis)
-''', "max_along")
-_helper("argmin_along", '''
+''',
+    "max_along",
+)
+_helper(
+    "argmin_along",
+    '''
 @triton.jit
 def argmin_along(value, index, axis: tl.constexpr):
     """The smallest value along an axis and the lowest index that holds it; NaN counts as smallest."""
@@ -100,8 +134,12 @@ def argmin_along(value, index, axis: tl.constexpr):
     spread = tl.expand_dims(best, axis)
     found = (value == spread) | ((value != value) & (spread != spread))
     return best, tl.min(tl.where(found, index, 2147483647), axis)
-''', "min_along")
-_helper("welford_update", '''
+''',
+    "min_along",
+)
+_helper(
+    "welford_update",
+    '''
 @triton.jit
 def welford_update(value, mean, m2, count):
     """One more value into a running mean, sum of squared deviations (m2) and count."""
@@ -109,8 +147,11 @@ def welford_update(value, mean, m2, count):
     delta = value - mean
     mean = mean + delta / count
     return mean, m2 + delta * (value - mean), count
-''')
-_helper("welford_merge", '''
+''',
+)
+_helper(
+    "welford_merge",
+    '''
 @triton.jit
 def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
     """Two running statistics into one."""
@@ -118,8 +159,11 @@ def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
     count = count_a + count_b
     share = tl.where(count == 0.0, 0.0, count_b / count)
     return mean_a + delta * share, m2_a + m2_b + delta * delta * count_a * share, count
-''')
-_helper("welford_along", '''
+''',
+)
+_helper(
+    "welford_along",
+    '''
 @triton.jit
 def welford_along(mean, m2, count, axis: tl.constexpr):
     """Running statistics merged along an axis."""
@@ -127,8 +171,11 @@ def welford_along(mean, m2, count, axis: tl.constexpr):
     center = tl.sum(mean * count, axis) / tl.where(total == 0, 1, total)
     delta = mean - tl.expand_dims(center, axis)
     return center, tl.sum(m2 + delta * delta * count, axis), total
-''')
-_helper("softmax_update", '''
+''',
+)
+_helper(
+    "softmax_update",
+    '''
 @triton.jit
 def softmax_update(largest, total, x):
     """One more value into a running maximum and a running sum of exp(value - maximum)."""
@@ -136,16 +183,24 @@ def softmax_update(largest, total, x):
     before = tl.where(new == float("-inf"), 1.0, tl.exp(largest - new))
     now = tl.where(new == float("-inf"), 1.0, tl.exp(x - new))
     return new, total * before + now
-''', "maximum")
-_helper("softmax_along", '''
+''',
+    "maximum",
+)
+_helper(
+    "softmax_along",
+    '''
 @triton.jit
 def softmax_along(largest, total, axis: tl.constexpr):
     """Running maxima and sums of exponentials merged along an axis."""
     best = max_along(largest, axis)
     spread = tl.expand_dims(best, axis)
     return best, tl.sum(total * tl.exp(tl.where(spread == float("-inf"), 0.0, largest - spread)), axis)
-''', "max_along")
-_helper("softmax_update", '''
+''',
+    "max_along",
+)
+_helper(
+    "softmax_update",
+    '''
 @triton.jit
 def softmax_update(largest, total, x):
     """One more value into a running maximum and the sum of exp(value - maximum) so far."""
@@ -153,8 +208,12 @@ def softmax_update(largest, total, x):
     old_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(largest - new_largest))
     new_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(x - new_largest))
     return new_largest, total * old_scale + new_scale
-''', "maximum")
-_helper("softmax_merge", '''
+''',
+    "maximum",
+)
+_helper(
+    "softmax_merge",
+    '''
 @triton.jit
 def softmax_merge(largest_a, total_a, largest_b, total_b):
     """Two running maxima with their sums of exp(value - maximum) into one."""
@@ -162,8 +221,12 @@ def softmax_merge(largest_a, total_a, largest_b, total_b):
     scale_a = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_a - largest))
     scale_b = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_b - largest))
     return largest, total_a * scale_a + total_b * scale_b
-''', "maximum")
-_helper("softmax_along", '''
+''',
+    "maximum",
+)
+_helper(
+    "softmax_along",
+    '''
 @triton.jit
 def softmax_along(largest, total, axis: tl.constexpr):
     """Running maxima and sums of exp(value - maximum) merged along an axis."""
@@ -171,27 +234,38 @@ def softmax_along(largest, total, axis: tl.constexpr):
     spread = tl.expand_dims(top, axis)
     scale = tl.where(spread == float("-inf"), 1.0, tl.exp(largest - spread))
     return top, tl.sum(total * scale, axis)
-''', "max_along")
-_helper("last_along", '''
+''',
+    "max_along",
+)
+_helper(
+    "last_along",
+    '''
 @triton.jit
 def last_along(x, chosen, axis: tl.constexpr):
     """The one value along an axis where ``chosen`` is true."""
     return tl.sum(tl.where(chosen, x, 0), axis)
-''')
-_helper("floor_div", '''
+''',
+)
+_helper(
+    "floor_div",
+    '''
 @triton.jit
 def floor_div(a, b):
     """Integer division that rounds down; Triton's own rounds towards zero."""
     quotient = a // b
     return tl.where((a % b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
-''')
-_helper("floor_mod", '''
+''',
+)
+_helper(
+    "floor_mod",
+    '''
 @triton.jit
 def floor_mod(a, b):
     """Remainder with the sign of the divisor, as torch.remainder."""
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-''')
+''',
+)
 
 RENAMED = {
     "triton_helpers.maximum": "maximum",

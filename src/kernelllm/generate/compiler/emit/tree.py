@@ -95,46 +95,38 @@ def fresh(body: list[ast.stmt]) -> list[ast.stmt]:
     return ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in body)).body
 
 
-def prune(body: list[ast.stmt], keep: frozenset[str] = frozenset()) -> list[ast.stmt]:
+def prune(body: list[ast.stmt]) -> list[ast.stmt]:
     """Drop assignments that nothing reads, until none is left; unread members of a tuple target become ``_``."""
     while True:
-        used = all_reads(body)
-        changed = False
-
-        def sweep(block: list[ast.stmt]) -> list[ast.stmt]:
-            nonlocal changed
-            kept: list[ast.stmt] = []
-            for statement in block:
-                if isinstance(statement, ast.For):
-                    statement.body = sweep(statement.body)
-                    if not statement.body:
-                        changed = True
-                        continue
-                elif isinstance(statement, ast.If):
-                    statement.body = sweep(statement.body) or [ast.Pass()]
-                    statement.orelse = sweep(statement.orelse)
-                elif isinstance(statement, ast.Assign | ast.AnnAssign):
-                    if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ast.unparse(statement.value):
-                        changed = True
-                        continue
-                    names = assigned(statement)
-                    outside = set(names) - keep
-                    live = [n for n in names if _live(n, statement, used) or n not in outside]
-                    if names and not live:
-                        changed = True
-                        continue
-                    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-                    if isinstance(target, ast.Tuple):
-                        for i, element in enumerate(target.elts):
-                            if isinstance(element, ast.Name) and element.id != "_" and element.id not in live:
-                                target.elts[i] = ast.Name("_", ast.Store())
-                                changed = True
-                kept.append(statement)
-            return kept
-
-        body = sweep(body)
+        body, changed = _sweep(body, all_reads(body))
         if not changed:
             return body
+
+
+def _sweep(block: list[ast.stmt], used: Counter[str]) -> tuple[list[ast.stmt], bool]:
+    kept: list[ast.stmt] = []
+    changed = False
+    for statement in block:
+        if isinstance(statement, ast.For | ast.If):
+            statement.body, inner = _sweep(statement.body, used)
+            changed |= inner
+            if not statement.body:
+                changed = True
+                continue
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            names = assigned(statement)
+            live = [n for n in names if _live(n, statement, used)]
+            if names and not live:
+                changed = True
+                continue
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+            if isinstance(target, ast.Tuple):
+                for i, element in enumerate(target.elts):
+                    if isinstance(element, ast.Name) and element.id != "_" and element.id not in live:
+                        target.elts[i] = ast.Name("_", ast.Store())
+                        changed = True
+        kept.append(statement)
+    return kept, changed
 
 
 def _live(name: str, statement: ast.stmt, used: Counter[str]) -> bool:

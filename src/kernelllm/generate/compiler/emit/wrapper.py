@@ -128,10 +128,8 @@ def _ops_above(lines: list[str], lineno: int) -> list[str]:
 def _kernel(name: str, source: str, ops: list[str]) -> Kernel:
     tree = ast.parse(source)
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-    if name in functions:
-        function = functions.pop(name)
-    else:  # unique_kernel_names=False calls every kernel triton_
-        function = functions.pop(next(f for f in reversed(list(functions))))
+    # unique_kernel_names=False calls every kernel triton_; it is the last function then.
+    function = functions.pop(name if name in functions else list(functions)[-1])
     heuristic = next((d for d in function.decorator_list if isinstance(d, ast.Call)), None)
     if heuristic is None:
         raise CaptureError(f"Kernel {name} has no heuristic.", where="emit")
