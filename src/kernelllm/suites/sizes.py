@@ -15,6 +15,7 @@ Replacing works on the text itself, so that comments, line numbers and everythin
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,6 +93,12 @@ def model_constants(source: str) -> frozenset[str]:
             if stored & used:
                 used |= names
     return frozenset(used | {part for part, whole in parts.items() if whole in used})
+
+
+def literals(source: str) -> dict[tuple[int, int], tuple[str, int]]:
+    """Where the constants with generated names stand: (line, column) of each integer literal to its name and value."""
+    found = (c for c in _constants(source) if c.statement is None and re.search(r"_dim\d+$", c.name) and isinstance(c.value, int))
+    return {(c.node.lineno, c.node.col_offset): (c.name, c.value) for c in found}
 
 
 def parse(source: str, where: str = "") -> ast.Module:

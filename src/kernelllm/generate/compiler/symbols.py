@@ -26,6 +26,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.suites.sizes import literals
 
 _TABLE = "__kernelllm_sizes__"
 
@@ -72,18 +73,30 @@ def size_keys(name: str, value: Any) -> dict[str, int]:
 
 
 class _Sizes(ast.NodeTransformer):
-    """Routes the literals of module-level assignments through a table."""
+    """Routes the literals of module-level assignments, and those in the input functions, through a table."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: Mapping[tuple[int, int], tuple[str, int]]) -> None:
         self.found: dict[str, int] = {}
+        self._inner = inner
+        """(line, column) of literals inside expressions and functions, to their name and value."""
 
     def module(self, tree: ast.Module) -> ast.Module:
-        tree.body = [part for statement in tree.body for part in _unchained(statement)]
+        tree.body = [part for statement in tree.body for part in _unchained(self.visit(statement))]
         for statement in tree.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 statement.value = self._assign(targets[0], statement.value)
         return ast.fix_missing_locations(tree)
+
+    def visit(self, node: ast.AST) -> Any:
+        """A literal with a generated name becomes a look-up of that name."""
+        if isinstance(node, ast.Constant | ast.BinOp) and (node.lineno, node.col_offset) in self._inner:
+            name, value = self._inner[(node.lineno, node.col_offset)]
+            if is_size(name, value):
+                self.found[name] = value
+                return ast.copy_location(_lookup(name), node)
+            return node
+        return self.generic_visit(node)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> ast.expr:
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -126,7 +139,7 @@ def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
     try:
         tree = ast.parse(problem.source)
-        sizes = _Sizes()
+        sizes = _Sizes(literals(problem.source))
         code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
     except (SyntaxError, ValueError) as error:
         raise ProblemError(f"The problem is not valid Python: {error}.", where=problem.path or problem.name) from error
