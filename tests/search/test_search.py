@@ -291,3 +291,19 @@ def test_killed_and_resumed_it_ends_with_the_same_attempts(tmp_path: Path) -> No
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 def test_killed_at_twenty_moments(tmp_path: Path) -> None:
     survive(tmp_path, kills=20, seed=2)
+
+
+def test_a_cancelled_answer_is_no_attempt(tmp_path: Path) -> None:
+    class Cancelled(Scripted):
+        def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+            for completion in super().sample(messages, params, n, first):
+                cut = completion.sample == 1
+                yield Completion(text=completion.text[:40], finish="cancelled", sample=1) if cut else completion
+
+    with Store(tmp_path / "runs.db") as store:
+        record = store.open_run("optimize", "x", {})
+        writer = open_writer(Cancelled(), answers=store, run=record.id)
+        assert [a.candidate.sample for a in Search(PROBLEM, writer, ScriptedJudge(), n=3, record=record)] == [0, 2]
+        assert [a.candidate.sample for a in record.attempts()] == [0, 2]
+        writer = open_writer(Scripted(), answers=store, run=record.id)
+        assert {a.candidate.sample for a in Search(PROBLEM, writer, ScriptedJudge(), n=3, record=record)} == {0, 1, 2}

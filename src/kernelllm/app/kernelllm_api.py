@@ -240,7 +240,10 @@ class KernelLLM:
         problem = as_problem(code)
         judge, identity, close = self._open_judge()
         try:
-            with Session(problem, self.model, judge, n=n, asking=asked, judge_identity=identity, store=self._store) as session:
+            target = getattr(identity, "target", None) or settings.load().target
+            with Session(
+                problem, self.model, judge, n=n, asking=asked, judge_identity=identity, target=target, store=self._store
+            ) as session:
                 message = ""
                 try:
                     for _ in session:

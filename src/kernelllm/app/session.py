@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 import kernelllm
+from kernelllm.core import gpus
 from kernelllm.core import settings as settings_of
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, Store
@@ -114,7 +115,10 @@ class Session:
         self.store = store or open_store(asking.db)
         self._owns_model = isinstance(model, str)
         self._model = opened
-        plain = open_writer(opened, template=asking.template, templates=asking.templates, target=target, **asking.sampling())
+        device = _device()
+        # The prompt tells of the device that candidates will run on, where it is known, and of the target elsewhere.
+        told = device if gpus.by_name(device) else target
+        plain = open_writer(opened, template=asking.template, templates=asking.templates, target=told, **asking.sampling())
         identity = {
             "version": kernelllm.__version__,
             "model": [opened.name, getattr(opened, "identity", "")],
@@ -123,7 +127,7 @@ class Session:
             "params": msgspec.to_builtins(plain.params),
             "strategy": asking.strategy or "refine",
             "judge": msgspec.to_builtins(judge_identity),
-            "device": _device(),
+            "device": device,
             "target": target,
             "cache": asking.cache,
         }
@@ -143,7 +147,7 @@ class Session:
             opened,
             template=asking.template,
             templates=asking.templates,
-            target=target,
+            target=told,
             answers=self.store,
             run=self.run.id,
             cache=asking.cache,

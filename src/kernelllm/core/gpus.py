@@ -70,6 +70,11 @@ def by_arch(target: str) -> Gpu:
     return found
 
 
+def of(target: str) -> Gpu:
+    """The device that a name or a compile target stands for. Raises UnknownName otherwise."""
+    return by_name(target) or by_arch(target)
+
+
 def capability(target: str) -> int:
     """``sm_90`` to 90. Raises UnknownName where it is not of that form."""
     by_arch(target)

@@ -167,7 +167,7 @@ def _operator_names(source: str) -> set[str]:
 
 
 def first_prompt(templates: Templates, name: str, problem: Problem, target: str = "sm_90") -> tuple[Message, ...]:
-    """The prompt that opens a conversation about a problem."""
+    """The prompt that opens a conversation about a problem; ``target`` is a compile target or a device's name."""
     return templates.render(name, **_context(problem, target))
 
 
@@ -180,7 +180,7 @@ def next_prompt(
     context = {
         **_context(problem, target),
         "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],
-        "feedback": feedback.of(last.verdict, last.candidate.source, gpus.by_arch(target)),
+        "feedback": feedback.of(last.verdict, last.candidate.source, gpus.of(target)),
         "best_source": best.candidate.source.strip() if best else "",
         "best_feedback": feedback.headline(best.verdict) if best else "",
     }
@@ -192,7 +192,7 @@ def _context(problem: Problem, target: str) -> dict[str, Any]:
     return {
         "problem": problem,
         "source": problem.source.strip(),
-        "gpu": gpus.by_arch(target),
+        "gpu": gpus.of(target),
         "family": family(problem.source),
         "example": example,
     }

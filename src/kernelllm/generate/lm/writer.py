@@ -146,6 +146,8 @@ class LMWriter:
         # A model that repeats itself gets an equal prompt again: that is another draw, not the recorded answer.
         shift = AGAIN * sum(a.prompt == prompt for a in feedback)
         for completion in self._sample(messages, prompt, n, first + shift):
+            if completion.finish == "cancelled":  # a piece of an answer: neither recorded nor judged
+                continue
             yield self.draft(msgspec.structs.replace(completion, sample=completion.sample - shift), prompt, feedback)
 
     def _sample(self, messages: Sequence[Message], prompt: str, n: int, first: int) -> Iterator[Completion]:
