@@ -1,4 +1,4 @@
-"""How well problems shrink: for each file in a folder (searched recursively), the size sets found, the time, and the reference's cost.
+"""How well problems shrink: for each file in a folder (searched recursively), the size sets found, the CPU time, and the reference's cost.
 
     python benchmarks/shrink_rate.py FOLDER [--match TEXT] [--every N] [--verbose]
 """
@@ -25,7 +25,7 @@ def main() -> None:
     files = sorted(f for f in args.folder.rglob("*.py") if args.match in str(f) and f.name != "__init__.py")[:: args.every]
     seconds, flops, elements, enough, odd = [], [], [], 0, 0
     for file in files:
-        start = time.perf_counter()
+        start = time.process_time()
         name = str(file.relative_to(args.folder))
         try:
             problem = open_problem(str(file))
@@ -33,7 +33,7 @@ def main() -> None:
         except KernelLLMError as error:
             print(f"{name:70s} FAILED {error}")
             continue
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         traces = [Tracer(problem).trace(overrides) for overrides in sets]
         flops.append(max(t.flops for t in traces))
         elements.append(max(t.largest for t in traces))
@@ -46,7 +46,7 @@ def main() -> None:
                 print("      ", {k: f"{a}->{b}" for k, (a, b) in describe(problem, overrides).changed.items()})
         sys.stdout.flush()
     print(f"{enough} of {len(files)} with two sets, {odd} with an odd size")
-    print(f"seconds: median {statistics.median(seconds):.2f}, max {max(seconds):.2f}")
+    print(f"CPU seconds: median {statistics.median(seconds):.2f}, max {max(seconds):.2f}")
     print(f"MFLOP: median {statistics.median(flops) / 1e6:.2f}, max {max(flops) / 1e6:.1f}; elements: median {statistics.median(elements)}")
     print(f"over 50 MFLOP: {sum(f > 5e7 for f in flops)}; over 100k elements: {sum(e > 1e5 for e in elements)}")
 

@@ -1,9 +1,8 @@
-"""A real run of the reference at given sizes: does it work, is it quick, and can its output be compared at all?"""
+"""A real run of the reference at given sizes: does it work, and can its output be compared at all?"""
 
 from __future__ import annotations
 
 import copy
-import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -20,33 +19,31 @@ CONDITION = 0.2
 FAILS, RUNS, GOOD = 0, 1, 2
 
 
-def grade(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> int:
-    """FAILS where the reference does not run at these sizes; GOOD where it runs within ten times ``budget_s``, its output is finite
-    and varies, and it is well conditioned; RUNS otherwise.
+def grade(problem: Problem, overrides: Mapping[str, Any], *, conditioning: bool = True) -> int:
+    """FAILS where the reference does not run at these sizes; GOOD where its output is finite, varies and is well conditioned; RUNS
+    otherwise. Nothing depends on time, so that the same problem always gets the same sizes.
 
     Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
     an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
+    Without ``conditioning`` that is taken for granted.
     """
     try:
-        return GOOD if _good(problem, overrides, budget_s) else RUNS
+        return GOOD if _good(problem, overrides, conditioning) else RUNS
     except ProblemError:
         return FAILS
 
 
-def _good(problem: Problem, overrides: Mapping[str, Any], budget_s: float) -> bool:
+def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) -> bool:
     import torch
 
     instance = Instance(problem, overrides)
     model, inputs = instance.model(0), instance.inputs(0)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        double = _double(model, inputs)
-        start = time.perf_counter()
+        double = _double(model, inputs) if conditioning else None
         with instance.running("forward()"):
             seed_all(0)
             outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
-        if time.perf_counter() - start > 10 * budget_s:
-            return False
         if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
             return False
         exact = _outputs(double) if double else None

@@ -23,7 +23,7 @@ from kernelllm.suites.trace import tensors
 if TYPE_CHECKING:
     import torch
 
-BUDGET = Budget(elements=4_000_000, flops=3_000_000_000, work=60_000_000, seconds=2.0, leading=1e9)
+BUDGET = Budget(elements=4_000_000, flops=3_000_000_000, work=60_000_000, leading=1e9)
 LOOSE = 0.01
 """KernelBench's tolerance in its paper, and its tolerance for half precision today."""
 SMALL = 0.01

@@ -16,12 +16,11 @@ SMALL = 8
 
 @dataclass(frozen=True)
 class Budget:
-    """What a set of sizes may cost. Elements of the largest tensor, FLOPs, elements computed over all operators, seconds a forward."""
+    """What a set of sizes may cost: elements of the largest tensor, FLOPs, elements computed over all operators."""
 
     elements: int = 50_000
     flops: int = 30_000_000
     work: int = 1_000_000
-    seconds: float = 0.2
     leading: float = 4.0
     """How much sooner leading (batch-like) dimensions are reduced than others of the same size."""
 

@@ -8,7 +8,6 @@ the budgets, and the result is confirmed by running the reference for real. Rela
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -24,8 +23,13 @@ from kernelllm.suites.trace import Trace, Tracer, tensors
 log = logging.getLogger(__name__)
 
 CPU = Budget()
-PATIENCE = 3.0
-"""Seconds to spend on looking for a better conditioned set."""
+FLOP_RATE = 150_000_000
+"""FLOPs in a second: about what Triton's interpreter does on one core."""
+SECONDS = CPU.flops / FLOP_RATE
+EXACT = 4_000_000_000
+"""FLOPs up to which a run is repeated in float64 to see how well conditioned it is."""
+PATIENCE = 20_000_000_000
+"""FLOPs to spend on looking for a better conditioned set."""
 LONG = 10_000
 """The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
@@ -41,16 +45,17 @@ def _shrunk(problem: Problem, count: int, budget: Budget) -> tuple[tuple[tuple[s
 
 
 def shrunk(
-    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = CPU.seconds
+    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = SECONDS
 ) -> list[dict[str, Any]]:
     """Up to ``count`` different sets of constants for :class:`Instance`, small enough for a CPU, each confirmed by a real run.
 
-    The aim is at most ``budget_elements`` elements in the largest tensor, 30 MFLOP and ``budget_s`` seconds a forward; a model
-    with widths in its code may stay above it. The first set is the smallest found, the next ones differ from it in every size
+    The aim is at most ``budget_elements`` elements in the largest tensor and as many FLOPs as the interpreter does in ``budget_s``
+    seconds (taken as 150 MFLOP a second); a model with widths in its code may stay above it. The same problem always gets the
+    same sets. The first set is the smallest found, the next ones differ from it in every size
     that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
     these are small already. Fewer sets come back where fewer work. Raises ProblemError where the reference works at no size.
     """
-    return [dict(items) for items in _shrunk(problem, count, replace(CPU, elements=budget_elements, seconds=budget_s))]
+    return [dict(items) for items in _shrunk(problem, count, replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE)))]
 
 
 def within(problem: Problem, budget: Budget) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]
     if not base.ran:
         shorten(search)
     search.groups = classify(search)
-    grade: Callable[[Sizes], int] = lambda values: confirm.grade(problem, search.overrides(values), budget.seconds)
+    grade: Callable[[Sizes], int] = lambda values: _grade(search, values)
     first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
     if reached == confirm.FAILS:
         raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
@@ -109,6 +114,12 @@ def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]
         found.append(values)
     log.debug("%s: %d dry runs by %s", problem.name, tracer.runs, tracer._ways[0])
     return [search.overrides(values) for values in found]
+
+
+def _grade(search: Search, values: Sizes) -> int:
+    trace = search.run(values)
+    conditioning = trace is None or trace.flops <= EXACT
+    return confirm.grade(search.problem, search.overrides(values), conditioning=conditioning)
 
 
 def _reduce(search: Search, values: Sizes) -> Sizes:
@@ -175,15 +186,18 @@ def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int
     best, reached = values, grade(values)
     start = search.run(values)
     ordered = sorted(search.groups, key=lambda g: not g.leading)
-    end = time.perf_counter() + PATIENCE
+    spent = start.flops if start else 0
     for factor in (2, 4):
         for group in ordered:
-            if reached == confirm.GOOD or time.perf_counter() > end:
+            if reached == confirm.GOOD or spent > PATIENCE:
                 return best, reached
             larger = {**values, **{s: min(search.start[s], values[s] * factor**e) for s, e in group.slots.items()}}
             trace = search.run(larger) if larger != values else None
-            if trace is not None and trace.flops <= max(search.budget.growth, 4 * start.flops if start else 0) and grade(larger) > reached:
-                best, reached = larger, grade(larger)
+            if trace is None or trace.flops > max(search.budget.growth, 4 * start.flops if start else 0):
+                continue
+            spent += 2 * trace.flops  # in float32 and float64
+            if (new := grade(larger)) > reached:
+                best, reached = larger, new
     return best, reached
 
 
