@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Problem, Status
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
@@ -120,8 +120,10 @@ class Compiling:
                 process.construct(job.init_args, INIT_SEED, fake=job.fake)
                 process.load({}, job.training)
                 return process.compile(job.tree, job.specs, self._target, job.fake, job.inputs).kernels, True
-            except CandidateFailure:
-                pass
+            except CandidateFailure as failure:
+                if failure.status is Status.TIMEOUT:
+                    slow = p.CompiledKernel("(compile)", 0, error=f"The compile did not finish within {SECONDS:g} s: use smaller tiles.")
+                    return (slow,), False
             try:
                 # what did compile before the failure still counts
                 return process.report().kernels, False

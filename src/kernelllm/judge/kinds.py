@@ -11,10 +11,17 @@ PROBLEM = "problem"
 
 
 def _like(tensor: torch.Tensor, generator: torch.Generator, draw: str) -> torch.Tensor:
-    out = torch.empty_strided(tensor.shape, tensor.stride(), dtype=torch.float32, device=tensor.device) \
-        if tensor.dtype.itemsize < 4 else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    out = torch.empty(tensor.shape, dtype=tensor.dtype if tensor.dtype.itemsize >= 4 else torch.float32, device=tensor.device)
     out = out.normal_(generator=generator) if draw == "normal" else out.uniform_(-1.0, 1.0, generator=generator)
     return out.to(tensor.dtype)
+
+
+def _varied(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
+    """The variant, laid out in memory as the tensor is (expanded dimensions stay expanded)."""
+    single = tuple(slice(0, 1) if step == 0 and length > 1 else slice(None) for length, step in zip(tensor.shape, tensor.stride(), strict=True))
+    base = tensor.detach()[single] if single else tensor.detach()
+    made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=base.device)
+    return made.copy_(VARIANTS[kind](base, generator)).expand(tensor.shape)
 
 
 def _with_zeros(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -46,7 +53,7 @@ def vary(inputs: list[Any], kind: str, seed: int) -> list[Any]:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
             if id(value) not in made:
                 generator = torch.Generator(value.device).manual_seed(seed + len(made))
-                made[id(value)] = VARIANTS[kind](value.detach(), generator)
+                made[id(value)] = _varied(value, kind, generator)
             return made[id(value)]
         if isinstance(value, list):
             return [one(v) for v in value]

@@ -38,6 +38,8 @@ from kernelllm.core.errors import WorkerError
 MAX_COMMAND = 64 * 2**20
 MAX_REPLY = 16 * 2**20
 MAX_TENSORS = 4096
+LAUNCH = "launch: "
+"""Begins the error of a kernel that compiles but cannot be launched with the grid it was given."""
 
 
 class ProtocolError(WorkerError):

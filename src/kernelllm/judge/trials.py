@@ -65,12 +65,14 @@ class Examiner:
         """All trials; stops at the first failure. Raises ProblemError where the reference fails on the problem's own inputs."""
         try:
             for position, reference in enumerate(references):
-                self._size(position, reference)
+                # on a GPU the first size is the problem's own, and may be gigabytes: unusual inputs do as well at the small one
+                self._size(position, reference, extras=position == (0 if reference.device == "cpu" else len(references) - 1))
         except CandidateFailure as failure:
             self.out.failure = failure
         return self.out
 
-    def _plans(self, position: int) -> Iterator[Plan]:
+    def _plans(self, position: int, extras: bool) -> Iterator[Plan]:
+        """The trials at one size. ``extras``: every other kind of input as well."""
         yield Plan(kinds.PROBLEM, 0)
         others = ["normal", *_ROTATION] if self.variants else []
         for number in range(1, self.seeds):
@@ -82,36 +84,43 @@ class Examiner:
                 yield Plan(kinds.PROBLEM, number)
         if position == 0:
             yield Plan(kinds.PROBLEM, 90, "random")
+        if extras:
             for extra, kind in enumerate(others[1:]):
                 yield Plan(kind, 100 + extra)
 
-    def _size(self, position: int, reference: Reference) -> None:
+    def _size(self, position: int, reference: Reference, *, extras: bool) -> None:
         built = self.process.construct(reference.init_args, INIT_SEED)
         agree = self._match_state(built.state, reference)
         first = reference.state()
         saved = {n: t.clone() for n, t in first.items()}
         shared = [n for n in first if n not in self.out.state_missing]
         self.process.load({n: saved[n] for n in shared}, reference.training)
-        has_buffers = bool(reference.buffers())
-        for plan in self._plans(position):
-            if plan.number >= 100 and reference.heavy:
-                continue
-            if plan.state == "random":
-                if not agree or not saved:
-                    continue
-                other = reference.other_state(self._seed("state", position, 0))
-                reference.load(other)
-                self.process.load(other, reference.training)
-            elif has_buffers and plan.number:
-                buffers = {n: saved[n] for n in reference.buffers()}
-                reference.load(buffers)
-                self.process.load({n: t for n, t in buffers.items() if n in shared}, reference.training)
-            self._trial(position, reference, plan)
-            if plan.state == "random":
-                reference.load(saved)
-                self.process.load({n: saved[n] for n in shared}, reference.training)
-        if position == 0:
-            self._without_kernels(reference)
+        try:
+            for plan in self._plans(position, extras):
+                if plan.number < 100 or not reference.heavy:
+                    self._planned(position, reference, plan, saved, agree)
+            if position == 0:
+                self._without_kernels(reference)
+        finally:
+            reference.load(saved)  # the reference is kept for the next candidate
+
+    def _planned(self, position: int, reference: Reference, plan: Plan, saved: dict[str, torch.Tensor], agree: bool) -> None:
+        """One trial with its state set up on both sides, and put back."""
+        shared = {n: t for n, t in saved.items() if n not in self.out.state_missing}
+        if plan.state == "random":
+            if not agree or not saved:
+                return
+            other = reference.other_state(self._seed("state", position, 0))
+            reference.load(other)
+            self.process.load(other, reference.training)
+        elif plan.number and reference.buffers():
+            buffers = {n: saved[n] for n in reference.buffers()}
+            reference.load(buffers)
+            self.process.load({n: t for n, t in buffers.items() if n in shared}, reference.training)
+        self._trial(position, reference, plan)
+        if plan.state == "random":
+            reference.load(saved)
+            self.process.load(shared, reference.training)
 
     def _match_state(self, entries: Sequence[object], reference: Reference) -> bool:
         mine = {e.name: (tuple(e.shape), e.dtype) for e in entries}  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kernelllm.core.types import Finding, KernelUse, Severity, Status
 from kernelllm.judge import protocol as p
 from kernelllm.judge.candidate import CandidateFailure
+from kernelllm.judge.protocol import LAUNCH
 
 _HEAVY_SHARE = 0.999
 
@@ -34,6 +35,8 @@ def compile_failure(kernels: Sequence[KernelUse], lines: Mapping[str, int], targ
         if kernel.error:
             line = lines.get(kernel.name, 0)
             place = f" (line {line})" if line else ""
+            if kernel.error.startswith(LAUNCH):
+                return CandidateFailure(Status.RUNTIME_ERROR, f"Kernel {kernel.name!r} cannot be launched: {kernel.error.removeprefix(LAUNCH)}")
             return CandidateFailure(Status.COMPILE_ERROR, f"Kernel {kernel.name!r} does not compile for {target}{place}: {kernel.error}", line)
     return None
 

@@ -14,6 +14,7 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.judge import protocol as p
 from kernelllm.judge import values
+from kernelllm.judge.protocol import LAUNCH
 from kernelllm.judge.worker import launch
 from kernelllm.judge.worker.recorder import LaunchSeen, Recorder
 
@@ -84,7 +85,7 @@ def install(recorder: Recorder) -> None:
             try:
                 launch.concrete_grid(grid, bound)
             except (RuntimeError, TypeError, ValueError) as error:
-                seen.errors.append((str(error), 0))
+                seen.errors.append((f"{LAUNCH}{error}", 0))
         return kernel
 
     jit.JITFunction.run = run

@@ -44,13 +44,16 @@ def main() -> None:
 
 def _serve(control: socket.socket, mode: str, target: str) -> None:
     supervisors: set[int] = set()
+    bell = _child_bell()
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)
+    poll.register(bell, select.POLLIN)
     while True:
-        # wakes up now and then to reap; orphans whose supervisor was killed are ours then, and are killed
-        events = poll.poll(200 if supervisors else 5000)
-        _reap(supervisors)
-        if not events:
+        ready = {fd for fd, _ in poll.poll()}
+        if bell in ready:
+            os.read(bell, 4096)
+            _reap(supervisors)
+        if control.fileno() not in ready:
             continue
         body, fds, _, _ = socket.recv_fds(control, 65536, 8)
         if not body:
@@ -67,7 +70,18 @@ def _serve(control: socket.socket, mode: str, target: str) -> None:
     process.kill_descendants()
 
 
+def _child_bell() -> int:
+    """A descriptor that turns readable when a child ends."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write_end)
+    return read_end
+
+
 def _reap(supervisors: set[int]) -> None:
+    """Reap what has ended; orphans whose supervisor was killed have become ours, and are killed."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -87,6 +101,8 @@ def _start(request: Spawn, fds: list[int], control: socket.socket, mode: str, ta
     if pid:
         return pid
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
         worker_fd, status_fd, leash_fd = fds
         supervise = import_module("kernelllm.judge.worker.supervisor").supervise

@@ -1,0 +1,101 @@
+"""The comparison alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelllm.judge.compare import KERNELBENCH, Expected, Rules, compare
+
+GENERATOR = torch.Generator().manual_seed(1)
+
+
+def _exact(reference: torch.Tensor, noise: float = 1e-7) -> Expected:
+    exact = reference.double() + noise * torch.randn(reference.shape, generator=GENERATOR).double() * reference.double().abs()
+    return Expected(reference, exact, True)
+
+
+@given(st.lists(st.integers(0, 5), min_size=0, max_size=3), st.sampled_from([torch.float32, torch.float16, torch.int64, torch.bool]))
+@settings(deadline=None, max_examples=40)
+def test_a_value_equals_itself(shape: list[int], dtype: torch.dtype) -> None:
+    value = (torch.randn(shape, generator=GENERATOR) * 5).to(dtype)
+    result = compare({"a": [value, None, 3, "x", 2.5]}, Expected({"a": [value.clone(), None, 3, "x", 2.5]}), Rules())
+    assert result.ok
+    assert not result.max_error
+
+
+@pytest.mark.parametrize("profile", ["strict", KERNELBENCH])
+def test_one_element_off_is_found_and_named(profile: str) -> None:
+    reference = torch.ones(7, 9)
+    mine = reference.clone()
+    mine[3, 4] = 1.001
+    result = compare(mine, _exact(reference), Rules(profile))
+    assert not result.ok
+    assert "(3, 4)" in result.message
+    assert "1 of 63" in result.message
+    assert result.max_error == pytest.approx(1e-3, rel=1e-2)
+    assert not result.precision
+
+
+@pytest.mark.parametrize(
+    ("mine", "reference", "words"),
+    [
+        (torch.ones(3), torch.ones(3, 1), "shape"),
+        (torch.ones(3).half(), torch.ones(3), "dtype"),
+        ((torch.ones(3),), torch.ones(3), "a tuple"),
+        (torch.ones(3), (torch.ones(3), torch.ones(3)), "sequence of 2"),
+        ({"b": 1}, {"a": 1}, "keys"),
+        (None, torch.ones(1), "None"),
+        (True, 1, "True"),
+        (torch.tensor(1.0), 1.0, "a tensor"),
+    ],
+)  # fmt: skip
+def test_structures_that_differ(mine: object, reference: object, words: str) -> None:
+    result = compare(mine, Expected(reference), Rules())
+    assert not result.ok
+    assert words in result.message
+
+
+def test_nan_and_infinity_only_where_the_reference_has_them() -> None:
+    reference = torch.tensor([1.0, math.nan, math.inf, -math.inf])
+    assert compare(reference.clone(), Expected(reference), Rules()).ok
+    for position, value in ((0, math.nan), (0, math.inf), (1, 0.0), (2, -math.inf), (2, 5.0)):
+        mine = reference.clone()
+        mine[position] = value
+        assert not compare(mine, Expected(reference), Rules()).ok
+
+
+def test_precision_is_judged_against_eagers_own_error() -> None:
+    exact = torch.randn(64, 64, generator=GENERATOR).double()
+    eager = (exact + 1e-7 * torch.randn(64, 64, generator=GENERATOR).double()).float()
+    coarse = (exact + 2e-5 * torch.randn(64, 64, generator=GENERATOR).double()).float()
+    expected = Expected(eager, exact, True)
+    assert compare(exact.float(), expected, Rules()).ok
+    refused = compare(coarse, expected, Rules())
+    assert not refused.ok
+    assert refused.precision
+    assert compare(coarse, expected, Rules(KERNELBENCH)).ok
+    assert compare(coarse, expected, Rules(precise=False)).ok
+
+
+def test_what_eager_gets_wrong_too_is_no_error() -> None:
+    exact = torch.randn(256, generator=GENERATOR).double() * 100
+    eager = (exact + 0.05 * torch.randn(256, generator=GENERATOR).double()).float()
+    mine = (exact + 0.04 * torch.randn(256, generator=GENERATOR).double()).float()
+    assert compare(mine, Expected(eager, exact, True), Rules()).ok
+    assert not compare(mine, Expected(eager), Rules()).ok
+    worse = (exact + 0.5 * torch.randn(256, generator=GENERATOR).double()).float()
+    assert not compare(worse, Expected(eager, exact, True), Rules()).ok
+
+
+def test_integers_are_exact() -> None:
+    reference = torch.arange(10)
+    mine = reference.clone()
+    mine[7] += 1
+    result = compare(mine, Expected(reference), Rules())
+    assert not result.ok
+    assert "1 of 10 elements differ" in result.message

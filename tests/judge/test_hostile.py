@@ -1,0 +1,115 @@
+"""Candidates that crash, hang, flood or attack: the right status, nothing left behind, the next one unaffected."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from judge.problems import SQUARE, elementwise
+
+from kernelllm.core.types import Candidate, Status
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.worker import process
+
+GOOD = elementwise("v * v")
+
+
+def _does(action: str) -> Candidate:
+    head, tail = GOOD.source.split("        y = torch.empty_like(x)")
+    return Candidate(source=f"import ctypes, os, signal, sys, threading, time\n{head}        {action}\n        y = torch.empty_like(x){tail}")
+
+
+def _all_gone(judge: Judge) -> bool:
+    """Whether no process is left below the worker servers (a supervisor that has just ended may still wait to be reaped)."""
+    servers = [server._process.pid for server in judge._servers if server._process]
+    deadline = time.monotonic() + 5
+    while any(process.descendants(pid) for pid in servers):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "words"),
+    [
+        ("ctypes.string_at(0)", Status.RUNTIME_ERROR, "SIGSEGV"),
+        ("os._exit(3)", Status.RUNTIME_ERROR, "exit code 3"),
+        ("sys.exit(0)", Status.RUNTIME_ERROR, "sys.exit"),
+        ("os.abort()", Status.RUNTIME_ERROR, "SIGABRT"),
+        ("os.close(3)", Status.RUNTIME_ERROR, ""),
+        ("os.write(3, b'x' * 64)", Status.RUNTIME_ERROR, "worker"),
+        ("hog = [bytearray(2**26) for _ in range(1000)]", Status.OUT_OF_MEMORY, "memory"),
+        ("raise KeyboardInterrupt", Status.RUNTIME_ERROR, "KeyboardInterrupt"),
+        ("raise MemoryError", Status.OUT_OF_MEMORY, "memory"),
+        ("[f() for f in [lambda: f()]]", Status.RUNTIME_ERROR, "Error"),
+    ],
+)  # fmt: skip
+def test_ends(lenient: Judge, action: str, status: Status, words: str) -> None:
+    verdict = lenient.judge(SQUARE, _does(action))
+    assert verdict.status is status, verdict.message
+    assert words in verdict.message
+
+
+def test_hanging_with_children_that_ignore_signals() -> None:
+    action = (
+        "[os.fork() for _ in range(2)]; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; "
+        "time.sleep(600)"
+    )
+    with Judge(JudgeSettings(device="cpu", time_limit_s=1, checks=("no_kernel",), sizes=1)) as judge:
+        verdict = judge.judge(SQUARE, _does(action))
+        assert verdict.status in (Status.TIMEOUT, Status.RUNTIME_ERROR), verdict.message
+        assert _all_gone(judge)
+        assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
+        roots = [server.root for server in judge._servers]
+    assert not any(root.exists() for root in roots)
+
+
+def test_printing_does_not_fill_anything(lenient: Judge) -> None:
+    verdict = lenient.judge(SQUARE, _does("print('x' * 20_000_000)"))
+    assert verdict.status is Status.CORRECT, verdict.message
+
+
+def test_nothing_is_left_behind() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with Judge(JudgeSettings(device="cpu", time_limit_s=5, checks=("no_kernel",), sizes=1, cache=False)) as judge:
+        judge.judge(SQUARE, GOOD)
+        before, threads = descriptors(), threading.active_count()
+        for action in ("os._exit(1)", "ctypes.string_at(0)", "pass", "open('litter', 'w').write('x')"):
+            judge.judge(SQUARE, _does(action))
+        assert descriptors() == before
+        assert threading.active_count() <= threads + 1
+        for server in judge._servers:
+            assert list(server.root.glob("w*")) == []
+        assert _all_gone(judge)
+    assert not any(name.startswith("kernelllm") for name in os.listdir("/dev/shm"))
+
+
+def test_a_worker_server_that_was_killed_is_replaced() -> None:
+    with Judge(JudgeSettings(device="cpu", checks=("no_kernel",), sizes=1, cache=False)) as judge:
+        assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
+        for server in judge._servers:
+            assert server._process is not None
+            server._process.kill()
+            server._process.wait()
+        assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
+
+
+def test_several_threads_at_once(lenient: Judge) -> None:
+    wrong = elementwise("v * v + 1")
+    found: dict[int, Status] = {}
+
+    def one(number: int) -> None:
+        found[number] = lenient.judge(SQUARE, GOOD if number % 2 else wrong).status
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: Status.CORRECT if n % 2 else Status.INCORRECT for n in range(4)}

@@ -1,0 +1,121 @@
+"""What a worker may send, and what the judge makes of anything else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelllm.judge import protocol, tensors, values
+from kernelllm.judge.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=12,
+)
+
+
+@given(PLAIN)
+@settings(deadline=None, max_examples=60)
+def test_values_survive_the_wire(value: object) -> None:
+    tree = msgspec.msgpack.decode(msgspec.msgpack.encode(values.encode(value, [])))
+    assert values.decode(tree, lambda index: None) == value
+
+
+def test_tensors_dtypes_and_sizes_in_values() -> None:
+    x = torch.randn(2, 3)
+    found: list[torch.Tensor] = []
+    tree = values.encode([x, {"k": x, "d": torch.float16, "s": x.shape, "v": torch.device("cpu")}], found)
+    assert found == [x]
+    decoded = values.decode(tree, found.__getitem__)
+    assert decoded[0] is decoded[1]["k"]
+    assert decoded[1]["d"] is torch.float16
+    assert decoded[1]["s"] == x.shape
+    with pytest.raises(values.ValueProblem, match="object"):
+        values.encode(object(), [])
+
+
+@given(st.recursive(st.none() | st.text(max_size=2) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=10))
+@settings(deadline=None, max_examples=100)
+def test_malformed_trees_raise_nothing_else(tree: object) -> None:
+    try:
+        values.decode(tree, lambda index: None)
+    except values.ValueProblem:
+        pass
+
+
+def test_deep_trees_are_refused() -> None:
+    tree: list[object] = ["n", 0]
+    for _ in range(200):
+        tree = ["l", [tree]]
+    with pytest.raises(values.ValueProblem):
+        values.decode(tree, lambda index: None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xc1", b"junk" * 10, msgspec.msgpack.encode({"type": "ran"}), msgspec.msgpack.encode({"type": "os.system", "id": 1}),
+     msgspec.msgpack.encode(protocol.Done(id=2)), msgspec.msgpack.encode({"type": "done", "id": "1"})],
+)  # fmt: skip
+def test_forged_replies(body: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(struct.pack(">I", len(body)) + body)
+        with pytest.raises(ProtocolError):
+            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+
+
+def test_endless_silent_and_closed_workers() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(struct.pack(">I", 2**31))
+        with pytest.raises(ProtocolError):
+            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+        with pytest.raises(WorkerTimeout):
+            protocol.receive_reply(ours, 1, time.monotonic() + 0.05)
+        theirs.close()
+        with pytest.raises(WorkerGone):
+            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        TensorSpec("float32", (1024,), (1,), 2**20 - 4), TensorSpec("float32", (4,), (1,), 2), TensorSpec("float32", (-1,), (1,), 0),
+        TensorSpec("float32", (4,), (2**61,), 0), TensorSpec("float32", (4, 4), (1,), 0), TensorSpec("Tensor", (4,), (1,), 0),
+        TensorSpec("float32", (2**40, 2**40), (0, 0), 0), TensorSpec("float32", (1,) * 60, (1,) * 60, 0), TensorSpec("float32", (4,), (1,), -8),
+    ],
+)  # fmt: skip
+def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
+    arena = tensors.HostArena(2**20)
+    try:
+        with pytest.raises(ProtocolError):
+            tensors.take(arena, spec)
+    finally:
+        arena.close()
+
+
+def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
+    arena = tensors.HostArena(2**20)
+    mine = [torch.randn(4, 6).t(), torch.randn(1, 3).expand(5, 3), torch.tensor(7), torch.zeros(0, 3), torch.randn(3).bfloat16(), torch.tensor([True])]
+    specs, size = tensors.layout(mine)
+    assert size <= arena.size
+    arena.poison()
+    tensors.put(arena, specs, mine)
+    for spec, tensor in zip(specs, mine, strict=True):
+        view = arena.view(spec)
+        assert torch.equal(view, tensor)
+        assert view.stride() == tensor.stride() or tensor.numel() == 0
+    import os
+
+    with pytest.raises(OSError):
+        os.ftruncate(arena.fd, 0)
+    del view
+    arena.close()

@@ -1,0 +1,123 @@
+"""Each way to be right, wrong or broken gets its status, with a message that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
+
+from kernelllm.core.types import Candidate, Status
+from kernelllm.judge import Judge
+
+
+def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
+    verdict = warm.judge(SQUARE, elementwise("v * v"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert {s.label for s in verdict.shapes} == {"shrunk-1", "shrunk-2"} or len(verdict.shapes) == 2
+    for shape in verdict.shapes:
+        assert len({t.seed for t in verdict.trials if t.sizes == shape.label}) >= 3
+    assert {t.kind for t in verdict.trials} >= {"problem", "normal", "large", "negative", "zeros", "tiny"}
+    (kernel,) = verdict.kernels
+    assert kernel.name == "unary_kernel"
+    assert kernel.launches > 0
+    assert kernel.registers
+    assert kernel.target == "sm_90"
+    assert verdict.environment["sandbox"]
+    assert verdict.tolerance == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "words"),
+    [
+        (elementwise("v * v + 0.001"), Status.INCORRECT, "off by more than the tolerance"),
+        (elementwise("v * v", dtype=", dtype=torch.float64"), Status.INCORRECT, "wrong dtype"),
+        (elementwise("tl.where(offs == 3, float('nan'), v * v)"), Status.INCORRECT, "NaN"),
+        (elementwise("tl.foo(v)"), Status.COMPILE_ERROR, "foo"),
+        (elementwise("v * v, mask=mask"), Status.INVALID, "repeated"),
+        (elementwise("v * tl.load(x_ptr + offs + 64)"), Status.RUNTIME_ERROR, "illegal memory access"),
+        (Candidate(source="import torch\nclass Other: pass"), Status.INVALID, "no ModelNew"),
+        (Candidate(source="Here is the code: ```python"), Status.INVALID, "not Python"),
+        (Candidate(source=""), Status.INVALID, "empty"),
+    ],
+)  # fmt: skip
+def test_statuses(warm: Judge, source: Candidate, status: Status, words: str) -> None:
+    verdict = warm.judge(SQUARE, source)
+    assert verdict.status is status, verdict.message
+    assert words in verdict.message
+
+
+def test_a_kernel_that_only_the_real_compiler_rejects(warm: Judge) -> None:
+    """The interpreter multiplies blocks of any size; tensor cores want at least 16."""
+    narrow = matmul(', input_precision="ieee"').source.replace("BK=32", "BK=8")
+    verdict = warm.judge(MATMUL, Candidate(source=narrow))
+    assert verdict.status is Status.COMPILE_ERROR, verdict.message
+    assert "matmul_kernel" in verdict.message
+    assert "sm_90" in verdict.message
+    line = narrow.splitlines().index(next(text for text in narrow.splitlines() if "tl.dot" in text)) + 1
+    assert f"line {line}" in verdict.message
+    assert verdict.kernels[0].error
+
+
+def test_the_line_of_an_error_is_the_candidates_own(warm: Judge) -> None:
+    source = elementwise("v * v").source.replace("        n = x.numel()", "        n = x.missing()")
+    line = source.splitlines().index("        n = x.missing()") + 1
+    verdict = warm.judge(SQUARE, Candidate(source=source))
+    assert verdict.status is Status.RUNTIME_ERROR
+    assert f"line {line}" in verdict.message
+    assert "missing" in verdict.message
+
+
+def test_broken_references_are_the_problems_fault(warm: Judge) -> None:
+    verdict = warm.judge(problem("x @ x", "[torch.randn(3, 4)]"), elementwise("v"))
+    assert verdict.status is Status.PROBLEM_ERROR
+    assert "reference" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("dot", "status"),
+    [
+        (matmul(', input_precision="ieee"'), Status.CORRECT),
+        (matmul(', input_precision="tf32x3"'), Status.CORRECT),
+        (matmul(), Status.INCORRECT),
+        (matmul(cast=".to(tl.bfloat16)"), Status.INCORRECT),
+    ],
+    ids=["ieee", "tf32x3", "tf32 by default", "bf16"],
+)  # fmt: skip
+def test_matrix_products_must_keep_the_precision(warm: Judge, dot: Candidate, status: Status) -> None:
+    verdict = warm.judge(MATMUL, dot)
+    assert verdict.status is status, verdict.message
+    assert (verdict.coverage == 1.0) == (len(verdict.kernels) == 1)
+    if status is Status.INCORRECT:
+        assert any(f.check == "precision" for f in verdict.findings)
+
+
+def test_tf32_convolutions_are_right_since_eager_runs_them_so(warm: Judge) -> None:
+    """A 1x1 convolution through a dot in TF32: cuDNN's default on a GPU."""
+    conv = problem("F.conv2d(x, w)", "[torch.randn(2, CIN, 12, 12), torch.randn(COUT, CIN, 1, 1)]", arguments="x, w", extra="CIN = 96\nCOUT = 32")
+    kernel = matmul().source.split("class ModelNew")[0].split("import triton.language as tl\n", 1)[1]
+    forward = """        n, c, h, ww = x.shape
+        left = w.reshape(w.shape[0], c).contiguous()
+        out = torch.empty((n, w.shape[0], h * ww), device=x.device, dtype=x.dtype)
+        for i in range(n):
+            right = x[i].reshape(c, h * ww)
+            M, K, N = left.shape[0], c, h * ww
+            matmul_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 32))](left, right, out[i], M, N, K, BM=32, BN=32, BK=32)
+        return out.reshape(n, w.shape[0], h, ww)"""
+    verdict = warm.judge(conv, candidate(kernel, forward, arguments="x, w"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert verdict.coverage == 1.0
+
+
+def test_without_kernels_nothing_is_correct(lenient: Judge) -> None:
+    none = candidate("", "        return x * x")
+    assert lenient.judge(SQUARE, none).status is Status.CHEATING
+    decoy = elementwise("v").source.replace("        return y", "        return x * x + 0 * y")
+    verdict = lenient.judge(SQUARE, Candidate(source=decoy))
+    assert verdict.status is Status.CHEATING
+    assert {f.check for f in verdict.findings} & {"decoy_kernel"}
+
+
+def test_writing_into_inputs_is_found(lenient: Judge) -> None:
+    source = elementwise("v * v").source.replace("y = torch.empty_like(x)", "y = x")
+    verdict = lenient.judge(SQUARE, Candidate(source=source))
+    assert verdict.status is Status.CHEATING
+    assert verdict.findings[0].check in ("input_mutation", "inputs_written")
