@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import operator
 import re
@@ -15,8 +16,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.generate.compiler import derived, passes
 from kernelllm.generate.compiler.capture import Captured, Size, Slot, free_symbols
 from kernelllm.generate.compiler.options import Options
-from kernelllm.generate.compiler.places import sizes_of, text
-from kernelllm.generate.compiler.tracing import Built, Leaf, argument_names
+from kernelllm.generate.compiler.places import places, sizes_of, text
+from kernelllm.generate.compiler.tracing import Built, Leaf, Untraceable, argument_names
 
 
 def variable_names(leaves: list[Leaf]) -> list[str]:
@@ -38,8 +39,11 @@ def variable_names(leaves: list[Leaf]) -> list[str]:
     return names
 
 
-_RESERVED = {"self", "args", "call", "torch", "aten", "math", "random", "os", "tempfile", "inductor_ops", "async_compile", "runner", "assert_size_stride",
-             "empty_strided_cuda", "extern_kernels", "reinterpret_tensor", "alloc_from_pool", "device", "int", "float", "max", "min", "abs", "triton"}
+_RESERVED = {
+    "self", "args", "call", "torch", "aten", "math", "random", "os", "tempfile", "inductor_ops", "async_compile", "runner", "triton",
+    "assert_size_stride", "empty_strided_cuda", "extern_kernels", "reinterpret_tensor", "alloc_from_pool", "device", "int", "float", "max",
+    "min", "abs",
+}  # fmt: skip
 
 
 def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any) -> Captured:
@@ -52,26 +56,27 @@ def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves
         slots[node] = leaf
     passes.run(graph, options)
     _restore_hints(built)
-    roots, computed = _size_arguments(built, graph, slots)
+    arguments, roots, computed = _size_arguments(built, graph, slots, leaves)
     for node in list(graph.graph.find_nodes(op="placeholder")):
-        if not node.users and node not in roots:
+        if not node.users and node not in arguments:
             graph.graph.erase_node(node)
     graph.graph.lint()
     graph.recompile()
-    replaced = {k: env.replace(s.node.expr) for k, s in built.table.items()}
-    root_sizes = sizes_of(built, leaves, {str(s): leaf for leaf, s in roots.values()})
+    replaced = {k: env.replace(s.node._expr) for k, s in built.table.items()}
     return Captured(
         problem=built.problem,
         graph=graph,
         env=env,
-        slots=tuple(_slot(n, roots[n][0] if n in roots else slots[n].name, slots.get(n), env)
-                    for n in graph.graph.find_nodes(op="placeholder")),
-        sizes=root_sizes + computed,
+        slots=tuple(
+            _slot(n, arguments[n][0] if n in arguments else slots[n].name, slots.get(n), env)
+            for n in graph.graph.find_nodes(op="placeholder")
+        ),
+        sizes=sizes_of(built, leaves, roots) + computed,
         output=template(*out_spec),
-        output_count=len(graph.graph.output_node().args[0]),  # type: ignore[arg-type]
+        output_count=len(graph.graph.output_node().args[0]),
         way=way,
         symbolic=bool(built.table) or not built.values,
-        specialized={k: int(v) for k, v in replaced.items() if isinstance(v, sympy.Integer)},
+        specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=tuple(str(g.expr) for g in env.guards),
         arguments=tuple(argument_names(built.model, len(built.inputs))),
     )
@@ -81,47 +86,80 @@ def _restore_hints(built: Built) -> None:
     """Hint every symbol with the problem's own size (tracing may have used others)."""
     hints = derived.hints(built.env)
     for key, value in built.table.items():
-        expression = value.node.expr
-        for symbol in expression.free_symbols:
-            hints[symbol] = sympy.Integer(built.values[key] // int(expression.subs(symbol, 1)))
+        symbol, factor = root_of(value)
+        hints[symbol] = sympy.Integer(built.values[key] // factor)
     for expression, symbol in derived.table(built.env).items():
         hints[symbol] = expression.xreplace(hints)
 
 
+def root_of(value: torch.SymInt) -> tuple[sympy.Symbol, int]:
+    """The symbol made for a constant and the number that it is multiplied with, whatever was found about it since."""
+    expression = value.node._expr
+    (symbol,) = expression.free_symbols
+    return symbol, int(expression.subs(symbol, 1))
+
+
 def _size_arguments(
-    built: Built, graph: torch.fx.GraphModule, slots: dict[torch.fx.Node, Leaf]
-) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], tuple[Size, ...]]:
+    built: Built, graph: torch.fx.GraphModule, slots: dict[torch.fx.Node, Leaf], leaves: list[Leaf]
+) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...]]:
     """Give every symbol in use an argument of the graph, ahead of all others.
 
-    Returns the arguments' nodes with their name and symbol, and the sizes that are computed from others.
+    Returns the arguments' nodes with their name and symbol, the symbols that are read off tensors or attributes (to their
+    names), and the sizes that are computed from others, each after those it needs.
     """
-    env, table = built.env, derived.table(built.env)
-    used = _used_symbols(graph, env)
-    for expression, symbol in reversed(table.items()):
-        if symbol in used:
-            used |= env.replace(expression).free_symbols
-    first = next(iter(graph.graph.nodes))
-    nodes: dict[torch.fx.Node, tuple[str, sympy.Symbol]] = {}
-    names: dict[sympy.Symbol, str] = {}
+    env = built.env
     traced = {leaf.name: node for node, leaf in slots.items() if leaf.kind == "size"}
+    exact = {k: env.replace(v.node._expr) for k, v in built.table.items()}
+    used = _used_symbols(graph, env)
+    for key, node in traced.items():
+        used |= exact[key].free_symbols if node.users else set()
+    definitions: dict[sympy.Expr, sympy.Expr] = {}
+    for expression, symbol in derived.table(env).items():
+        definitions.setdefault(env.replace(symbol), env.replace(expression))  # the first: later ones may lead back to it
+    readable = {env.replace(e) for _, e in places(built, leaves)}
+    definitions = {s: e for s, e in definitions.items() if s.is_Symbol and s not in e.free_symbols and s not in readable}
+    order: list[sympy.Symbol] = []
+    open_: set[sympy.Symbol] = set()
+
+    def visit(symbol: sympy.Symbol) -> None:
+        if symbol in open_:
+            raise Untraceable(f"sizes that are defined by each other ({names[symbol]})")
+        if symbol not in order:
+            open_.add(symbol)
+            for needed in sorted(definitions[symbol].free_symbols, key=str) if symbol in definitions else ():
+                visit(needed)
+            open_.discard(symbol)
+            order.append(symbol)
+
+    names = _size_names(built)
+    for symbol in [*(s for s in names if s in used), *sorted(used - set(names), key=str)]:
+        visit(symbol)
+    order = [s for s in order if s not in definitions] + [s for s in order if s in definitions]
+    first = next(iter(graph.graph.nodes))
+    nodes = {symbol: _argument(graph, env, first, symbol, names[symbol]) for symbol in order}
+    for key, old in traced.items():
+        _redirect(graph, old, exact[key], nodes)
+    hints = derived.hints(env)
+    computed = [Size(str(s), names[s], int(hints[s]), (), text(definitions[s])) for s in order if s in definitions]
+    return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)
+
+
+def _size_names(built: Built) -> dict[sympy.Symbol, str]:
+    """A name for every symbol: its constant's, with the divisor, or for a computed size a numbered one."""
+    names: dict[sympy.Symbol, str] = {}
+    bases: dict[sympy.Symbol, str] = {}
     for key, value in built.table.items():
-        expression = value.node.expr
-        (symbol,) = expression.free_symbols
-        names[symbol] = key if expression == symbol else f"{key}_over_{int(expression.subs(symbol, 1))}"
-        if symbol in used or traced[key].users:
-            node = _argument(graph, env, first, symbol, names[symbol])
-            nodes[node] = (names[symbol], symbol)
-            _redirect(graph, traced[key], node, expression, symbol)
-    computed = []
-    for expression, symbol in table.items():
-        replaced = env.replace(expression)
-        base = "_".join(sorted(re.sub(r"_\d+$", "", names[s]) for s in replaced.free_symbols if s in names)) or "size"
-        names[symbol] = _fresh(base, set(names.values()))
-        if symbol in used and env.replace(symbol) == symbol:
-            node = _argument(graph, env, first, symbol, names[symbol])
-            nodes[node] = (names[symbol], symbol)
-            computed.append(Size(str(symbol), names[symbol], int(derived.hints(env)[symbol]), (), text(replaced)))
-    return nodes, tuple(computed)
+        symbol, factor = root_of(value)
+        names[symbol] = key if factor == 1 else f"{key}_over_{factor}"
+        bases[symbol] = key
+    for expression, symbol in derived.table(built.env).items():
+        bases[symbol] = "_".join(sorted({bases[s] for s in expression.free_symbols if s in bases})) or "size"
+        names[symbol] = _fresh(bases[symbol], set(names.values()))
+    for key, value in built.table.items():
+        found = built.env.replace(value.node._expr)
+        if found.is_Symbol and found != root_of(value)[0]:
+            names[found] = key  # the constant and a computed size proved equal
+    return names
 
 
 def _used_symbols(graph: torch.fx.GraphModule, env: ShapeEnv) -> set[sympy.Symbol]:
@@ -147,15 +185,38 @@ def _argument(graph: torch.fx.GraphModule, env: ShapeEnv, before: torch.fx.Node,
     return node
 
 
-def _redirect(graph: torch.fx.GraphModule, old: torch.fx.Node, new: torch.fx.Node, expression: sympy.Expr, symbol: sympy.Symbol) -> None:
-    """Let users of the traced size argument read the new one, times a factor where the size is a multiple of its symbol."""
-    if old.users and expression != symbol:
-        last = [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
-        with graph.graph.inserting_after(last):
-            product = graph.graph.call_function(operator.mul, (new, int(expression.subs(symbol, 1))))
-        product.meta["val"] = old.meta["val"]
-        new = product
-    old.replace_all_uses_with(new)
+def _redirect(graph: torch.fx.GraphModule, old: torch.fx.Node, expression: sympy.Expr, nodes: dict[sympy.Symbol, torch.fx.Node]) -> None:
+    """Let users of a traced size argument read the new ones instead, through the arithmetic of ``expression``."""
+    if not old.users:
+        return
+    last = [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
+    with graph.graph.inserting_after(last):
+        value = _computed(graph, expression, nodes)
+    for user in list(old.users):
+        user.args = torch.fx.node.map_arg(user.args, lambda n: value if n is old else n)
+        user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: value if n is old else n)
+
+
+def _computed(graph: torch.fx.GraphModule, expression: sympy.Expr, nodes: dict[sympy.Symbol, torch.fx.Node]) -> Any:
+    """A size expression as graph nodes (or a number)."""
+    if expression.is_Symbol:
+        return nodes[expression]
+    if expression.is_Integer:
+        return int(expression)
+    function = {"Add": operator.add, "Mul": operator.mul, "FloorDiv": operator.floordiv}.get(type(expression).__name__)
+    if function is None:
+        raise Untraceable(f"the size {expression} was found for an argument, which cannot be computed in the graph")
+    parts = [_computed(graph, a, nodes) for a in expression.args]
+    node = parts[0]
+    for part in parts[1:]:
+        values = [p.meta["val"] if isinstance(p, torch.fx.Node) else p for p in (node, part)]
+        anchors = [p for p in (node, part) if isinstance(p, torch.fx.Node) and p.op != "placeholder"]
+        anchor = anchors[-1] if anchors else [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
+        with graph.graph.inserting_after(anchor):
+            made = graph.graph.call_function(function, (node, part))
+        made.meta["val"] = function(*values)
+        node = made
+    return node
 
 
 def _slot(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> Slot:
@@ -173,10 +234,14 @@ def _slot(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> S
     )
 
 
+RETURNED = object()
+"""Stands for a result that the graph computes, among constants."""
+
+
 def template(spec: Any, constants: list[Any]) -> str:
     """A Python expression with ``{i}`` for the i-th graph output that rebuilds the forward's result."""
-    counter = iter(range(len(constants)))
-    items = [f"{{{next(counter)}}}" if c is None else repr(c) for c in constants]
+    count = itertools.count()
+    items = [f"{{{next(count)}}}" if c is RETURNED else repr(c).replace("{", "{{").replace("}", "}}") for c in constants]
     return _render(pytree.tree_unflatten([_Text(i) for i in items], spec))
 
 

@@ -60,7 +60,7 @@ def _interface(target: str) -> type:
         current_device = staticmethod(lambda: 0)
         get_device_properties = staticmethod(lambda device=None: properties)
 
-    answers = {
+    answers: dict[str, Any] = {
         "device": _Guard,
         "Worker": Worker,
         "current_device": lambda: 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.utils._pytree as pytree
@@ -20,7 +20,7 @@ def functional(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[
             wrapped = pytree.tree_map_only(torch.Tensor, to_fun, args)
             outputs = pytree.tree_map(from_fun, function(*wrapped))
             written = [
-                (argument, from_fun(wrapper))
+                (argument, cast(torch.Tensor, from_fun(wrapper)))
                 for argument, wrapper in zip(args, wrapped, strict=True)
                 if isinstance(argument, torch.Tensor) and has_data_mutation(wrapper)
             ]

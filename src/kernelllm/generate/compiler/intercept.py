@@ -7,6 +7,7 @@ or differs between devices, are written out in terms that keep sizes symbolic.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.generate.compiler import ops
@@ -35,6 +37,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
+        replace(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         for owner, name, rule in replaced:
             replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
         yield
@@ -147,9 +150,20 @@ class _RealFactories(TorchFunctionMode):
             with torch._subclasses.fake_tensor.unset_fake_temporarily():
                 values = func(*args, **kwargs).tolist()
             return _Constant(values)
+        if func is torch.Tensor.cuda:
+            return args[0]
+        args = tuple(_off_gpu(a) for a in args)
+        kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             return _copied(*args)
         return func(*args, **kwargs)
+
+
+def _off_gpu(value: Any) -> Any:
+    """The CPU for a CUDA device: tracing needs no GPU, the graph is moved to one afterwards."""
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
 
 
 def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:

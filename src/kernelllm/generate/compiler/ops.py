@@ -14,6 +14,7 @@ import torch
 
 from kernelllm.generate.compiler.derived import named, pooled
 
+_RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
     "addmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
@@ -24,15 +25,12 @@ SCHEMAS: dict[str, str] = {
     "bool allow_tf32=False) -> Tensor",
     "conv_transpose": "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, "
     "SymInt[] dilation, SymInt groups, bool allow_tf32=False) -> Tensor",
-    "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, bool allow_tf32=False) -> Tensor",
-    "rnn_tanh": "(Tensor x, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-    "bool batch_first, bool allow_tf32=False) -> (Tensor, Tensor)",
-    "rnn_relu": "(Tensor x, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-    "bool batch_first, bool allow_tf32=False) -> (Tensor, Tensor)",
-    "gru": "(Tensor x, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-    "bool batch_first, bool allow_tf32=False) -> (Tensor, Tensor)",
-    "lstm": "(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-    "bool batch_first, bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
+    "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
+    "bool allow_tf32=False) -> Tensor",
+    "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "rnn_relu": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "gru": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "lstm": f"(Tensor x, Tensor[] hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
     "max_pool": "(Tensor x, SymInt[] kernel_size, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool ceil_mode) -> Tensor",
     "max_pool_with_indices": "(Tensor x, SymInt[] kernel_size, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool ceil_mode) "
     "-> (Tensor, Tensor)",
@@ -49,16 +47,16 @@ SCHEMAS: dict[str, str] = {
     "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
 }
 
-_RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first)"
 TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
     "torch_scaled_dot_product_attention": (
         "torch.nn.functional.scaled_dot_product_attention",
-        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa) -> Tensor",
+        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
+        "bool enable_gqa) -> Tensor",
     ),
-    "torch_rnn_tanh": ("torch.rnn_tanh", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
-    "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
-    "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN} -> (Tensor, Tensor)"),
-    "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN} -> (Tensor, Tensor, Tensor)"),
+    "torch_rnn_tanh": ("torch.rnn_tanh", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN}) -> (Tensor, Tensor, Tensor)"),
 }
 """Operators for ``extern=allow``: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
 

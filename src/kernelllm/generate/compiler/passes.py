@@ -16,8 +16,10 @@ from kernelllm.generate.compiler.options import Options
 aten = torch.ops.aten
 
 # Operators that carry most of a network's arithmetic: what ``forbid`` refuses to leave to torch.
-HEAVY = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.lstm", "aten.gru",
-         "aten.rnn_tanh", "aten.rnn_relu", "aten._scaled_dot_product", "aten._cudnn_rnn", "aten._thnn_fused")
+HEAVY = (
+    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.lstm", "aten.gru",
+    "aten.rnn_tanh", "aten.rnn_relu", "aten._scaled_dot_product", "aten._cudnn_rnn", "aten._thnn_fused",
+)  # fmt: skip
 
 
 def run(graph: GraphModule, options: Options) -> None:
@@ -105,7 +107,7 @@ def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: A
                  output_padding: Any, groups: Any) -> Node:
     tf32 = w.options.conv_tf32
     spatial = weight.meta["val"].dim() - 2
-    stride, padding, dilation, output_padding = (list(v) * (spatial if len(v) == 1 else 1) for v in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
     unbatched = x.meta["val"].dim() == spatial + 1
     if unbatched:
         x = w.call(aten.unsqueeze.default, x, 0)
@@ -138,7 +140,8 @@ def _avg_pool(spatial: int) -> Callable[..., Node | None]:
 
 
 def _max_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Node | None:
+    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False) -> Node | None:
         kernel = _each(kernel, spatial)
         if math.prod(kernel) <= _INDUCTOR_WINDOW:
             return None

@@ -48,14 +48,19 @@ def text(expression: Any) -> str:
     return str(PythonPrinter().doprint(expression))
 
 
+def places(built: Built, leaves: list[Leaf]) -> list[tuple[Place, Any]]:
+    """Every dimension and integer attribute that holds a symbolic size, with its expression."""
+    return [*_tensor_places(leaves), *_module_places(built.model)]
+
+
 def sizes_of(built: Built, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
     """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
-    places = [*_tensor_places(leaves), *_module_places(built.model)]
+    found = places(built, leaves)
     values = hints(built.env)
     sizes = []
     for symbol in values:
         if str(symbol) in roots:
-            mine = [(p, e) for p, e in places if e.free_symbols == {symbol}]
+            mine = [(p, e) for p, e in found if e.free_symbols == {symbol}]
             mine.sort(key=lambda pair: (pair[1] != symbol, _RANK[pair[0].kind]))
             sizes.append(Size(str(symbol), roots[str(symbol)], int(values[symbol]), tuple(p for p, _ in mine)))
     return tuple(sizes)

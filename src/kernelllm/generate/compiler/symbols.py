@@ -160,7 +160,6 @@ def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, 
 def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
     """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
     folder = str(Path(problem.path).resolve().parent) if problem.path else None
-    module = SimpleNamespace()
     namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__file__": problem.path or "", _TABLE: table}
     added = folder is not None and folder not in sys.path
     if added:
@@ -171,7 +170,6 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
     finally:
         if added and folder in sys.path:
             sys.path.remove(folder)
-    del module
     return namespace
 
 
@@ -210,7 +208,7 @@ def _round(value: Any, *digits: Any) -> Any:
     if isinstance(value, torch.SymInt) and not digits:
         return value
     if isinstance(value, torch.SymFloat) and not digits:
-        return torch.sym_int(value + 0.5)
+        return torch.sym_int(value + 0.5)  # type: ignore[operator]
     return builtins.round(value, *digits)
 
 

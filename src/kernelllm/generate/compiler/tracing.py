@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,7 +27,7 @@ from kernelllm.generate.compiler.functional import functional
 from kernelllm.generate.compiler.options import Options
 
 
-class Untraceable(Exception):  # noqa: N818 - internal signal between ways of tracing
+class Untraceable(Exception):
     """This way of tracing does not fit; says which operator or construct."""
 
 
@@ -71,7 +73,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except _TRACE_FAILURES as error:
-        raise Untraceable(f"building the module: {describe(error)}") from error
+        raise Untraceable(f"building the module: {describe(error, problem)}") from error
     built = Built(problem, env, mode, namespace, table, model, inputs, found)
     built.attributes = _loose_tensors(model)
     return built
@@ -87,10 +89,17 @@ def split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
     return init, {}
 
 
-def describe(error: BaseException) -> str:
-    """One line for an exception: its type and the first line of its message."""
+def describe(error: BaseException, problem: Problem | None = None) -> str:
+    """One line for an exception: its type, the first line of its message, and the line of the problem it came from."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    line = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    if problem is not None:
+        name = problem.path or f"<{problem.name}>"
+        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name and frame.lineno]
+        rows = problem.source.splitlines()
+        if at and at[-1] <= len(rows):
+            line += f" (line {at[-1]}: {rows[at[-1] - 1].strip()})"
+    return line
 
 
 def _loose_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -135,7 +144,7 @@ def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., Any]]:
     flat, spec = pytree.tree_flatten_with_path(built.inputs)
     input_leaves = []
     for path, value in flat:
-        position = path[0].idx
+        position = path[0].idx  # type: ignore[attr-defined]
         input_leaves.append(Leaf("input", names[position] + pytree.keystr(path[1:]), value, position))
     leaves += state_leaves + input_leaves
     dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf.value, torch.Tensor) or leaf.kind == "size"]
@@ -164,7 +173,7 @@ def _fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
-class _swapped:  # noqa: N801 - used as a function
+class _swapped:
     """Puts tensors in place of modules' tensor attributes while open."""
 
     def __init__(self, model: torch.nn.Module, tensors: Mapping[str, Any]) -> None:
@@ -190,8 +199,9 @@ class _swapped:  # noqa: N801 - used as a function
 def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
     """Trace the built problem. Raises Untraceable."""
     from torch._inductor import lowering  # noqa: F401 - the decomposition table needs it
-    from kernelllm.generate.compiler.assembly import assemble
     from torch._inductor.decomposition import select_decomp_table
+
+    from kernelllm.generate.compiler.assembly import RETURNED, assemble
 
     leaves, run = leaves_of(built)
     out_spec: list[Any] = []
@@ -199,15 +209,20 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
     def flat(*values: Any) -> tuple[Any, ...]:
         result = run(*values)
         out, spec = pytree.tree_flatten(result)
-        out_spec[:] = [spec, [None if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
+        out_spec[:] = [spec, [RETURNED if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
         return tuple(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat))
 
     try:
-        with torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), \
-                intercept.whole_layers(options), derived.naming(), torch.fx.traceback.preserve_node_meta():
-            graph = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)(*[leaf.value for leaf in leaves])
+        with ExitStack() as stack:
+            for context in (
+                torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), intercept.real_factories(),
+                intercept.whole_layers(options), derived.naming(), torch.fx.traceback.preserve_node_meta(),
+            ):  # fmt: skip
+                stack.enter_context(context)
+            tracer = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)
+            graph = tracer(*[leaf.value for leaf in leaves])
     except _TRACE_FAILURES as error:
-        raise Untraceable(f"tracing the forward ({way}): {describe(error)}") from error
+        raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
     return assemble(built, options, graph, leaves, out_spec, way)
 
 
@@ -234,7 +249,7 @@ def symbolic(problem: Problem, options: Options) -> Captured:
 def _divisors(built: Built) -> dict[str, int]:
     """Key to the number that its symbol was found divisible by, from the guards."""
     found: dict[str, int] = {}
-    of_symbol = {s: k for k, v in built.table.items() for s in v.node.expr.free_symbols}
+    of_symbol = {s: k for k, v in built.table.items() for s in v.node._expr.free_symbols}
     for guard in built.env.guards:
         expression = guard.expr
         if not (isinstance(expression, sympy.Eq) and isinstance(expression.lhs, Mod) and expression.rhs == 0):
@@ -250,8 +265,8 @@ def _divisors(built: Built) -> dict[str, int]:
 
 def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, int]) -> Captured:
     """Trace once more with other values for sizes that were found equal; the result is kept if the graph is the same."""
-    merged = [k for k, v in built.table.items() if v.node.expr.is_Symbol and built.env.replace(v.node.expr).is_Symbol
-              and built.env.replace(v.node.expr) != v.node.expr]
+    exact = {k: (v.node._expr, built.env.replace(v.node._expr)) for k, v in built.table.items()}
+    merged = [k for k, (was, now) in exact.items() if was != now and not now.is_number]
     if not merged:
         return captured
     hints = {k: built.values[k] + (7 + 2 * i) * factors.get(k, 1) for i, k in enumerate(merged)}
