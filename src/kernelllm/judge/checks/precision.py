@@ -27,9 +27,8 @@ class Precision:
         known = analyse(tree)
         found = []
         for kernel in kernels(known):
-            for node in ast.walk(kernel):
-                if isinstance(node, ast.Attribute) and node.attr in _NARROW:
-                    found.append(self._finding(f"{kernel.name} uses {node.attr}.", node.lineno))
+            narrow = {node.attr: node.lineno for node in ast.walk(kernel) if isinstance(node, ast.Attribute) and node.attr in _NARROW}
+            found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
         for call, path in known.calls():
             if path.endswith(".dot") and path.startswith("triton"):
                 for keyword in call.keywords:

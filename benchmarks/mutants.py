@@ -1,0 +1,226 @@
+"""Mutation test of the judge: single faults put into correct kernels, which it must refuse.
+
+    python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--out mutants.jsonl]
+
+Without arguments: the honest kernels of ``tests/cheats``. Other candidates find their problem by file name in ``--problems``.
+Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs and sizes: it is
+*equivalent* where the outputs agree everywhere within the tolerance, and *missed* where they do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.checks.syntax import analyse, kernels
+
+ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
+TOLERANCE = 1e-4
+"""KernelBench's, absolute and relative: what counts as another output."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A source with one fault in one kernel."""
+
+    kind: str
+    line: int
+    source: str
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """All single faults of the kinds below, in the order of the source. Comments are lost."""
+    count = len(_places(ast.parse(source)))
+    for index in range(count):
+        tree = ast.parse(source)
+        kind, node, apply = _places(tree)[index]
+        line = getattr(node, "lineno", 0)
+        apply()
+        yield Mutant(kind, line, ast.unparse(ast.fix_missing_locations(tree)))
+
+
+def _places(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:
+    found: list[tuple[str, ast.AST, Callable[[], None]]] = []
+    for kernel in kernels(analyse(tree)):
+        for parent in ast.walk(kernel):
+            if isinstance(parent, ast.Call):
+                found += [(kind, parent, apply) for kind, apply in _of_call(parent)]
+            elif isinstance(parent, ast.Compare) and isinstance(parent.ops[0], ast.Lt):
+                found.append(("off-by-one bound", parent, lambda p=parent: p.comparators.__setitem__(0, _plus(p.comparators[0], -1))))
+                found.append(("off-by-one bound", parent, lambda p=parent: p.ops.__setitem__(0, ast.LtE())))
+            elif isinstance(parent, ast.BinOp) and type(parent.op) in _SWAPPED:
+                found.append(("wrong operator", parent, lambda p=parent: setattr(p, "op", _SWAPPED[type(p.op)]())))
+        for parent in ast.walk(kernel):
+            found += _accumulations(parent) + _constants(parent)
+    return found
+
+
+_SWAPPED: dict[type[ast.operator], type[ast.operator]] = {ast.Sub: ast.Add, ast.Div: ast.Mult}
+_TWINS = {"maximum": "minimum", "minimum": "maximum", "max": "min", "min": "max", "exp": "exp2", "sum": "max", "sqrt": "exp"}
+_KEEP_ARGUMENTS = {"arange", "program_id", "num_programs", "zeros", "full", "constexpr", "dot", "static_range", "expand_dims", "cdiv"}
+
+
+def _plus(node: ast.expr, amount: int) -> ast.expr:
+    return ast.BinOp(node, ast.Add() if amount > 0 else ast.Sub(), ast.Constant(abs(amount)))
+
+
+def _of_call(node: ast.Call) -> list[tuple[str, Callable[[], None]]]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    found: list[tuple[str, Callable[[], None]]] = []
+    if name in ("load", "store", "atomic_add") and node.args:
+        found.append(("wrong index", lambda: node.args.__setitem__(0, _plus(node.args[0], 1))))
+        if any(keyword.arg == "mask" for keyword in node.keywords):
+            found.append(("dropped mask", lambda: setattr(node, "keywords", [k for k in node.keywords if k.arg not in ("mask", "other")])))
+        for product in (inner for inner in ast.walk(node.args[0]) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult)):
+            found.append(("wrong index", lambda p=product: setattr(p, "right", _plus(p.right, 1))))
+    if name == "dot" and len(node.args) > 2:
+        found.append(("missing accumulation", lambda: node.args.pop()))
+    if name == "atomic_add":
+        found.append(("missing accumulation", lambda: setattr(node.func, "attr", "store")))
+    if name in _TWINS:
+        found.append(("wrong operator", lambda: setattr(node.func, "attr", _TWINS[name])))
+    return found
+
+
+def _accumulations(parent: ast.AST) -> list[tuple[str, ast.AST, Callable[[], None]]]:
+    found: list[tuple[str, ast.AST, Callable[[], None]]] = []
+    for field in ("body", "orelse"):
+        block = getattr(parent, field, None)
+        for index, node in enumerate(block if isinstance(block, list) else []):
+            if isinstance(node, ast.AugAssign):
+                target = ast.Name(node.target.id, ast.Store()) if isinstance(node.target, ast.Name) else node.target
+                replaced = ast.Assign([target], node.value)
+                found.append(("missing accumulation", node, lambda b=block, i=index, r=replaced: b.__setitem__(i, r)))
+    return found
+
+
+def _constants(parent: ast.AST) -> list[tuple[str, ast.AST, Callable[[], None]]]:
+    """Numbers in arithmetic and in calls (not shapes, axes and block sizes)."""
+    found: list[tuple[str, ast.AST, Callable[[], None]]] = []
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr in _KEEP_ARGUMENTS:
+        return found
+    if not isinstance(parent, ast.Call | ast.BinOp | ast.Compare):
+        return found
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.keyword):
+            node = node.value if node.arg == "other" else None
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            wrong = node.value + 1 if type(node.value) is int or abs(node.value) < 1e-3 else node.value * 1.5
+            found.append(("wrong constant", node, lambda n=node, w=wrong: setattr(n, "value", w)))
+    return found
+
+
+def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds: int = 6) -> bool:
+    """Whether the two give other outputs on more inputs and sizes than the judge tries. Uses the judge's own worker server."""
+    from kernelllm.judge import kinds
+    from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+    from kernelllm.judge.reference import prepare
+    from kernelllm.judge.trials import INIT_SEED
+    from kernelllm.judge.values import flatten
+    from kernelllm.suites import shrink
+
+    server, limits = judge._servers[0], judge.limits()
+    for overrides in shrink.shrunk(problem, count=4):
+        reference = prepare(problem, shrink.describe(problem, overrides), overrides, "cpu", INIT_SEED, False)
+        with (
+            CandidateProcess(server, original, limits, "cpu", 300.0, None) as one,
+            CandidateProcess(server, mutant, limits, "cpu", 300.0, None) as two,
+        ):
+            for process in (one, two):
+                process.construct(reference.init_args, INIT_SEED)
+            for seed in range(seeds):
+                for kind in ("problem", "normal", "uniform", "negative", "tiny", "large"):
+                    own = reference.inputs(1000 + seed)
+                    inputs = kinds.vary(own, kind, seed) if kind != "problem" and kinds.can_vary(own) else own
+                    state = reference.other_state(seed)
+                    try:
+                        for process in (one, two):
+                            process.load(state, reference.training)
+                        right = flatten(one.run(inputs, seed).value)
+                    except CandidateFailure:
+                        continue
+                    try:
+                        wrong = flatten(two.run(inputs, seed).value)
+                    except CandidateFailure:
+                        return True
+                    if not all(_close(r, w) for r, w in zip(right, wrong, strict=True)):
+                        return True
+    return False
+
+
+def _close(right: torch.Tensor, wrong: torch.Tensor) -> bool:
+    return right.shape == wrong.shape and torch.allclose(right.double(), wrong.double(), TOLERANCE, TOLERANCE, equal_nan=True)
+
+
+def honest() -> list[tuple[str, Problem, str]]:
+    """(name, problem, source) of the honest kernels."""
+    found = []
+    for path in sorted(ROOT.glob("*/honest*.py")):
+        source = path.read_text()
+        assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+        name = next(ast.literal_eval(node.value) for node in assigned if ast.unparse(node.targets[0]) == "PROBLEM")
+        found.append((f"{path.parent.name}/{path.stem}", Problem(name=name, source=(ROOT / "problems" / f"{name}.py").read_text()), source))
+    return found
+
+
+def given(paths: Sequence[str], problems: Path) -> list[tuple[str, Problem, str]]:
+    """Candidates from files, their problems by the same name."""
+    found = []
+    for text in paths:
+        path = Path(text)
+        problem = next(problems.rglob(path.name))
+        found.append((path.stem, Problem(name=path.stem, source=problem.read_text(), path=str(problem)), path.read_text()))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("candidates", nargs="*")
+    parser.add_argument("--problems", type=Path, default=Path())
+    parser.add_argument("--most", type=int, default=400, help="mutants in all, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    drawn = [
+        (name, problem, source, mutant)
+        for name, problem, source in (given(options.candidates, options.problems) if options.candidates else honest())
+        for mutant in mutants(source)
+    ]
+    random.Random(options.seed).shuffle(drawn)
+    drawn = drawn[: options.most]
+    start, counts, by_kind = time.monotonic(), Counter[str](), {}
+    with Judge(JudgeSettings(device="cpu", measure=False, cache=False)) as judge:
+        for name, problem, source, mutant in drawn:
+            status = judge.judge(problem, Candidate(source=mutant.source)).status
+            outcome = status.value
+            if status is Status.CORRECT:
+                outcome = "missed" if differ(judge, problem, source, mutant.source) else "equivalent"
+                print(f"{outcome}: {name} line {mutant.line}: {mutant.kind}")
+            counts[outcome] += 1
+            by_kind.setdefault(mutant.kind, Counter())[outcome] += 1
+            if options.out:
+                with options.out.open("a") as out:
+                    out.write(json.dumps({"name": name, "kind": mutant.kind, "line": mutant.line, "outcome": outcome}) + "\n")
+    for kind, row in sorted(by_kind.items()):
+        print(f"{kind:22}", dict(row))
+    live = sum(counts.values()) - counts["equivalent"]
+    caught = live - counts["missed"]
+    print(f"{len(drawn)} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
+    print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %)")
+    return 0 if caught >= 0.99 * live else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Many mixed evaluations in a row, a quarter of them hostile: nothing may leak, and every verdict must be the one given alone.
+
+    python benchmarks/soak.py [--count 2000] [--device cpu] [--seed 0]
+
+The checks are switched off, so that hostile code really runs and the design and the sandbox alone must hold. Counted before and after:
+processes below this one, resident memory, open descriptors (of judge and servers) and files in the temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelllm.core.types import Candidate, Problem
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.worker.process import descendants
+
+ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
+_KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
+SLOW = {"hang", "ignore_signals", "stop"}
+HOSTILE = {
+    "exit": "os._exit(0)",
+    "abort": "os.abort()",
+    "segfault": "import ctypes; ctypes.string_at(0)",
+    "kill_parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "kill_all": "os.kill(-1, signal.SIGKILL)",
+    "fork_bomb": "[os.fork() for _ in range(12)]",
+    "daemon": "os.fork() == 0 and (os.fork() == 0 and time.sleep(600), os._exit(0))",
+    "memory": "self.hoard = [bytearray(1 << 27) for _ in range(1 << 10)]",
+    "disk": "open('junk', 'wb').write(bytes(1 << 29))",
+    "print": "[print('x' * 100_000) for _ in range(200)]",
+    "close": "os.closerange(0, 256)",
+    "forge": "os.write(3, bytes([0, 0, 0, 2, 0x80, 0x80]))",
+    "flood": "os.write(3, b'x' * 100_000)",
+    "thread": "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
+    "recursion": "sys.setrecursionlimit(10**8); f = lambda n: f(n + 1); f(0)",
+    "unlink": "import shutil; shutil.rmtree('.', ignore_errors=True)",
+    "network": "import socket; socket.create_connection(('127.0.0.1', 22), 1)",
+    "hang": "while True: pass",
+    "ignore_signals": "[signal.signal(s, signal.SIG_IGN) for s in (1, 2, 3, 15, 24)]; time.sleep(600)",
+    "stop": "os.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+def hostile() -> list[tuple[str, Problem, str]]:
+    """(name, problem, source) of candidates that attack in their first run."""
+    problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
+    found = []
+    for name, attack in HOSTILE.items():
+        lines = _KERNEL.replace("def forward(self, x):\n", f"def forward(self, x):\n        {attack}\n")
+        found.append((f"hostile/{name}", problem, "import os\nimport signal\nimport sys\nimport time\n" + lines))
+    return found
+
+
+def peaceful() -> list[tuple[str, Problem, str]]:
+    """(name, problem, source) of the fixtures, honest kernels and cheats alike, without those of ``limits``."""
+    found = []
+    for path in sorted(ROOT.glob("*/*.py")):
+        if path.parent.name in ("problems", "limits"):
+            continue
+        source = path.read_text()
+        assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+        name = next(ast.literal_eval(node.value) for node in assigned if ast.unparse(node.targets[0]) == "PROBLEM")
+        problem = Problem(name=name, source=(ROOT / "problems" / f"{name}.py").read_text())
+        found.append((f"{path.parent.name}/{path.stem}", problem, source))
+    return found
+
+
+def held(folders: Sequence[Path]) -> dict[str, int]:
+    """What this process and everything below it hold now; ``folders``: the servers' own."""
+    everyone = [os.getpid(), *descendants(os.getpid())]
+    resident = descriptors = 0
+    for pid in everyone:
+        try:
+            resident += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            continue
+    files = sum(1 for folder in folders for _ in folder.rglob("*"))
+    return {"processes": len(everyone), "resident_mib": resident >> 20, "descriptors": descriptors, "files": files}
+
+
+def settings(device: str, limit_s: float) -> JudgeSettings:
+    """Small and without checks."""
+    return JudgeSettings(
+        device=device, sizes=1, seeds=1, measure=False, cache=False, checks=(), time_limit_s=limit_s, memory_limit_bytes=2**30
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--time-limit", type=float, default=20.0)
+    options = parser.parse_args(arguments)
+    good, bad = peaceful(), hostile()
+    chance = random.Random(options.seed)
+    order = [chance.choice(bad if number % 4 == 0 else good) for number in range(options.count)]
+    alone: dict[str, str] = {}
+    differing: list[str] = []
+    with Judge(settings(options.device, options.time_limit)) as judge:
+        folders = [server.root for server in judge._servers]
+        quick = settings(options.device, 2.0)
+        usual = judge.settings
+
+        def verdict(name: str, problem: Problem, source: str) -> str:
+            judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
+            return judge.judge(problem, Candidate(source=source)).status.value
+
+        for case in {case[0]: case for case in order}.values():
+            alone[case[0]] = verdict(*case)
+        before, start, counts = held(folders), time.monotonic(), Counter[str]()
+        print(f"{len(alone)} candidates judged alone; {before}", flush=True)
+        for number, case in enumerate(order, 1):
+            status = verdict(*case)
+            counts[status] += 1
+            if status != alone[case[0]]:
+                differing.append(f"{case[0]}: alone {alone[case[0]]}, in the mix {status}")
+                print(differing[-1], flush=True)
+            if number % 100 == 0:
+                print(f"{number}: {held(folders)} {60 * number / (time.monotonic() - start):.0f} a minute", flush=True)
+        after = held(folders)
+    print(f"verdicts: {dict(counts)}")
+    print(f"before {before}")
+    print(f"after  {after}")
+    print(f"at the end {held(folders)}")
+    hostile_correct = [name for name, status in alone.items() if name.startswith("hostile/") and status == "correct"]
+    print(f"hostile candidates called correct (their attack did nothing): {hostile_correct}")
+    leaks = [key for key in ("processes", "descriptors", "files") if after[key] > before[key] + 2]
+    if after["resident_mib"] > before["resident_mib"] * 1.1 + 64:
+        leaks.append("resident_mib")
+    print(f"leaks: {leaks or 'none'}; verdicts that differ: {len(differing)}")
+    return 1 if leaks or differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
