@@ -138,6 +138,13 @@ class Provider:
         raise NotImplementedError
 
 
+def sound(completion: Completion) -> Completion:
+    """The completion with what no file and no database takes (lone surrogates, NUL) replaced by U+FFFD."""
+    parts = {name: getattr(completion, name) for name in ("text", "thinking")}
+    fixed = {name: t.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd") for name, t in parts.items()}
+    return completion if fixed == parts else msgspec.structs.replace(completion, **fixed)
+
+
 def plain_text(messages: Sequence[Message]) -> str | None:
     """The prompt of a plain completion, or None when the messages are a chat."""
     if len(messages) == 1 and messages[0].role == "text":

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from kernelllm.models.base import Completion, LanguageModel, Message, SamplingParams, request_key
+from kernelllm.models.base import Completion, LanguageModel, Message, SamplingParams, request_key, sound
 
 
 class Answers(Protocol):
@@ -82,7 +82,7 @@ class Cached:
             else:
                 yield known
         for start, count in _ranges(missing):
-            for completion in self.inner.sample(messages, ask or params, count, start):
+            for completion in map(sound, self.inner.sample(messages, ask or params, count, start)):
                 if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
                     self.record(messages, params, completion)
                 yield completion

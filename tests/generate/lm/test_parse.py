@@ -74,3 +74,24 @@ def test_no_truncation_is_an_error(name: str, length: int) -> None:
 def test_clean_shows_the_code_of_an_unusable_answer() -> None:
     assert clean("Well:\n```python\nx = 1\n```\nDone.") == "x = 1"
     assert clean("no code") == "no code"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000,
+        "import torch\nx = " + "-" * 5000 + "1\n",
+        "import torch\nx = " + "+".join(["1"] * 20000) + "\n",
+        "```python\nimport torch\nx = " + "[" * 3000 + "]" * 3000 + "\nclass ModelNew(nn.Module): pass\n```",
+        "{" * 3000 + "}" * 3000,
+        "```python\nx = 1\n" * 500,
+        "def f(x)\n" * 500,
+        "<think>" * 500,
+        "import torch\x00\n",
+        "\ud800 import torch",
+    ],
+    ids=range(10),
+)
+def test_a_model_that_goes_astray_is_no_error(text: str) -> None:
+    found = parse(text, cut=True)
+    assert found.usable or found.reason.endswith(".")

@@ -11,6 +11,9 @@ import io
 import re
 import tokenize
 
+UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
+"""What ``ast.parse`` raises: the last two for nesting that is too deep, which a model that repeats itself writes."""
+
 KNOWN_IMPORTS = {
     "torch": "import torch",
     "nn": "import torch.nn as nn",
@@ -60,6 +63,8 @@ def _fault(text: str) -> str | None:
         return f"{error.msg} (line {error.lineno})"
     except ValueError as error:
         return str(error)
+    except (MemoryError, RecursionError):
+        return "it is nested too deeply"
     return None
 
 
@@ -114,7 +119,7 @@ def classes(text: str) -> list[str]:
     """Names of the classes at the top level, [] where the text does not parse."""
     try:
         return [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-    except (SyntaxError, ValueError):
+    except UNPARSABLE:
         return []
 
 
@@ -150,7 +155,7 @@ def module_to_rename(text: str) -> str:
         return ""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except UNPARSABLE:
         return ""
     modules = [n for n in tree.body if isinstance(n, ast.ClassDef) and any(ast.unparse(b).endswith("Module") for b in n.bases)]
     named = [n.name for n in modules]

@@ -66,10 +66,13 @@ def parse(answer: str, *, cut: bool = False, thinking: str = "") -> Parsed:
     if not text.strip():
         return Parsed(reason="The answer is empty.", thinking=thought)
     problems: list[str] = []
-    for pieces, notes in _readings(text):
-        found = _from_pieces(pieces, notes, problems)
-        if found is not None:
-            return msgspec.structs.replace(found, thinking=thought)
+    try:
+        for pieces, notes in _readings(text):
+            found = _from_pieces(pieces, notes, problems)
+            if found is not None:
+                return msgspec.structs.replace(found, thinking=thought)
+    except RecursionError:  # what parses can still be too deep to be written out again
+        problems.insert(0, "The code is nested too deeply.")
     reason = problems[0] if problems else "The answer has no Python code."
     if cut and "cut off" not in reason:
         reason = f"The answer was cut off at the token limit. {reason}"
@@ -211,7 +214,7 @@ def _longest(lines: list[str]) -> tuple[str, int]:
         piece = textwrap.dedent("\n".join(lines[:end])) if indent else "\n".join(lines[:end])
         try:
             ast.parse(piece)
-        except (SyntaxError, ValueError) as error:
+        except mend.UNPARSABLE as error:
             line = (getattr(error, "lineno", None) or end) - 1
             end = min(end - 1, max(line, 0))
             while end > 0 and lines[end : end + 1] and lines[end].startswith((" ", "\t")) and end > line:
@@ -238,7 +241,7 @@ def _trim_prose(piece: str) -> str:
 def _parses(text: str) -> bool:
     try:
         ast.parse(text)
-    except (SyntaxError, ValueError):
+    except mend.UNPARSABLE:
         return False
     return True
 

@@ -13,7 +13,7 @@ from kernelllm.core.settings import Price
 from kernelllm.core.types import Attempt, Candidate, Cost, Draft, Problem
 from kernelllm.generate.lm import prompt as prompts
 from kernelllm.generate.lm.parse import parse
-from kernelllm.models.base import AGAIN, Completion, LanguageModel, Message, SamplingParams, as_text
+from kernelllm.models.base import AGAIN, Completion, LanguageModel, Message, SamplingParams, as_text, sound
 from kernelllm.models.cached import Cached
 
 SMALLEST = 64
@@ -195,6 +195,7 @@ class LMWriter:
 
     def draft(self, completion: Completion, prompt: str, feedback: Sequence[Attempt] = ()) -> Draft:
         """A completion parsed into a draft, with what it cost (nothing when it was recorded earlier)."""
+        completion = sound(completion)
         parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking)
         note = f"mended: {'; '.join(parsed.mended)}" if parsed.mended else ""
         params = {k: list(v) if k == "stop" else v for k, v in msgspec.to_builtins(self.params).items() if v not in (None, ())}
