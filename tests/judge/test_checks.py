@@ -210,15 +210,27 @@ def test_findings_are_told_once_and_worst_first() -> None:
     assert [(f.check, f.message) for f in checks.tidy(twice)] == [("a", "y"), ("b", "x")]
 
 
+SETTINGS = JudgeSettings(device="cpu", sizes=2, seeds=2, measure=False, cache=False, memory_limit_bytes=2**30)
+
+
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    settings = JudgeSettings(device="cpu", sizes=2, seeds=2, measure=False, cache=False, memory_limit_bytes=2**30)
-    with Judge(settings) as one:
+    with Judge(SETTINGS) as one:
         yield one
 
 
-@pytest.mark.parametrize("path", FIXTURES, ids=label)
-def test_verdict(path: Path, judge: Judge) -> None:
+@pytest.fixture(scope="module")
+def gpu_judge() -> Iterator[Judge]:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    with Judge(replace(SETTINGS, device="cuda", memory_limit_bytes=2**33)) as one:
+        yield one
+
+
+def expect(path: Path, judge: Judge) -> None:
+    """Judge a fixture and compare with what its header says."""
     wanted = header(path)
     hangs = "timeout" in wanted["EXPECT"]
     judge.settings = replace(judge.settings, track=wanted.get("TRACK"), time_limit_s=3.0 if hangs else 60.0)
@@ -226,3 +238,14 @@ def test_verdict(path: Path, judge: Judge) -> None:
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=label)
+def test_verdict(path: Path, judge: Judge) -> None:
+    expect(path, judge)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", FIXTURES, ids=label)
+def test_verdict_on_a_gpu(path: Path, gpu_judge: Judge) -> None:
+    expect(path, gpu_judge)
