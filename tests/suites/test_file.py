@@ -75,6 +75,7 @@ def test_a_byte_order_mark_is_no_part_of_the_source(tmp_path: Path) -> None:
         (["3,6", "6:float64"], "float32", "6, factor=3.0", [((3, 6), torch.float32), ((6,), torch.float64)]),
         (["(3, 6)"], "bfloat16", "width=6", [((3, 6), torch.bfloat16)]),
         (["3x6:int64"], "float32", "6", [((3, 6), torch.int64)]),
+        (["3,6:int32:5"], "float32", "6", [((3, 6), torch.int32)]),
         (["2,6:bool"], "float32", "6", [((2, 6), torch.bool)]),
     ],
 )
@@ -179,6 +180,7 @@ def test_wrong_use_of_a_class(tmp_path: Path) -> None:
     fails(UsageError, path + ":Scale", "no drow", "draw", inputs="drow")
     fails(UsageError, path + ":Scale", "whole numbers", shapes=["3,a"])
     fails(UsageError, path + ":Scale", "dimension of 0", shapes=["3,0"])
+    fails(UsageError, path + ":Scale", "no bound", shapes=["3,6:float32:5"])
     fails(UsageError, path + ":Scale", "float23", "float32", shapes=["3,6"], dtype="float23")
     fails(UsageError, path + ":Scale", "literals", shapes=["3,6"], init="os.getcwd()")
     fails(UsageError, path, "none was named", shapes=["3,6"])

@@ -90,8 +90,9 @@ def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, forward
 
 
 def _tensor(shape: str, dtype: str, where: str) -> str:
-    """The call that draws one input from ``8,128`` or ``8,128:int64``."""
+    """The call that draws one input from ``8,128``, ``8,128:int64`` or ``8,128:int64:50`` (whole numbers below 50, else below 100)."""
     dims, _, own = shape.partition(":")
+    own, _, high = own.partition(":")
     dtype = (own or dtype).removeprefix("torch.").strip()
     if dtype not in DTYPES:
         near = difflib.get_close_matches(dtype, DTYPES, n=1)
@@ -105,11 +106,13 @@ def _tensor(shape: str, dtype: str, where: str) -> str:
     if any(int(p) == 0 for p in parts):
         raise UsageError(f"--shape {shape} has a dimension of 0.", where=where, fix="Give every dimension a size of at least 1.")
     size = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    if high and (not high.isdigit() or int(high) == 0 or dtype not in INTEGERS):
+        raise UsageError(f"--shape {shape} ends in no bound for whole numbers.", where=where, fix="For example: --shape 8,128:int64:50.")
     if dtype in FLOATS:
         return f"torch.randn({size}, dtype=torch.{dtype})"
     if dtype == "bool":
         return f"torch.rand({size}) < 0.5"
-    return f"torch.randint(0, 100, {size}, dtype=torch.{dtype})"
+    return f"torch.randint(0, {high or 100}, {size}, dtype=torch.{dtype})"
 
 
 def _call_arguments(text: str) -> str:
