@@ -10,7 +10,7 @@ from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.options import Options
 
-from . import chunks, integers, kernels, layout, module
+from . import chunks, integers, kernels, layout, module, twins
 from . import forward as fw
 from .clean import Cleaned, clean
 from .embed import copied
@@ -37,7 +37,7 @@ class Assembly:
         self.pieces = copied(set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper)))
         self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
         local = set(self.top) | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
-        self.sizes = Sizes(self.captured, local)
+        self.sizes = Sizes(self.captured, local, lowered.wrapper)
         self.splits = self._splits(local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
         self.local = local
@@ -95,9 +95,12 @@ class Assembly:
             self.plans[launch.kernel] = chosen
             self.cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
             chosen.rows = self.cleaned[launch.kernel].rows
+        self.held = {k: c.held for k, c in self.cleaned.items()}
+        self.twins = twins.find(self.cleaned, self.plans)
+        self.cleaned = {k: self.cleaned[first] for k, first in self.twins.first.items()}
 
     def _name(self) -> None:
-        self.kernel_names = {k: kernel_name(c, self.top) for k, c in self.cleaned.items()}
+        self.kernel_names = {k: kernel_name(c, self.top) for k, c in self.cleaned.items() if self.twins.first[k] == k}
         self.local |= self.top
         bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
         wishes = {k: kernels.store_wishes(c) for k, c in self.cleaned.items()}
@@ -108,11 +111,12 @@ class Assembly:
         for launch in self._launches():
             cleaned = self.cleaned[launch.kernel]
             buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
-            sizes = {p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")}
-            calls.setdefault(launch.kernel, []).append(kernels.Call(buffers, sizes))
-            self.composed[id(launch)] = sizes
-        for name, cleaned in self.cleaned.items():
-            self.finished[name] = kernels.finish(cleaned, self.kernel_names[name], calls[name], self.plans[name])
+            self.composed[id(launch)] = sizes = dict(self.twins.lifted[launch.kernel])
+            sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
+            calls.setdefault(self.twins.first[launch.kernel], []).append(kernels.Call(buffers, sizes))
+        for name, wish in self.kernel_names.items():
+            self.finished[name] = kernels.finish(self.cleaned[name], wish, calls[name], self.plans[name])
+        self.finished = {k: self.finished[first] for k, first in self.twins.first.items()}
 
     def pointer(self, node: ast.expr) -> str:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
@@ -250,7 +254,7 @@ class Assembly:
 
     def _file(self, body: list[str]) -> str:
         helpers = closure({h for f in self.finished.values() for h in f.helpers})
-        kernel_texts = [f.text for f in self.finished.values()]
+        kernel_texts = list(dict.fromkeys(f.text for f in self.finished.values()))
         sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.pieces] + kernel_texts
         code = "\n".join(sections)
         definitions = [layout.text([d]) for d in self.carried.definitions]

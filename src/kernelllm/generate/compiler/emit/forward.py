@@ -39,6 +39,8 @@ class Namer:
 
     def size(self, expr: Any) -> str:
         """A size as text."""
+        if expr.is_Symbol and not str(expr).isidentifier():
+            return str(expr)
         for symbol in sorted(expr.free_symbols, key=str):
             if str(symbol) not in self.used_sizes and str(symbol) in self.sizes.known:
                 self.used_sizes.append(str(symbol))

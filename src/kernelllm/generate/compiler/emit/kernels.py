@@ -215,7 +215,7 @@ def _sizes(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> dict[str, st
     pointwise = not any(p.startswith("R") for p in cleaned.params)
     for param in params:
         passed = tuple(call.sizes[param] for call in calls)
-        if passed in known and not all(v.is_Integer for v in passed):
+        if passed in known and (len(set(passed)) > 1 or not passed[0].is_Integer):
             names[param] = known[passed]
             continue
         role = _ROLES.get(param, "")
@@ -232,7 +232,7 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
     if len(set(passed)) == 1:
         value = passed[0]
         if value.is_Symbol:
-            return str(value)
+            return str(value) if str(value).isidentifier() else "factor"
         if role:
             return role
         symbols = sorted(str(s) for s in value.free_symbols)
@@ -244,7 +244,7 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
             return "n_total"
         if len(symbols) == 1:
             return f"{symbols[0]}_out"
-    return role or "size"
+    return role or ("factor" if any(v.is_Symbol and not str(v).isidentifier() for v in passed) else "size")
 
 
 __all__ = ["Call", "Finished", "finish", "store_wishes"]

@@ -66,8 +66,9 @@ class Launching:
                 continue
             numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
             limit = chosen.blocks.get(block, 32)
-            if block in cleaned.held:
-                fixed = cleaned.held[block]
+            held = self.whole.held[launch.kernel]
+            if block in held:
+                fixed = held[block]
                 value = (
                     str(fixed)
                     if fixed is not None and self.whole.size(launch, numel).is_Integer

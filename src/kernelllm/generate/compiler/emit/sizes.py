@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Sizes:
     """Integers of the wrapper's ``call``: symbols, slots that carry them, and values computed from them."""
 
-    def __init__(self, captured: Captured, taken: set[str]) -> None:
+    def __init__(self, captured: Captured, taken: set[str], text: str = "") -> None:
+        """``text`` is the wrapper: sizes that it mentions get the first choice of names."""
         self.values: dict[str, Any] = {}
         """Wrapper variable to sympy expression over the names below."""
         self.known: dict[str, Size] = {}
@@ -27,8 +28,12 @@ class Sizes:
         by_constant: dict[str, str] = {}
         self.computed: dict[str, Any] = {}
         """Sizes that follow from others: name to expression over earlier names."""
+        mentioned = set(re.findall(r"\w+", text))
+        chosen = {}
+        for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
+            chosen[size.symbol] = fresh_name(_spell(size.constant), taken)
         for size in captured.sizes:
-            name = fresh_name(_spell(size.constant), taken)
+            name = chosen[size.symbol]
             self.known[name] = size
             self.values[size.symbol] = integers.symbol(name)
             by_constant[size.constant] = name
