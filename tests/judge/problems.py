@@ -12,7 +12,9 @@ import triton.language as tl
 """
 
 
-def problem(forward: str, inputs: str, *, init: str = "", arguments: str = "x", init_inputs: str = "[]", extra: str = "", name: str = "p") -> Problem:
+def problem(
+    forward: str, inputs: str, *, init: str = "", arguments: str = "x", init_inputs: str = "[]", extra: str = "", name: str = "p"
+) -> Problem:
     """A problem whose Model has this ``__init__`` body and ``forward`` expression."""
     parameters = ", ".join(f"a{i}" for i in range(8)) if init else ""
     signature = "self" + (", *args" if parameters else "")
@@ -71,9 +73,7 @@ def unary_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     return candidate(kernel, forward, extra=extra)
 
 
-MATMUL = problem(
-    "x @ w", "[torch.randn(M, K), torch.randn(K, N)]", arguments="x, w", extra="M = 128\nK = 192\nN = 160", name="matmul"
-)
+MATMUL = problem("x @ w", "[torch.randn(M, K), torch.randn(K, N)]", arguments="x, w", extra="M = 128\nK = 192\nN = 160", name="matmul")
 
 
 def matmul(dot: str = "", *, accumulate: str = "tl.float32", cast: str = "") -> Candidate:

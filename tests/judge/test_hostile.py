@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -19,7 +18,9 @@ GOOD = elementwise("v * v")
 
 def _does(action: str) -> Candidate:
     head, tail = GOOD.source.split("        y = torch.empty_like(x)")
-    return Candidate(source=f"import ctypes, os, signal, sys, threading, time\n{head}        {action}\n        y = torch.empty_like(x){tail}")
+    return Candidate(
+        source=f"import ctypes, os, signal, sys, threading, time\n{head}        {action}\n        y = torch.empty_like(x){tail}"
+    )
 
 
 def _all_gone(judge: Judge) -> bool:
@@ -87,7 +88,7 @@ def test_nothing_is_left_behind() -> None:
         for server in judge._servers:
             assert list(server.root.glob("w*")) == []
         assert _all_gone(judge)
-    assert not any(name.startswith("kernelllm") for name in os.listdir("/dev/shm"))
+    assert not list(Path("/dev/shm").glob("kernelllm*"))
 
 
 def test_a_worker_server_that_was_killed_is_replaced() -> None:

@@ -91,11 +91,11 @@ VARIANCE = "m, s, w = tl.reduce((v, tl.zeros_like(v), mask.to(tl.float32)), 0, c
     ("reference", "helper", "body", "output"),
     [
         ("x.var(dim=1, correction=0)", WELFORD, VARIANCE, "x.new_empty(x.shape[0])"),
-        ("torch.cumprod(x, dim=1)", "@triton.jit\ndef times(a, b):\n    return a * b", "tl.store(y + r * n + offs, tl.associative_scan(v, 0, times), mask=mask)",
-         "torch.empty_like(x)"),
+        ("torch.cumprod(x, dim=1)", "@triton.jit\ndef times(a, b):\n    return a * b",
+         "tl.store(y + r * n + offs, tl.associative_scan(v, 0, times), mask=mask)", "torch.empty_like(x)"),
         ("x.argmax(dim=1)", "", "tl.store(y + r, tl.argmax(tl.where(mask, v, -1e9), 0))", "x.new_empty(x.shape[0], dtype=torch.int64)"),
-        ("torch.sort(x, dim=1, descending=True).values", "", "tl.store(y + r * n + offs, tl.sort(tl.where(mask, v, -1e9), descending=True), mask=mask)",
-         "torch.empty_like(x)"),
+        ("torch.sort(x, dim=1, descending=True).values", "",
+         "tl.store(y + r * n + offs, tl.sort(tl.where(mask, v, -1e9), descending=True), mask=mask)", "torch.empty_like(x)"),
         ("x.sum(dim=0)", "", "tl.atomic_add(y + offs, v, mask=mask)", "torch.zeros(x.shape[1], device=x.device)"),
     ],
     ids=["reduce", "scan", "argmax", "sort", "atomics"],
@@ -134,7 +134,8 @@ def test_a_compiled_kernel_that_is_asked_for_its_registers_and_launched(lenient:
     source = elementwise("v * v").source.replace(
         "        unary_kernel[(triton.cdiv(n, 256),)](x, y, n, BLOCK=256)",
         "        kernel = unary_kernel.warmup(x, y, n, BLOCK=256, grid=(1,))\n        kernel._init_handles()\n"
-        "        assert kernel.n_regs > 0 and kernel.metadata.shared >= 0\n        unary_kernel[(triton.cdiv(n, 256), 1, 1)](x, y, n, BLOCK=256)",
+        "        assert kernel.n_regs > 0 and kernel.metadata.shared >= 0\n"
+        "        unary_kernel[(triton.cdiv(n, 256), 1, 1)](x, y, n, BLOCK=256)",
     )
     verdict = lenient.judge(SQUARE, Candidate(source=source))
     assert verdict.status is Status.CORRECT, verdict.message

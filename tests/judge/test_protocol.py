@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import struct
 import time
@@ -45,10 +47,8 @@ def test_tensors_dtypes_and_sizes_in_values() -> None:
 @given(st.recursive(st.none() | st.text(max_size=2) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=10))
 @settings(deadline=None, max_examples=100)
 def test_malformed_trees_raise_nothing_else(tree: object) -> None:
-    try:
+    with contextlib.suppress(values.ValueProblem):
         values.decode(tree, lambda index: None)
-    except values.ValueProblem:
-        pass
 
 
 def test_deep_trees_are_refused() -> None:
@@ -90,7 +90,8 @@ def test_endless_silent_and_closed_workers() -> None:
     [
         TensorSpec("float32", (1024,), (1,), 2**20 - 4), TensorSpec("float32", (4,), (1,), 2), TensorSpec("float32", (-1,), (1,), 0),
         TensorSpec("float32", (4,), (2**61,), 0), TensorSpec("float32", (4, 4), (1,), 0), TensorSpec("Tensor", (4,), (1,), 0),
-        TensorSpec("float32", (2**40, 2**40), (0, 0), 0), TensorSpec("float32", (1,) * 60, (1,) * 60, 0), TensorSpec("float32", (4,), (1,), -8),
+        TensorSpec("float32", (2**40, 2**40), (0, 0), 0), TensorSpec("float32", (1,) * 60, (1,) * 60, 0),
+        TensorSpec("float32", (4,), (1,), -8),
     ],
 )  # fmt: skip
 def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
@@ -104,7 +105,14 @@ def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
 
 def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
     arena = tensors.HostArena(2**20)
-    mine = [torch.randn(4, 6).t(), torch.randn(1, 3).expand(5, 3), torch.tensor(7), torch.zeros(0, 3), torch.randn(3).bfloat16(), torch.tensor([True])]
+    mine = [
+        torch.randn(4, 6).t(),
+        torch.randn(1, 3).expand(5, 3),
+        torch.tensor(7),
+        torch.zeros(0, 3),
+        torch.randn(3).bfloat16(),
+        torch.tensor([True]),
+    ]
     specs, size = tensors.layout(mine)
     assert size <= arena.size
     arena.poison()
@@ -113,8 +121,6 @@ def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
         view = arena.view(spec)
         assert torch.equal(view, tensor)
         assert view.stride() == tensor.stride() or tensor.numel() == 0
-    import os
-
     with pytest.raises(OSError):
         os.ftruncate(arena.fd, 0)
     del view

@@ -18,7 +18,9 @@ def scale(x, w):
     scale_kernel[(triton.cdiv(x.numel(), 256),)](x, w, y, x.numel(), BLOCK=256)
     return y
 """
-PARAMETER = problem("x * self.w", "[torch.randn(ROWS, 40)]", init="self.w = nn.Parameter(torch.randn(1))", extra="ROWS = 48", name="parameter")
+PARAMETER = problem(
+    "x * self.w", "[torch.randn(ROWS, 40)]", init="self.w = nn.Parameter(torch.randn(1))", extra="ROWS = 48", name="parameter"
+)
 
 
 def test_nested_outputs_with_scalars(warm: Judge) -> None:
@@ -57,7 +59,9 @@ def test_parameters_of_other_names_rely_on_the_seed(warm: Judge) -> None:
 
 @pytest.mark.parametrize("updates", [True, False])
 def test_buffers_updated_in_training_mode(lenient: Judge, updates: bool) -> None:
-    counting = problem("x * self.count.add_(1)", "[torch.randn(ROWS, 24)]", init="self.register_buffer('count', torch.zeros(1))", extra="ROWS = 40")
+    counting = problem(
+        "x * self.count.add_(1)", "[torch.randn(ROWS, 24)]", init="self.register_buffer('count', torch.zeros(1))", extra="ROWS = 40"
+    )
     step = "self.count.add_(1)" if updates else "self.count + 1"
     honest = candidate(SCALE, f"        return scale(x, {step})", init="self.register_buffer('count', torch.zeros(1))")
     verdict = lenient.judge(counting, honest)

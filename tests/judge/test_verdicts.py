@@ -92,7 +92,9 @@ def test_matrix_products_must_keep_the_precision(warm: Judge, dot: Candidate, st
 
 def test_tf32_convolutions_are_right_since_eager_runs_them_so(warm: Judge) -> None:
     """A 1x1 convolution through a dot in TF32: cuDNN's default on a GPU."""
-    conv = problem("F.conv2d(x, w)", "[torch.randn(2, CIN, 12, 12), torch.randn(COUT, CIN, 1, 1)]", arguments="x, w", extra="CIN = 96\nCOUT = 32")
+    conv = problem(
+        "F.conv2d(x, w)", "[torch.randn(2, CIN, 12, 12), torch.randn(COUT, CIN, 1, 1)]", arguments="x, w", extra="CIN = 96\nCOUT = 32"
+    )
     kernel = matmul().source.split("class ModelNew")[0].split("import triton.language as tl\n", 1)[1]
     forward = """        n, c, h, ww = x.shape
         left = w.reshape(w.shape[0], c).contiguous()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,6 +25,9 @@ _SIGNALS = {
     signal.SIGSEGV: "segmentation fault", signal.SIGBUS: "bus error", signal.SIGABRT: "abort", signal.SIGFPE: "arithmetic error",
     signal.SIGILL: "illegal instruction", signal.SIGKILL: "killed",
 }  # fmt: skip
+
+
+R = TypeVar("R")
 
 
 class CandidateFailure(Exception):
@@ -91,7 +94,9 @@ class CandidateProcess:
         try:
             tree = values.encode(value, found)
         except values.ValueProblem as error:
-            raise CandidateFailure(Status.PROBLEM_ERROR, f"The problem uses arguments that cannot be handed to a candidate: {error}") from error
+            raise CandidateFailure(
+                Status.PROBLEM_ERROR, f"The problem uses arguments that cannot be handed to a candidate: {error}"
+            ) from error
         specs, size = tensors.layout(found)
         arena = self._arena(role, size)
         tensors.put(arena, specs, found)
@@ -116,13 +121,21 @@ class CandidateProcess:
         return reply
 
     def _timeout_text(self) -> str:
-        return f"The candidate did not finish within {self.seconds:g} s. Look for a loop that never ends, or raise the limit with --time-limit."
+        fix = "Look for a loop that never ends, or raise the limit with --time-limit."
+        return f"The candidate did not finish within {self.seconds:g} s. {fix}"
 
-    def construct(self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", fake: bool = False) -> p.Constructed:
+    def construct(
+        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", fake: bool = False
+    ) -> p.Constructed:
         """Build the model."""
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "state")
         reply = self.ask(
-            p.Construct, (arena,), args=p.Values(tree, specs, self._worker.ref(arena, (arena,))), seed=seed, class_name=class_name, fake=fake
+            p.Construct,
+            (arena,),
+            args=p.Values(tree, specs, self._worker.ref(arena, (arena,))),
+            seed=seed,
+            class_name=class_name,
+            fake=fake,
         )
         return _expect(reply, p.Constructed)
 
@@ -236,7 +249,7 @@ class CandidateProcess:
         return found
 
 
-def _expect(reply: Any, kind: type[Any]) -> Any:
+def _expect(reply: Any, kind: type[R]) -> R:
     if not isinstance(reply, kind):
         raise CandidateFailure(Status.RUNTIME_ERROR, "The worker gave an answer that does not fit the question.")
     return reply
@@ -262,19 +275,26 @@ def failure(reply: p.Failed) -> CandidateFailure:
     match reply.kind:
         case "invalid":
             fix = "" if "ModelNew" in text else " Send Python source that defines ModelNew."
-            return CandidateFailure(Status.INVALID, f"{reply.error}: {text}{place}{fix}" if reply.error != "NotACandidate" else text + fix, reply.line)
+            return CandidateFailure(
+                Status.INVALID, f"{reply.error}: {text}{place}{fix}" if reply.error != "NotACandidate" else text + fix, reply.line
+            )
         case "compile":
             return CandidateFailure(Status.COMPILE_ERROR, f"A kernel does not compile{place}: {text}", reply.line, reply.trace)
         case "memory":
             return CandidateFailure(
-                Status.OUT_OF_MEMORY, f"The candidate ran out of memory{place}: {text}. Allocate less, or reuse buffers.", reply.line, reply.trace
+                Status.OUT_OF_MEMORY,
+                f"The candidate ran out of memory{place}: {text}. Allocate less, or reuse buffers.",
+                reply.line,
+                reply.trace,
             )
         case "illegal_access":
             shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
         case _:
             trace = f"\n{reply.trace[:2000]}" if reply.trace else ""
-            return CandidateFailure(Status.RUNTIME_ERROR, f"The candidate raised {reply.error[:100]}: {text}{place}{trace}", reply.line, reply.trace)
+            return CandidateFailure(
+                Status.RUNTIME_ERROR, f"The candidate raised {reply.error[:100]}: {text}{place}{trace}", reply.line, reply.trace
+            )
 
 
 def death(ended: Ended) -> CandidateFailure:
@@ -284,7 +304,11 @@ def death(ended: Ended) -> CandidateFailure:
     if ended.reason == "memory":
         return CandidateFailure(Status.OUT_OF_MEMORY, "The candidate used more memory than allowed and was stopped. Allocate less.")
     if ended.reason == "processes":
-        return CandidateFailure(Status.RUNTIME_ERROR, "The candidate started more processes than allowed and was stopped. Do not start processes.")
+        return CandidateFailure(
+            Status.RUNTIME_ERROR, "The candidate started more processes than allowed and was stopped. Do not start processes."
+        )
+    if ended.reason == "disk":
+        return CandidateFailure(Status.RUNTIME_ERROR, "The candidate filled its folder and was stopped. Do not write files.")
     if ended.reason.startswith("sandbox"):
         return CandidateFailure(Status.RUNTIME_ERROR, f"The worker could not be confined: {ended.reason.removeprefix('sandbox: ')}")
     if ended.signal == signal.SIGXCPU:

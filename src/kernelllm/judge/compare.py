@@ -188,7 +188,8 @@ def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor) -> Comparis
         return Comparison(True, 0.0, 0.0)
     index = _place(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
     largest = float((mine.double() - reference.double()).abs().max())
-    text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
+    text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, "
+    text += f"is {mine[index].item()} and should be {reference[index].item()}."
     return Comparison(False, largest, None, text)
 
 
@@ -269,7 +270,9 @@ def _add(out: _Figures, start: int, c: torch.Tensor, r: torch.Tensor, target: to
 def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: _Figures, rules: Rules) -> Comparison:
     if f.bad_nonfinite:
         index = _place(f.first_nonfinite, reference.shape)
-        text = f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
+        text = (
+            f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
+        )
         text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
         return Comparison(False, math.inf, math.inf, text)
     rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)
@@ -278,8 +281,8 @@ def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f
         index = _place(f.worst, reference.shape)
         should = float((exact if exact is not None else reference)[index])
         text = (
-            f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; the worst, at {index}, "
-            f"is {mine[index].item():.6g} and should be {should:.6g} (largest error {f.max_error:.3g})."
+            f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; "
+            f"the worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g} (largest error {f.max_error:.3g})."
         )
         # everywhere a little off: the right computation in too little precision
         narrow = rules.precise and exact is not None and size > 0 and rms / size < NARROW and reference.numel() >= FEW
@@ -289,8 +292,8 @@ def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f
         bound = PRECISION * max(eager_rms / size, ROUNDINGS * epsilon) * (FEW_FACTOR if reference.numel() < FEW else 1.0)
         if rms / size > bound:
             text = (
-                f"{path} is less exact than {str(reference.dtype).removeprefix('torch.')} arithmetic: relative rms error {rms / size:.2g}, eager's own "
-                f"is {eager_rms / size:.2g}. {_HINT}"
+                f"{path} is less exact than {str(reference.dtype).removeprefix('torch.')} arithmetic: relative rms error {rms / size:.2g}, "
+                f"eager's own is {eager_rms / size:.2g}. {_HINT}"
             )
             return Comparison(False, f.max_error, f.max_margin, text, precision=True)
     margin = f.max_margin if not f.beyond else min(f.max_margin, 1.0)

@@ -25,8 +25,11 @@ from kernelllm.judge import protocol
 from kernelllm.judge.limits import Ended, Limits, Ready, Spawn
 from kernelllm.judge.tensors import Arena
 
-_PASSED = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-           "TRITON_PTXAS_PATH", "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")  # fmt: skip
+_PASSED = (
+    "PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "TRITON_PTXAS_PATH", "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+)  # fmt: skip
 START_SECONDS = 120.0
 
 
@@ -137,8 +140,14 @@ class ForkServer:
         command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", str(theirs.fileno()), self.mode, self.target]
         try:
             self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=_environment(self.mode, home), cwd=home, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command,
+                pass_fds=[theirs.fileno()],
+                env=_environment(self.mode, home),
+                cwd=home,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         finally:
             theirs.close()

@@ -323,9 +323,10 @@ class _Case:
         """The verdict with all evidence so far."""
         trials: tuple[Trial, ...] = tuple(run.trial for run in self.out.runs)
         errors = [t.max_error for t in trials if t.max_error is not None]
+        tolerance = self.settings.tolerance if self.settings.tolerance is not None else self._tolerance()
         return Verdict(
             status=status, message=message, findings=tuple(self.findings), max_error=max(errors) if errors else None,
-            tolerance=self.settings.tolerance if self.settings.tolerance is not None else self._tolerance(), trials=trials, shapes=self.shapes,
+            tolerance=tolerance, trials=trials, shapes=self.shapes,
             kernels=self.kernels, coverage=self.coverage, environment=self._environment(),
             timing=self.measured.timing if status is Status.CORRECT else None,
             floor=self.judge.floor(self.problem) if status is Status.CORRECT else None,
@@ -339,7 +340,8 @@ class _Case:
         server = self.judge._servers[0].ready if self.judge._servers else None
         s = self.settings
         facts = {
-            "kernelllm": kernelllm.__version__, "device": _device_name(self.judge.device), "target": self.judge.target, "profile": s.profile,
+            "kernelllm": kernelllm.__version__, "device": _device_name(self.judge.device), "target": self.judge.target,
+            "profile": s.profile,
             "python": platform.python_version(), "torch": server.torch if server else str(torch.__version__),
             "triton": server.triton if server else "", "sandbox": self.ended.sandbox, "track": s.track or "",
         }  # fmt: skip

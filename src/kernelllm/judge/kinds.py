@@ -18,7 +18,9 @@ def _like(tensor: torch.Tensor, generator: torch.Generator, draw: str) -> torch.
 
 def _varied(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
     """The variant, laid out in memory as the tensor is (expanded dimensions stay expanded)."""
-    single = tuple(slice(0, 1) if step == 0 and length > 1 else slice(None) for length, step in zip(tensor.shape, tensor.stride(), strict=True))
+    single = tuple(
+        slice(0, 1) if step == 0 and length > 1 else slice(None) for length, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     base = tensor.detach()[single] if single else tensor.detach()
     made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=base.device)
     return made.copy_(VARIANTS[kind](base, generator)).expand(tensor.shape)

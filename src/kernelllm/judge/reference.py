@@ -147,7 +147,7 @@ class Reference:
                 exact = self._twin("double", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if self.tf32_convolutions:
-            with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():
+            with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
         return Expected(value, exact, has_exact, rounded, has_rounded)
@@ -267,4 +267,6 @@ def prepare(problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], devi
     try:
         return Reference(problem, sizes, constants, device, seed, exact)
     except torch.OutOfMemoryError as error:
-        raise ProblemError(f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name) from error
+        raise ProblemError(
+            f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name
+        ) from error

@@ -175,8 +175,16 @@ class Examiner:
         )  # fmt: skip
         mutated = tuple(i for i in result.mutated if i not in outcome.mutated_inputs)
         run = Run(
-            trial, plan.state if not self.out.state_missing else "own", mutated, state, _stats(result.value), _stats(outcome.expected.value),
-            result.wall_ms, result.busy_ms, result.launches, result.types,
+            trial,
+            plan.state if not self.out.state_missing else "own",
+            mutated,
+            state,
+            _stats(result.value),
+            _stats(outcome.expected.value),
+            result.wall_ms,
+            result.busy_ms,
+            result.launches,
+            result.types,
         )
         self.out.runs.append(run)
         self._note_reference(run)
@@ -199,7 +207,8 @@ class Examiner:
             text = f"Right with the parameters it was built with, wrong after others were loaded: parameters are baked in. {text}"
         elif self.out.state_missing:
             names = ", ".join(self.out.state_missing[:4])
-            text += f" ModelNew lacks the reference's parameters or buffers {names}, so its own initial values were used: keep names and shapes."
+            text += f" ModelNew lacks the reference's parameters or buffers {names}, so its own initial values were used:"
+            text += " keep names and shapes."
         return CandidateFailure(Status.INCORRECT, text)
 
     def _state_differences(self, reference: Reference, outcome: Outcome) -> tuple[str, ...]:

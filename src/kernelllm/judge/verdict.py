@@ -36,12 +36,18 @@ def compile_failure(kernels: Sequence[KernelUse], lines: Mapping[str, int], targ
             line = lines.get(kernel.name, 0)
             place = f" (line {line})" if line else ""
             if kernel.error.startswith(LAUNCH):
-                return CandidateFailure(Status.RUNTIME_ERROR, f"Kernel {kernel.name!r} cannot be launched: {kernel.error.removeprefix(LAUNCH)}")
-            return CandidateFailure(Status.COMPILE_ERROR, f"Kernel {kernel.name!r} does not compile for {target}{place}: {kernel.error}", line)
+                return CandidateFailure(
+                    Status.RUNTIME_ERROR, f"Kernel {kernel.name!r} cannot be launched: {kernel.error.removeprefix(LAUNCH)}"
+                )
+            return CandidateFailure(
+                Status.COMPILE_ERROR, f"Kernel {kernel.name!r} does not compile for {target}{place}: {kernel.error}", line
+            )
     return None
 
 
-def merge_kernels(ran: Sequence[p.CompiledKernel], compiled: Sequence[p.CompiledKernel], target: str) -> tuple[tuple[KernelUse, ...], dict[str, int]]:
+def merge_kernels(
+    ran: Sequence[p.CompiledKernel], compiled: Sequence[p.CompiledKernel], target: str
+) -> tuple[tuple[KernelUse, ...], dict[str, int]]:
     """Kernels that ran, with what the compile says of them; and the lines of compile errors."""
     by_name = {k.name: k for k in compiled}
     uses, lines = [], {}

@@ -40,7 +40,7 @@ class _Pointer:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.dtype = tensor.dtype
-        self._address = tensor.storage_offset() * tensor.element_size()
+        self._address = int(tensor.storage_offset()) * tensor.element_size()
         self.shape = tensor.shape
         self._stride = tensor.stride()
 
@@ -64,7 +64,11 @@ def install(recorder: Recorder) -> None:
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         names = [n for n in self.arg_names if n not in kwargs]
-        bound = {**launch.defaults(self.fn), **dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in self.arg_names}}
+        bound = {
+            **launch.defaults(self.fn),
+            **dict(zip(names, args, strict=False)),
+            **{k: v for k, v in kwargs.items() if k in self.arg_names},
+        }
         seen = recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn), count=0 if warmup else 1)
         recorder.in_launch = True
         try:

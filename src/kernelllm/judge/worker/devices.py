@@ -29,7 +29,7 @@ class CudaOnCpu(TorchFunctionMode):
     def __init__(self, noise: bool = False) -> None:
         super().__init__()
         self.noise = noise
-        self._getters: dict[Any, Any] = {torch.Tensor.device: _THERE, torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}  # type: ignore[attr-defined]
+        self._getters: dict[Any, Any] = {torch.Tensor.device: _THERE, torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}
         self._methods: dict[Any, Callable[..., Any]] = {
             torch.Tensor.cuda: lambda self, *a, **k: self,
             torch.Tensor.pin_memory: lambda self, *a, **k: self,
@@ -229,9 +229,9 @@ def install(target: str) -> None:
         if accelerator is not None and hasattr(accelerator, name):
             setattr(accelerator, name, lambda *a, _n=name, **k: 1 if _n == "device_count" else 0)
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]  # its parser takes real streams alone
-    real = torch.Generator
+    real: Any = torch.Generator
 
-    class Generator(real):  # type: ignore[valid-type,misc]
+    class Generator(real):  # type: ignore[misc]
         def __new__(cls, device: Any = "cpu") -> Any:
             return real.__new__(cls, device="cpu")
 
@@ -253,13 +253,14 @@ def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
     nothing = lambda *args, **kwargs: None
 
     def graphs(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("CUDA graphs cannot run without a GPU; judge this candidate with --device cuda, or launch kernels directly.")
+        raise NotImplementedError("CUDA graphs cannot run without a GPU; launch kernels directly, or judge this with --device cuda.")
 
     return {
         "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing, "_lazy_init": nothing, "device_count": lambda: 1,
         "current_device": lambda: 0, "set_device": nothing, "synchronize": nothing, "get_device_properties": lambda device=None: properties,
         "get_device_capability": lambda device=None: driver.capability, "get_device_name": lambda device=None: gpu.name,
-        "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering, "set_stream": nothing,
+        "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering,
+        "set_stream": nothing,
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing,
         "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0,
         "max_memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": nothing, "reset_max_memory_allocated": nothing,

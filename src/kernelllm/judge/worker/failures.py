@@ -58,7 +58,14 @@ def _kind(chain: list[BaseException]) -> str:
         return "memory"
     if "cannot be interpreted" in lowered:
         return "error"
-    if names & {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}:
+    if names & {
+        "CompilationError",
+        "UnsupportedLanguageConstruct",
+        "CompileTimeAssertionFailure",
+        "OutOfResources",
+        "PTXASError",
+        "TritonError",
+    }:
         return "compile"
     return "error"
 

@@ -37,7 +37,7 @@ def install(recorder: Recorder) -> None:
     def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if recorder.phase and "stream_ptr" not in kwargs and "stream_id" not in kwargs:
             recorder.streams += 1
-        return original(cls, *args, **kwargs)
+        return original(cls, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     _Stream.__new__ = counted  # type: ignore[method-assign]
 
@@ -76,8 +76,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     if command.graph:
         calls = [_captured(call) for call in calls]
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
-    starts = [_Event(enable_timing=True) for _ in command.order]
-    ends = [_Event(enable_timing=True) for _ in command.order]
+    starts = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
+    ends = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
     keep = set(command.keep)
     kept: list[tuple[int, Any]] = []
     _synchronize()
@@ -95,7 +95,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     _synchronize()
     host_ms = (_perf_counter() - begun) * 1000
     times = tuple(s.elapsed_time(e) / command.repeat for s, e in zip(starts, ends, strict=True))
-    trees, outputs = [], []
+    trees: list[Any] = []
+    outputs: list[torch.Tensor] = []
     for _, result in kept:
         trees.append(values.encode(result, outputs))
     specs, size = arenas.layout(outputs, contiguous=True)

@@ -7,6 +7,7 @@ TF32 rounding, is slow on custom reductions, and reads any address it is handed;
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,8 @@ def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:
         if not any(isinstance(a, ti.TensorHandle) and a.dtype.scalar is BF16 for a in args):
             return original(self, *args)
         wide = [
-            ti.TensorHandle(bf16_to_f32(a.data), tl.float32) if isinstance(a, ti.TensorHandle) and a.dtype.scalar is BF16 else a for a in args
+            ti.TensorHandle(bf16_to_f32(a.data), tl.float32) if isinstance(a, ti.TensorHandle) and a.dtype.scalar is BF16 else a
+            for a in args
         ]
         result = original(self, *wide)
         if result.data.dtype == np.float32:
@@ -227,7 +229,7 @@ def _patch_language_once() -> None:
         """Carries the globals that the patch looks at."""
 
     names = {"tl": tl, "core": tl.core}
-    scope_function = type(anchor)(anchor.__code__, names)
+    scope_function = types.FunctionType(anchor.__code__, names)
     ti._patch_lang(scope_function)
     scope = type("NoScope", (), {"restore": lambda self: None, "set_attr": lambda self, *a: None})()
     ti._patch_lang = lambda fn: scope

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy
 import torch
+from torch.nn.parameter import is_lazy
 
+from kernelllm.core.errors import WorkerError
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
@@ -50,7 +52,7 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
             reply = failures.describe(command.id, error, session.path)
         try:
             p.send(sock, reply)
-        except p.WorkerError:
+        except WorkerError:
             return
 
 
@@ -69,8 +71,8 @@ class Session:
         self._busy_ms = 0.0
         self._launches = 0
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.Run: self.run, p.Collect: self.collect, p.ReadState: self.read_state,
-            p.TimeRuns: self.time_runs, p.Compile: self.compile, p.Report: self.report,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.Run: self.run, p.Collect: self.collect,
+            p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.Report: self.report,
         }  # fmt: skip
         if mode == setup.INTERPRET:
             from kernelllm.judge.worker.launch import Control
@@ -179,7 +181,7 @@ class Session:
         entries = [
             p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer)
             for name, (t, is_buffer) in self._named_state().items()
-            if not isinstance(t, torch.nn.parameter.UninitializedTensorMixin)
+            if not is_lazy(t)
         ]
         return tuple(entries[: p.MAX_TENSORS])
 
@@ -202,7 +204,11 @@ class Session:
         seed_all(command.seed)
         start = time.perf_counter()
         try:
-            with torch.no_grad(), self.candidate_code("run", noise=command.suppress), counter if command.observe else contextlib.nullcontext():
+            with (
+                torch.no_grad(),
+                self.candidate_code("run", noise=command.suppress),
+                counter if command.observe else contextlib.nullcontext(),
+            ):
                 result = self.model(*inputs)
         finally:
             self._suppress(False)

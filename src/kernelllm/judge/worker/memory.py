@@ -42,7 +42,11 @@ class Bounds:
         if at >= 0 and high + np.uint64(width) <= self.ends[at]:
             return
         index = np.searchsorted(self.starts, active, side="right").astype(np.int64) - 1
-        good = (index >= 0) & (active + np.uint64(width) <= self.ends[np.maximum(index, 0)]) if len(self.ends) else np.zeros(active.shape, bool)
+        good = (
+            (index >= 0) & (active + np.uint64(width) <= self.ends[np.maximum(index, 0)])
+            if len(self.ends)
+            else np.zeros(active.shape, bool)
+        )
         if good.all():
             return
         raise IllegalAccess(self._explain(int(active[~good][0]), int((~good).sum()), width, what, where))

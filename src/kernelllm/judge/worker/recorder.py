@@ -150,7 +150,7 @@ class OperatorCounter(TorchDispatchMode):
     """Counts ATen operators, and FLOPs of the heavy ones, into ``ops`` and ``flops``. Shared by worker and judge."""
 
     def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ops, self.flops, self._paused = ops, flops, paused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -188,7 +188,7 @@ def _rnn(args: Any) -> int:
     """Recurrent layers: 2 FLOPs for each weight, step and row of the batch; input is [T, B, features] or [B, T, features]."""
     steps = args[0].shape[0] * args[0].shape[1]
     weights = [t for a in args for t in (a if isinstance(a, list | tuple) else [a]) if isinstance(t, torch.Tensor) and t.dim() == 2]
-    return 2 * steps * sum(w.numel() for w in weights)
+    return int(2 * steps * sum(w.numel() for w in weights))
 
 
 _OWN_FORMULAS: dict[str, Callable[[Any], int]] = {

@@ -15,13 +15,15 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from importlib import import_module
 from importlib.util import find_spec
 
 import msgspec
 
-from kernelllm.judge.limits import Spawn
+from kernelllm.judge.limits import Ended, Spawn
 from kernelllm.judge.worker import process
+from kernelllm.judge.worker.supervisor import supervise
 
 
 def main() -> None:
@@ -105,8 +107,10 @@ def _start(request: Spawn, fds: list[int], control: socket.socket, mode: str, ta
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
         worker_fd, status_fd, leash_fd = fds
-        supervise = import_module("kernelllm.judge.worker.supervisor").supervise
         supervise(request, worker_fd, status_fd, leash_fd, mode, target)
+    except BaseException:  # noqa: BLE001 (a child must never return into the loop; what went wrong is told)
+        with contextlib.suppress(OSError):
+            os.write(fds[1], msgspec.msgpack.encode(Ended(reason=traceback.format_exc()[-2000:])))
     finally:
         os._exit(0)
 

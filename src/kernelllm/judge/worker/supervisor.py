@@ -13,15 +13,19 @@ import time
 import traceback
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from kernelllm.core.errors import KernelLLMError
+from kernelllm.judge.confine import folder_bytes
 from kernelllm.judge.limits import Ended, Limits, Spawn
 from kernelllm.judge.worker import process
 
 _HEAD, _TAIL = 24 * 1024, 8 * 1024
 _TICK_MS = 50
+_DISK_S = 0.5
 
 
 def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: str, target: str) -> None:
@@ -34,7 +38,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
     sandbox = _sandbox()
     try:
         level = str(sandbox.prepare(request.folder, request.limits, mode, request.sandbox)) if sandbox else "limits"
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, KernelLLMError) as error:
         os.write(status_fd, msgspec.msgpack.encode(Ended(code=1, reason=f"sandbox: {error}")))
         return
     pid = os.fork()
@@ -53,13 +57,19 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
             os._exit(70)
     os.close(out_w)
     os.close(worker_fd)
-    watcher = _Watcher(pid, out_r, leash_fd, request.limits)
+    watcher = _Watcher(pid, out_r, leash_fd, request)
     code, ended_by = watcher.watch()
     process.kill_descendants()
     watcher.drain()
     report = Ended(
-        code=code, signal=ended_by, reason=watcher.reason, printed=watcher.printed(), printed_bytes=watcher.total,
-        processes=watcher.processes, peak_bytes=watcher.peak, sandbox=level,
+        code=code,
+        signal=ended_by,
+        reason=watcher.reason,
+        printed=watcher.printed(),
+        printed_bytes=watcher.total,
+        processes=watcher.processes,
+        peak_bytes=watcher.peak,
+        sandbox=level,
     )
     with contextlib.suppress(BrokenPipeError):
         os.write(status_fd, msgspec.msgpack.encode(report))
@@ -68,8 +78,9 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
 class _Watcher:
     """Watches one worker until it ends or is ended."""
 
-    def __init__(self, pid: int, out: int, leash: int, limits: Limits) -> None:
-        self.pid, self.out, self.leash, self.limits = pid, out, leash, limits
+    def __init__(self, pid: int, out: int, leash: int, request: Spawn) -> None:
+        self.pid, self.out, self.leash, self.limits, self.folder = pid, out, leash, request.limits, request.folder
+        self._next_disk = 0.0
         self.reason = ""
         self.total = self.processes = self.peak = 0
         self._head, self._tail = bytearray(), bytearray()
@@ -112,6 +123,15 @@ class _Watcher:
             self._end("memory")
         elif self.limits.processes and len(everyone) - 1 > self.limits.processes:
             self._end("processes")
+        elif getattr(self.limits, "disk_bytes", 0) and self._disk_is_full():
+            self._end("disk")
+
+    def _disk_is_full(self) -> bool:
+        now = time.monotonic()
+        if now < self._next_disk:
+            return False
+        self._next_disk = now + _DISK_S
+        return folder_bytes(self.folder) > self.limits.disk_bytes
 
     def _end(self, reason: str) -> None:
         self.reason = reason
@@ -176,9 +196,16 @@ def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: str, target
 
 def _environment(folder: str) -> None:
     for name, value in (
-        ("HOME", folder), ("TMPDIR", folder), ("TMP", folder), ("TEMP", folder), ("TRITON_CACHE_DIR", f"{folder}/triton"),
-        ("TRITON_HOME", folder), ("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor"), ("CUDA_CACHE_PATH", f"{folder}/cuda"),
-        ("XDG_CACHE_HOME", f"{folder}/cache"), ("PWD", folder),
+        ("HOME", folder),
+        ("TMPDIR", folder),
+        ("TMP", folder),
+        ("TEMP", folder),
+        ("TRITON_CACHE_DIR", f"{folder}/triton"),
+        ("TRITON_HOME", folder),
+        ("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor"),
+        ("CUDA_CACHE_PATH", f"{folder}/cuda"),
+        ("XDG_CACHE_HOME", f"{folder}/cache"),
+        ("PWD", folder),
     ):
         os.environ[name] = value
     import tempfile
@@ -202,8 +229,7 @@ def _limit(limits: Limits) -> None:
 
 
 def _data_bytes() -> int:
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) * 1024
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
     return 2**30
