@@ -18,8 +18,9 @@ def open_problem(
     """Read ``path.py`` (KernelBench's format) or ``path.py:ClassName`` (any module) into a Problem.
 
     For a class, ``inputs`` names a callable in the file that returns a tensor, list, tuple or dictionary of inputs; or ``shapes``
-    gives one text per input such as ``"8,128,768"`` (``dtype`` for all, or ``"8,128:int64"`` for one, ``"8,128:int64:50"`` with an upper bound); without either, the file's own
-    ``get_inputs`` serves. ``init`` holds the constructor's arguments as they would be written in a call: ``"64, heads=4"``.
+    gives one text per input such as ``"8,128,768"`` (``dtype`` for all, or ``"8,128:int64"`` for one, ``"8,128:int64:50"`` with an upper
+    bound); without either, the file's own ``get_inputs`` serves. ``init`` holds the constructor's arguments as they would be written
+    in a call: ``"64, heads=4"``.
     The result's ``source`` is always in KernelBench's format; it may still import what lies next to the file.
     Nothing is executed here. Raises UsageError for a wrong path or argument and ProblemError for a file that is no problem.
     """

@@ -232,7 +232,8 @@ def _different(search: Search, found: list[Sizes], number: int, good: Callable[[
 
 def _stretched(search: Search, values: Sizes) -> Sizes | None:
     """The set with few rows and, in exchange, one other dimension long enough that kernels must loop over it or use many blocks."""
-    leading = [g for g in search.groups if g.leading and g.step == 1 and len(g.slots) == 1 and values[g.head] > SMALL]
+    rowwise = [g for g in search.groups if g.leading and not g.structural and g.step == 1 and len(g.slots) == 1]
+    leading = [g for g in rowwise if values[g.head] > SMALL]
     if not leading:
         return None
     rows = max(leading, key=lambda g: values[g.head])
