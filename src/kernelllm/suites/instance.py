@@ -90,20 +90,26 @@ class Instance:
     def inputs(self, seed: int, device: str = "cpu") -> list[Any]:
         """The inputs of ``forward``, drawn under ``seed``: tensors and whatever else the problem passes.
 
-        On ``cuda`` they are drawn there (the random numbers differ from the CPU's); what the problem pinned to the CPU is moved.
+        On ``cuda`` they are drawn there (the random numbers differ from the CPU's); what the problem pinned to the CPU is moved, and
+        where it cannot be drawn there at all (a generator or an array of the CPU), all is drawn on the CPU and moved.
         Raises ProblemError where get_inputs raises or does not return a list, tuple, dictionary or tensor.
         """
         import torch
 
-        with self._running("get_inputs()"):
-            seed_all(seed)
-            if device == "cpu":
-                value = self.namespace["get_inputs"]()
-            else:
-                with torch.device(device):
-                    value = self.namespace["get_inputs"]()
-            values = self._as_list(value)
-            return values if device == "cpu" else [moved(v, device) for v in values]
+        def draw(where: str) -> list[Any]:
+            with self._running("get_inputs()"), torch.device(where):
+                seed_all(seed)
+                return self._as_list(self.namespace["get_inputs"]())
+
+        if device == "cpu":
+            with self._running("get_inputs()"):
+                seed_all(seed)
+                return self._as_list(self.namespace["get_inputs"]())
+        try:
+            values = draw(device)
+        except ProblemError:
+            values = draw("cpu")
+        return [moved(v, device) for v in values]
 
     @contextlib.contextmanager
     def running(self, stage: str = "forward") -> Iterator[None]:
