@@ -13,7 +13,7 @@ from kernelllm.core.errors import CaptureError
 
 from . import integers
 from .sizes import Sizes
-from .tree import name_of
+from .tree import Rename, name_of
 from .wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -91,12 +91,30 @@ def read(wrapper: Wrapper, captured: Captured, sizes: Sizes) -> Program:
     """Turn ``call``'s statements into a Program; raises CaptureError for a statement it has no place for."""
     tensors = dict(_slots(captured, sizes))
     program = Program([], [], tensors)
-    for statement in wrapper.body[:-1]:
+    for statement in _once(wrapper.body[:-1]):
         for item in _items(statement, wrapper, sizes, program):
             program.items.append(item)
     value = wrapper.body[-1].value  # type: ignore[attr-defined]
     program.result = list(value.elts) if isinstance(value, ast.Tuple | ast.List) else [value]
     return program
+
+
+def _once(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements with every variable bound once: a kernel launched twice has its ``xnumel`` line written twice."""
+    bound: dict[str, int] = {}
+    current: dict[str, str] = {}
+    for statement in body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(target, ast.Name):
+            yield Rename(current).visit(statement) if current else statement
+            continue
+        assert isinstance(statement, ast.Assign)
+        statement.value = Rename(current).visit(statement.value)
+        bound[target.id] = bound.get(target.id, 0) + 1
+        if bound[target.id] > 1:
+            current[target.id] = f"{target.id}__{bound[target.id]}"
+            statement.targets = [ast.Name(current[target.id], ast.Store())]
+        yield statement
 
 
 def contiguous(shape: list[Any]) -> list[Any]:

@@ -107,9 +107,9 @@ def _closure(model: ast.ClassDef, top: dict[str, ast.stmt], kept: dict[str, set[
             statement = top.get(name)
             if statement is None:
                 continue
-            for node in _kept_nodes(statement, kept):
+            for node, local in _kept_nodes(statement, kept):
                 for inner in ast.walk(node):
-                    if isinstance(inner, ast.Name):
+                    if isinstance(inner, ast.Name) and inner.id not in local:
                         names.add(inner.id)
                     elif isinstance(inner, ast.Attribute):
                         attributes.add(inner.attr)
@@ -130,19 +130,33 @@ def _closure(model: ast.ClassDef, top: dict[str, ast.stmt], kept: dict[str, set[
             return wanted
 
 
-def _kept_nodes(statement: ast.stmt, kept: dict[str, set[str]]) -> list[ast.AST]:
+def _kept_nodes(statement: ast.stmt, kept: dict[str, set[str]]) -> list[tuple[ast.AST, set[str]]]:
+    """What stays of a definition, each part with the names that are local to it."""
+    if isinstance(statement, ast.FunctionDef):
+        return [(statement, _locals(statement))]
     if not isinstance(statement, ast.ClassDef):
-        return [] if isinstance(statement, ast.Import | ast.ImportFrom) else [statement]
+        return [] if isinstance(statement, ast.Import | ast.ImportFrom) else [(statement, set())]
     methods = kept.setdefault(statement.name, {"__init__"})
-    nodes: list[ast.AST] = [*statement.bases, *statement.decorator_list, *(k.value for k in statement.keywords)]
+    nodes: list[tuple[ast.AST, set[str]]] = [(n, set()) for n in (*statement.bases, *statement.decorator_list)]
+    nodes += [(k.value, set()) for k in statement.keywords]
     for node in statement.body:
         if isinstance(node, ast.FunctionDef):
             if node.name in methods:
-                nodes.extend([*node.body, *node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)])
-                nodes.extend(a.annotation for a in (*node.args.args, *node.args.kwonlyargs) if a.annotation)
+                nodes += [(n, _locals(node)) for n in node.body]
+                nodes += [(n, set()) for n in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d))]
+                nodes += [(a.annotation, set()) for a in (*node.args.args, *node.args.kwonlyargs) if a.annotation]
         else:
-            nodes.append(node)
+            nodes.append((node, set()))
     return nodes
+
+
+def _locals(function: ast.FunctionDef) -> set[str]:
+    """Names that a function binds itself."""
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    every += [a for a in (arguments.vararg, arguments.kwarg) if a]
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {a.arg for a in every} | stored
 
 
 def _trimmed(statement: ast.stmt, kept: dict[str, set[str]]) -> ast.stmt:
