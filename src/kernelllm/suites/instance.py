@@ -109,7 +109,8 @@ class Instance:
             values = draw(device)
         except ProblemError:
             values = draw("cpu")
-        return [moved(v, device) for v in values]
+        with self._running("get_inputs()"):
+            return [moved(v, device) for v in values]
 
     @contextlib.contextmanager
     def running(self, stage: str = "forward") -> Iterator[None]:
