@@ -255,6 +255,17 @@ def test_strength_is_told_and_required() -> None:
         weak.require("fortress")
 
 
+def test_a_judge_refuses_to_start_below_the_required_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelllm.judge import Judge, JudgeSettings
+
+    weak = Strength(level=Level.LIMITS, missing=("Use Linux 5.13.",))
+    monkeypatch.setattr(sandbox, "available", lambda *, gpu=False: weak)
+    with pytest.raises(SandboxError, match=r"Use Linux 5\.13"):
+        Judge(JudgeSettings(device="cpu", require_sandbox="full"))
+    with pytest.raises(UnknownName):
+        Judge(JudgeSettings(device="cpu", require_sandbox="fulll"))
+
+
 def test_a_weaker_machine_is_told_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def entered() -> object:
         return msgspec.json.encode(sandbox.apply(sandbox.policy(tmp_path / "work"))).decode()

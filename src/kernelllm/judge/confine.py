@@ -121,6 +121,16 @@ def devices(*, gpu: bool) -> list[str]:
     return found
 
 
+def folder_bytes(folder: str) -> int:
+    """Bytes on disk below ``folder``."""
+    total = 0
+    for base, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(f"{base}/{name}").st_blocks * 512
+    return total
+
+
 class Leaks(NamedTuple):
     """Attacks from inside that worked: on files, and on network or other processes."""
 

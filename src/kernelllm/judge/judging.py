@@ -21,7 +21,7 @@ from kernelllm.core import gpus
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError, WorkerError
 from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge import compiling, measuring, verdict
+from kernelllm.judge import compiling, measuring, sandbox, verdict
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
@@ -77,6 +77,8 @@ class Judge:
         self.settings = _checked(settings or JudgeSettings())
         self.device = _device(self.settings.device)
         self.checks = all_checks.load(self.settings.checks)
+        if self.settings.require_sandbox is not None:
+            sandbox.available(gpu=self.device != "cpu").require(self.settings.require_sandbox)
         target = self.settings.target if self.device == "cpu" else _capability(self.device)
         self.target = target
         self._lock = threading.Lock()

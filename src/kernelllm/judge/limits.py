@@ -12,6 +12,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Private memory of the worker and its children together, beyond what a fresh worker has."""
     file_bytes: int = 256 * 2**20
     """Largest file it may write."""
+    disk_bytes: int = 2 * 2**30
+    """Bytes that all files in its folder may take together (looked at twice a second)."""
     cpu_s: int = 300
     processes: int = 64
     """Most descendants at once."""
@@ -43,7 +45,7 @@ class Ended(msgspec.Struct, frozen=True):
     """Exit code, None when a signal ended it."""
     signal: int = 0
     reason: str = ""
-    """``memory``, ``processes`` or ``sandbox: ...`` when the supervisor ended it, else empty."""
+    """``memory``, ``processes``, ``disk`` or ``sandbox: ...`` when the supervisor ended it, else empty."""
     printed: bytes = b""
     """First and last part of its standard output and error."""
     printed_bytes: int = 0
