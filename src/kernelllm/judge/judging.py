@@ -54,7 +54,8 @@ class JudgeSettings:
     """None: by dtype, as KernelBench."""
     time_limit_s: float = 30.0
     """For one call of the candidate (its first includes imports and autotuning); all calls together get eight times as much.
-    Compiling for the target and the reference's own time do not count."""
+    Compiling for the target and the reference's own time do not count. On a GPU, where kernels are compiled when they are
+    first launched, a call may take four times as long."""
     memory_limit_bytes: int = 4 * 2**30
     checks: tuple[str, ...] | None = None
     """Names of checks; None: all."""
@@ -175,7 +176,12 @@ class Judge:
     def limits(self) -> Limits:
         """Limits of a worker under these settings."""
         s = self.settings
-        return Limits(memory_bytes=s.memory_limit_bytes, cpu_s=int(s.time_limit_s * 8) + 60, address_limit=self.device == "cpu")
+        return Limits(memory_bytes=s.memory_limit_bytes, cpu_s=int(self.call_limit_s * 8) + 60, address_limit=self.device == "cpu")
+
+    @property
+    def call_limit_s(self) -> float:
+        """What one call of a candidate may take on this device."""
+        return self.settings.time_limit_s * (1 if self.device == "cpu" else 4)
 
 
 class _Case:
@@ -231,7 +237,7 @@ class _Case:
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         s = self.settings
         process = CandidateProcess(
-            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, s.time_limit_s, s.require_sandbox
+            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, self.judge.call_limit_s, s.require_sandbox
         )
         with process:
             rules = Rules(s.profile, s.tolerance)
