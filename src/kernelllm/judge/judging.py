@@ -60,7 +60,7 @@ class JudgeSettings:
     checks: tuple[str, ...] | None = None
     """Names of checks; None: all."""
     track: str | None = None
-    """``kernels-only``: no heavy operator may be left to torch. ``hybrid`` and None: coverage is reported."""
+    """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid`` and None: a part of the work; coverage is reported."""
     require_sandbox: str | None = None
     measure: bool = True
     """Time a correct candidate where there is a GPU."""
@@ -237,7 +237,8 @@ class _Case:
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         s = self.settings
         process = CandidateProcess(
-            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, self.judge.call_limit_s, s.require_sandbox
+            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, self.judge.call_limit_s,
+            s.require_sandbox,
         )
         with process:
             rules = Rules(s.profile, s.tolerance)
