@@ -233,7 +233,7 @@ def _files(p: Policy, active: list[str], missing: list[str]) -> tuple[bool, bool
     rules += [(place, landlock.DEVICE) for place in confine.devices(gpu=p.gpu)]
     rules.append((p.workdir, landlock.READ | landlock.WRITE))
     if p.gpu:
-        rules.append(("/proc/self/task", landlock.READ | landlock.OVERWRITE))  # the driver names its threads there, and fails when it cannot
+        rules.append(("/proc/self/task", landlock.READ | landlock.OVERWRITE))  # the driver names its threads there or fails
     scoped = landlock.SCOPE_SIGNAL | (0 if p.gpu else landlock.SCOPE_ABSTRACT_UNIX)
     try:
         version = landlock.restrict(rules, scoped=scoped)

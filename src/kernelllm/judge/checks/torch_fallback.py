@@ -39,7 +39,7 @@ class TorchFallback:
             for use in known.uses() if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS)
         ]  # fmt: skip
         leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
-        if leaves and any(use.path in _FROM_ARRAYS for use in known.uses()):
+        if leaves and any(path in _FROM_ARRAYS and not _written_out(call) for call, path in known.calls()):
             message = "Tensors leave torch as arrays and come back: work that nothing watches."
             found.append(Finding(check=self.name, message=message, line=leaves[0].lineno))
         return found
@@ -63,6 +63,11 @@ class TorchFallback:
         if theirs and bodies and all(bodies) and not any(computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]
         return [Finding(check=self.name, message=f"Torch computed a part: {named}.", severity=Severity.WARN)]
+
+
+def _written_out(call: ast.Call) -> bool:
+    """``torch.tensor([1.0, 2.0])`` and the like: constants, no arrays."""
+    return bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple | ast.Constant)
 
 
 def _all_of_it(ours: dict[str, int], theirs: dict[str, int], seen: Observation) -> bool:

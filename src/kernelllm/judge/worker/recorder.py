@@ -155,13 +155,19 @@ class OperatorCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self._paused():
+        if not self._paused() and not _bookkeeping(args):
             name = str(func)
             self.ops[name] += 1
             amount = heavy_flops(func, args, kwargs or {}, result)
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result
+
+
+def _bookkeeping(args: Any) -> bool:
+    """Whole numbers without dimensions, such as batch normalisation's count of batches: no part of the work."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    return bool(tensors) and all(t.dim() == 0 and not t.is_floating_point() for t in tensors)
 
 
 def heavy_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
