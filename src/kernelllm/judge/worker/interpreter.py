@@ -243,6 +243,8 @@ def _patch_language_once() -> None:
         return rewrite(self)
 
     ti.FunctionRewriter.rewrite_ast = rewrite_ast
+    # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
+    triton.language.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     triton.language.core.tensor.__bool__ = _truth
 
 
