@@ -21,8 +21,23 @@ from kernelllm.app.page import page, view
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
-from kernelllm.core.types import Attempt, Candidate, Cost, Draft, Finding, Floor, KernelUse, Measured, Problem, Ratio, SizeSet
-from kernelllm.core.types import Status, Timing, Trial, Verdict
+from kernelllm.core.types import (
+    Attempt,
+    Candidate,
+    Cost,
+    Draft,
+    Finding,
+    Floor,
+    KernelUse,
+    Measured,
+    Problem,
+    Ratio,
+    SizeSet,
+    Status,
+    Timing,
+    Trial,
+    Verdict,
+)
 
 MOST_SECONDS, MOST_BYTES = 60.0, 8e6
 """At 250 problems and 20 samples."""
