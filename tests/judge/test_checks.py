@@ -90,6 +90,10 @@ def test_source_of_honest_kernels_raises_no_alarm(path: Path) -> None:
         ("import torch\nglobals()['torch'].cuda.Event", "torch.cuda.Event"),
         ("import operator, torch\noperator.attrgetter('cuda.Event')(torch)", "torch.cuda.Event"),
         ("import torch\ntorch.os.fork()", "os.fork"),
+        ("import os\nos.__getattribute__('fork')()", "os.fork"),
+        ("import os\nobject.__getattribute__(os, 'fo' + 'rk')()", "os.fork"),
+        ("import os\nos.__dict__.get('fork')()", "os.fork"),
+        ("import functools, torch\nfunctools.reduce(getattr, ['cuda', 'Event'], torch)", "torch.cuda.Event"),
         ("from torch import sys as s\ns._getframe(1)", "sys._getframe"),
     ],
 )

@@ -37,6 +37,11 @@ class DynamicCode:
             Finding(check=self.name, message=f"Imports {use.path}, which is no library.", line=use.line)
             for use in known.uses() if isinstance(use.node, ast.Import | ast.ImportFrom) and use.path.partition(".")[0] in _REFERENCES
         ]  # fmt: skip
+        found += [
+            Finding(check=self.name, message=f"Imports all of {node.module}: names that cannot be followed.", line=node.lineno)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *_LIBRARIES, "typing")
+        ]  # fmt: skip
         for call, path in known.calls():
             unknown = len(call.args) >= 1 and known.text(call.args[0]) is None
             if path in ("builtins.__import__", "importlib.import_module") and unknown:

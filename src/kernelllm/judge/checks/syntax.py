@@ -175,9 +175,21 @@ class Source:
         return paths
 
     def _call(self, node: ast.Call) -> set[str]:
-        if isinstance(node.func, ast.Call) and "operator.attrgetter" in self.paths(node.func.func) and node.func.args and node.args:
-            name = self.text(node.func.args[0])
-            return {_direct(f"{path}.{name}") for path in self.paths(node.args[0])} if name else set()
+        match node:
+            case ast.Call(func=ast.Call(func=getter, args=[named]), args=[owner]) if "operator.attrgetter" in self.paths(getter):
+                return self._member(owner, named)
+            case ast.Call(func=ast.Attribute(attr="__getattribute__" | "__getattr__"), args=[owner, named]):
+                return self._member(owner, named)
+            case ast.Call(func=ast.Attribute(value=owner, attr="__getattribute__" | "__getattr__"), args=[named]):
+                return self._member(owner, named)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(value=owner, attr="__dict__"), attr="get" | "pop" | "__getitem__"), args=[named, *_]
+            ):
+                return self._member(owner, named)
+            case ast.Call(func=called, args=[getter, ast.List(elts=names) | ast.Tuple(elts=names), owner]):
+                dotted = [self.text(name) for name in names]
+                if "functools.reduce" in self.paths(called) and "builtins.getattr" in self.paths(getter) and None not in dotted:
+                    return {_direct(".".join([path, *filter(None, dotted)])) for path in self.paths(owner)}
         functions = self.paths(node.func)
         if not functions or not node.args:
             return set()
@@ -192,6 +204,10 @@ class Source:
         if "functools.partial" in functions:
             return self.paths(node.args[0])
         return set()
+
+    def _member(self, owner: ast.expr, named: ast.expr) -> set[str]:
+        name = self.text(named)
+        return {_direct(f"{path}.{name}") for path in self.paths(owner)} if name else set()
 
     def _item(self, node: ast.Subscript) -> set[str]:
         """``sys.modules["x"]``, ``x.__dict__["y"]``, ``vars(x)["y"]``, ``globals()["y"]`` and tables of functions."""
