@@ -114,9 +114,32 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
     note = _note(cleaned)
     if note:
         lines.append(f'    """{note}"""')
+    body = _constants(body)
     lines.append(layout.text(body, 4))
     text = "\n".join(lines).replace("range(0, ", "range(0, ")
     return Finished(name, text, order, fixed, set(cleaned.helpers))
+
+
+_CONSTANTS = {
+    0.7071067811865476: "SQRT_HALF", 0.7978845608028654: "SQRT_TWO_OVER_PI", 1.0507009873554805: "SELU_SCALE",
+    1.7580993408473766: "SELU_SCALE_ALPHA", 1.6732632423543772: "SELU_ALPHA", 1.4426950408889634: "LOG2_E", 0.6931471805599453: "LN_2",
+}  # fmt: skip
+
+
+def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Well-known numbers by name, defined at the top of the kernel."""
+    found: dict[str, float] = {}
+
+    class Name(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.expr:
+            name = _CONSTANTS.get(node.value) if isinstance(node.value, float) else None
+            if name is None:
+                return node
+            found[name] = float(str(node.value))
+            return ast.Name(name, ast.Load())
+
+    body = [Name().visit(s) for s in body]
+    return [*(ast.parse(f"{n}: tl.constexpr = {v!r}").body[0] for n, v in found.items()), *body]
 
 
 def _note(cleaned: Cleaned) -> str:

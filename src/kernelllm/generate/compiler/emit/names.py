@@ -57,10 +57,12 @@ def _idioms(words: list[str]) -> list[str]:
         ({"max", "subtract", "exp", "sum", "log"}, "log_softmax"),
         ({"max", "subtract", "exp", "sum", "divide"}, "softmax"),
         ({"mean_var", "rsqrt"}, "norm"),
+        ({"power", "mean", "rsqrt"}, "rms_norm"),
+        ({"power", "mean", "sqrt"}, "rms_norm"),
         ({"erf"}, "gelu"),
     ):
         if parts <= have:
-            extra = {"scale", "add", "subtract"} if name in ("norm", "gelu") else set()
+            extra = {"scale", "add", "subtract", "divide"} if name in ("norm", "gelu", "rms_norm") else set()
             at = min(words.index(p) for p in parts)
             words = [*words[:at], name, *[w for w in words[at:] if w not in parts | extra]]
             words = [w for i, w in enumerate(words) if w not in parts | extra or (w == name and words.index(w) == i)]

@@ -181,6 +181,17 @@ class Simplifier(ast.NodeTransformer):
                 node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float32"))
         return node
 
+    def _extreme(self, which: str, left: ast.expr, right: ast.expr) -> ast.expr:
+        """The larger or smaller of two; a number comes second, and as a float beside floats."""
+        if isinstance(left, ast.Constant):
+            left, right = right, left
+        kinds = {self.facts.type(left), self.facts.type(right)}
+        if kinds <= {"int8", "uint8", "int16", "int32", "int64", "size"}:
+            return call(f"tl.{which}", left, right)
+        if isinstance(right, ast.Constant) and isinstance(right.value, int):
+            right = ast.Constant(float(right.value))
+        return call(which, left, right)
+
     def _cast(self, node: ast.Call, value: ast.expr) -> ast.expr:
         kind = self.facts.type(value)
         wanted = self.facts.type(node)
@@ -263,10 +274,8 @@ class Simplifier(ast.NodeTransformer):
 
     def _helper(self, node: ast.Call, name: str) -> ast.expr:
         match name.removeprefix("triton_helpers."):
-            case "maximum" | "minimum" if self.facts.type(node.args[0]) in ("int32", "int64", "size"):
-                return call("tl." + name.rsplit(".", 1)[-1], *node.args)
             case "maximum" | "minimum" as which:
-                return call(which, *node.args)
+                return self._extreme(which, *node.args)
             case "welford_reduce":
                 return call("welford_update", *node.args[:4])
             case "online_softmax_combine":

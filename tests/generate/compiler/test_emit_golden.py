@@ -1,0 +1,118 @@
+"""What the emitter writes for the six examples: golden files, and the rules that every file keeps."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from emitted import GOLDEN, NAMES, ROOT, example, without_templates, written
+
+from kernelllm.generate.compiler.emit import with_header
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="golden files hold what torch 2.13's Inductor writes")
+def test_golden(name: str) -> None:
+    expected = (GOLDEN / f"{name}.py.txt").read_text(encoding="utf-8")
+    assert without_templates(written(name)) == expected, "if this change is meant: python tests/generate/compiler/emitted.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_standalone(name: str) -> None:
+    tree = ast.parse(written(name))
+    modules = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    modules |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m.split(".")[0] for m in modules} <= {"torch", "triton", "math"}
+    assert "_inductor" not in written(name)
+    assert "triton_helpers" not in written(name)
+    for node in tree.body:  # nothing runs on import
+        assert isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reads_well(name: str) -> None:
+    text = without_templates(written(name))
+    assert max(map(len, text.splitlines())) <= 120
+    names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    assert not [n for n in names if n.startswith(("tmp", "buf", "arg", "ks", "ps", "xnumel", "r0_"))]
+    assert " True" not in text.split("class ModelNew")[0]  # no mask that is always true
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_constructor(name: str) -> None:
+    reference = next(n for n in ast.parse(example(name).source).body if isinstance(n, ast.ClassDef) and n.name == "Model")
+    new = next(n for n in ast.parse(written(name)).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
+
+    def methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+        return {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+
+    assert methods(new).keys() == methods(reference).keys()
+    assert ast.unparse(methods(new)["forward"].args) == ast.unparse(methods(reference)["forward"].args)
+    if "__init__" in methods(reference):
+        assert ast.unparse(methods(new)["__init__"]) == ast.unparse(methods(reference)["__init__"]).replace("Model,", "ModelNew,")
+
+
+RUN = """
+import os, sys
+from kernelllm.judge.worker import setup
+setup.prepare("interpret", "sm_90")
+import torch
+from kernelllm.core.types import Problem
+from kernelllm.suites.instance import Instance
+for name, file, sizes in {cases!r}:
+    path = os.path.join({examples!r}, name + ".py")
+    problem = Problem(name=name, source=open(path).read(), path=path)
+    space = {{"__name__": "candidate", "__file__": file}}
+    sys.modules["candidate"] = module = type(sys)("candidate")
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("candidate", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for overrides in sizes:
+        instance = Instance(problem, overrides)
+        reference = instance.model(0)
+        args, kwargs = instance.init_inputs(0)
+        model = module.ModelNew(*args, **kwargs)
+        model.load_state_dict(reference.state_dict())
+        with torch.no_grad():
+            inputs = instance.inputs(1)
+            torch.testing.assert_close(model(*inputs), reference(*inputs), atol=1e-4, rtol=1e-4)
+print("ran")
+"""
+
+
+def test_right_at_sizes_never_seen(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """The files run in Triton's interpreter at sizes that divide by nothing and agree with the reference."""
+    cases = []
+    for name, sizes in (
+        ("softmax", [{"batch_size": 3, "features": 37}, {"batch_size": 5, "features": 1}]),
+        ("rms_norm", [{"batch_size": 2, "tokens": 3, "features": 19}]),
+        ("hinge_loss", [{"batch_size": 7, "input_shape": (13,)}, {"batch_size": 64, "input_shape": (333,)}]),
+    ):
+        for variant in ({}, {"autotune": True}, {"persistent": "never", "tile": "small"}):
+            file = tmp_path / f"{name}_{len(cases)}.py"
+            file.write_text(written(name, **variant), encoding="utf-8")
+            cases.append((name, str(file), sizes))
+    script = RUN.format(cases=cases, examples=str(ROOT / "examples"))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip().endswith("ran"), done.stderr[-3000:]
+
+
+def test_variants_differ() -> None:
+    texts = {written("softmax", **v) for v in ({}, {"autotune": True}, {"tile": "small"})}
+    assert len(texts) == 3
+    assert "@triton.autotune" in written("softmax", autotune=True)
+
+
+def test_header_goes_on_top_once() -> None:
+    source = "import torch\n\nx = 1  # stays\n"
+    first = with_header(source, ["from problem x", "by compiler"])
+    assert first == "# from problem x\n# by compiler\n\n" + source
+    assert with_header(first, ["new\nlines"]) == "# new\n# lines\n\n" + source
