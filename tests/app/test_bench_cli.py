@@ -69,8 +69,9 @@ def test_dry_run_counts_and_does_nothing(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     (plan,) = json.loads(result.stdout)
     assert (plan["problems"], plan["samples"], plan["left"]) == (4, 12, 12)
+    assert (plan["seconds"], plan["usd"]) == (None, None)
     with Store(database) as store:
-        assert store.run("last").attempts() == []
+        assert store.runs() == []
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,30 @@ def test_shards_part_the_problems() -> None:
     for wrong in ("3/3", "a/b", "1", "-1/2"):
         with pytest.raises(UsageError, match="--shard"):
             shard(problems, wrong)
+
+
+def test_a_bench_that_is_only_looked_at_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        bench = Bench(fakes.plan(2, 2), store)
+        assert bench.stored() == []
+        assert store.runs() == []
+        list(bench.attempts())
+        assert [info.id for info in store.runs()] == [bench.id]
+
+
+def test_resuming_yields_only_what_is_new(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        list(Bench(fakes.plan(2, 2, in_pool=True), store).attempts())
+        more = list(Bench(fakes.plan(2, 3, in_pool=True), store).attempts())
+    assert {a.candidate.sample for a in more} == {2}
+    assert len(more) == 2
+
+
+def test_the_same_answers_with_the_same_settings_are_judged_again(tmp_path: Path, log: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        first = Bench(fakes.plan(3, 2), store)
+        list(first.attempts())
+        again = Bench(fakes.plan(3, 2), store, writer=Stored(first.run))
+        assert len(list(again.attempts())) == 6
+        assert again.id != first.id
+    assert set(Counter(log.read_text().splitlines()).values()) == {2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import msgspec
 
 from kernelllm.app.session import Asking, is_language_model, model_options, open_store
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Attempt, Problem
 
 if TYPE_CHECKING:
     from kernelllm.app.page import RunView
@@ -98,15 +99,17 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
             if not attempts:
                 raise UsageError(f"The run {run.id} has no attempts yet.", fix="See: kernelllm runs list")
             model = str(info.settings.get("model", attempts[0].candidate.model))
-            devices = {a.verdict.environment.get("device", "") for a in attempts}
-            note = "Judged on the CPU at shrunk sizes: correctness only, nothing was timed." if devices <= {"cpu", ""} else ""
             name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
-            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note)
+            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note_of(attempts))
 
 
-def estimate(plan: Plan, done: int) -> dict[str, Any]:
-    """What ``--dry-run`` tells: counts, and what is known of time and cost without doing anything."""
+def estimate(one: Bench) -> dict[str, Any]:
+    """What ``--dry-run`` tells: counts, and time and cost as the same model's earlier attempts had them (None: it has none)."""
+    plan, done = one.plan, len(one.stored())
     left = plan.samples - done
+    earlier = _earlier(one.store, plan.model)
+    seconds = statistics.median([a.cost.generate_s + a.cost.judge_s for a in earlier]) if earlier else None
+    dollars = [a.cost.usd for a in earlier if a.cost.usd is not None]
     return {
         "suite": plan.suite,
         "version": plan.version,
@@ -115,8 +118,28 @@ def estimate(plan: Plan, done: int) -> dict[str, Any]:
         "samples": plan.samples,
         "done": done,
         "left": left,
+        "seconds": None if seconds is None else round(left * seconds / one.slots, 1),
+        "usd": round(left * statistics.mean(dollars), 4) if dollars else None,
+        "earlier": len(earlier),
         "settings": msgspec.to_builtins({"writer": plan.writer, "judge": plan.judge}),
     }
+
+
+def _earlier(store: Store, model: str) -> list[Attempt]:
+    """The attempts of the latest benchmark run of a model that has some; other work (a search, a single problem) is unlike one."""
+    for info in store.runs():
+        if info.kind == "bench" and info.attempts and info.settings.get("model") == model:
+            return store.run(info.id).attempts()
+    return []
+
+
+CPU_NOTE = "Judged on the CPU at shrunk sizes: correctness only, nothing was timed."
+
+
+def note_of(attempts: Sequence[Attempt]) -> str:
+    """What a reader of these attempts must know of how they were judged, empty when there is nothing."""
+    devices = {a.verdict.environment.get("device", "") for a in attempts} - {""}
+    return CPU_NOTE if devices and all(d.startswith("cpu") for d in devices) else ""
 
 
 def write_parquet(rows: Sequence[dict[str, object]], path: Path) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+import kernelllm
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.work import Setup, Task, make_writer, work
 from kernelllm.core.errors import KernelLLMError, WorkerError
-from kernelllm.core.store import Run, Store
+from kernelllm.core.store import Run, Store, run_id
 from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Verdict
 from kernelllm.pool.local import LocalPool
 from kernelllm.search import Budget, Search
@@ -40,42 +43,57 @@ class Bench:
         writer: Any = None,
     ) -> None:
         self.plan, self.store = plan, store
-        self.run: Run = store.open_run("bench", f"{plan.suite} {plan.model}", plan.identity(), settings=_settings(plan))
+        self._identity = plan.identity()
+        if isinstance(writer, Stored):
+            # The same answers judged anew are another run, even where the settings are the same: the judge is not.
+            self._identity |= {"answers": writer.name, "kernelllm": kernelllm.__version__}
+        self.id = run_id("bench", self._identity)
         self.errors: list[str] = []
-        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.run.id), work, devices=devices, per_device=per_device)
+        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.id), work, devices=devices, per_device=per_device)
         self._budget = budget
         self._writer = writer
 
+    @cached_property
+    def run(self) -> Run:
+        """The run in the store: made or resumed when it is first asked for."""
+        plan = self.plan
+        return self.store.open_run("bench", f"{plan.suite} {plan.model}", self._identity, settings=_settings(plan))
+
+    @property
+    def slots(self) -> int:
+        """Processes that judge at once."""
+        return len(self._pool.slots)
+
     def stored(self) -> list[Attempt]:
-        """Attempts of the plan that the store has, those beyond its n left out."""
+        """Attempts of the plan that the store has, those beyond its n left out. Makes no run."""
         names = {p.name for p in self.plan.problems}
-        return [a for a in self.run.attempts() if a.problem in names and a.candidate.sample < self.plan.n]
+        return [a for a in Run(self.store, self.id).attempts() if a.problem in names and a.candidate.sample < self.plan.n]
 
     def attempts(self) -> Iterator[Attempt]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
         for problem in self.plan.problems:
             self.run.add_problem(problem)
-        counts: dict[str, int] = {}
-        for attempt in self.stored():
-            counts[attempt.problem] = counts.get(attempt.problem, 0) + 1
-        missing = [i for i, p in enumerate(self.plan.problems) if counts.get(p.name, 0) < self.plan.n]
+        known = {(a.problem, a.candidate.sample) for a in self.stored()}
+        counts = Counter(name for name, _ in known)
+        missing = [i for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n]
         state = "stopped: interrupted"
         try:
             in_pool = self._writer is None and self.plan.model.partition("/")[0] in IN_POOL
-            yield from self._whole(missing) if in_pool else self._judged(missing)
+            yield from self._whole(missing, known) if in_pool else self._judged(missing, known)
             state = "done" if not self.errors else f"stopped: {len(self.errors)} problems failed"
         finally:
             self._pool.close()
             self.run.finish(state)
 
-    def _whole(self, missing: Sequence[int]) -> Iterator[Attempt]:
+    def _whole(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
         for done in self._pool.run(Task(i) for i in missing):
             problem = self.plan.problems[done.item.problem]
             notes = done.result if isinstance(done.result, list) else [done.error]
             self.errors += [f"{problem.name}: {note}" for note in notes]
-            yield from (a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n)
+            made = (a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n)
+            yield from (a for a in made if (a.problem, a.candidate.sample) not in known)
 
-    def _judged(self, missing: Sequence[int]) -> Iterator[Attempt]:
+    def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
         """One thread a problem, as many as keep both the writer and the pool busy."""
         writer = self._writer or make_writer(self.plan)
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -84,7 +102,6 @@ class Bench:
         made: queue.SimpleQueue[Attempt | BaseException | None] = queue.SimpleQueue()
         halt = threading.Event()
         width = min(len(missing), max(getattr(writer, "concurrency", 1), 2 * len(self._pool.slots)))
-        known = {(a.problem, a.candidate.sample) for a in self.stored()}
 
         def drain() -> None:
             try:

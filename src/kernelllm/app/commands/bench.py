@@ -51,7 +51,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
     with open_store(options["db"]) as store:
         opened = [_open(wiring, suite, name, store, options) for name in models or ("compiler",)]
         if options["dry_run"]:
-            plans = [wiring.estimate(b.plan, len(b.stored())) for b in opened]
+            plans = [wiring.estimate(b) for b in opened]
             click.echo(to_json(plans) if as_json else "\n".join(_plan_line(p) for p in plans))
             return
         for one in opened:
@@ -63,7 +63,9 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
         from kernelllm.app.scores import show_scores
 
         for one, found in zip(opened, summaries, strict=True):
-            show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.run.id})", found["scores"])
+            show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.id})", found["scores"])
+            if found["note"]:
+                click.echo(found["note"])
     ctx.exit(1 if any(b.errors for b in opened) else 0)
 
 
@@ -89,15 +91,27 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
 
 def _plan_line(plan: dict[str, Any]) -> str:
     counts = f"{plan['problems']} problems, {plan['samples']} samples, {plan['done']} done, {plan['left']} left"
-    return f"{plan['model']} on {plan['suite']}: {counts}"
+    known = []
+    if plan["seconds"] is not None:
+        known.append(f"about {_duration(plan['seconds'])}")
+    if plan["usd"] is not None:
+        known.append(f"about ${plan['usd']:.2f}")
+    guess = f"; {' and '.join(known)}, as {plan['earlier']} earlier samples of this model" if known else "; time and cost are not known yet"
+    return f"{plan['model']} on {plan['suite']}: {counts}{guess if plan['left'] else ''}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _run(one: Bench) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on."""
     from kernelllm.app.progress import Console
 
-    done = len(one.stored())
-    correct = sum(a.verdict.correct for a in one.stored())
+    stored = one.stored()
+    done, correct = len(stored), sum(a.verdict.correct for a in stored)
     start, before = time.monotonic(), done
     problems: set[str] = set()
     with Console() as console:
@@ -128,7 +142,10 @@ def _progress(console: Any, text: str, done: int) -> None:
 
 
 def _summary(one: Bench) -> dict[str, Any]:
+    from kernelllm.app.bench import note_of
     from kernelllm.bench import metrics, summary
 
-    scores = summary.by_group(metrics.outcomes(one.stored()), summary.level_of)
-    return {"run": one.run.id, "model": one.plan.model, "suite": one.plan.suite, "scores": scores, "errors": one.errors}
+    attempts = one.stored()
+    scores = summary.by_group(metrics.outcomes(attempts), summary.level_of)
+    note = note_of(attempts)
+    return {"run": one.id, "model": one.plan.model, "suite": one.plan.suite, "note": note, "scores": scores, "errors": one.errors}
