@@ -146,7 +146,7 @@ def aa(context: Context) -> None:
             end = time.monotonic() + share
             try:
                 reference, baselines = original(one, judge), measuring.Baselines(("eager",), judge.device)
-                mine = []
+                mine: list[tuple[str, float, bool, float]] = []
                 while len(mine) < each and time.monotonic() < end:
                     with worker(judge, reference, one.source + "\n\nModelNew = Model\n") as process:
                         for _ in range(min(a_worker, each - len(mine))):
@@ -200,8 +200,8 @@ def dobench(context: Context) -> None:
             except Exception as error:  # noqa: BLE001 - the others still count
                 say(f"  {one.name}: {type(error).__name__}: {str(error)[:200]}")
     if differences:
-        most, again = 100 * max(differences), 100 * max(repeats)
-        say(f"  {len(differences)} kernels above 50 us: worst difference {most:.2f} %, worst repeat {again:.2f} %")
+        worst, most_again = 100 * max(differences), 100 * max(repeats)
+        say(f"  {len(differences)} kernels above 50 us: worst difference {worst:.2f} %, worst repeat {most_again:.2f} %")
 
 
 def _median(judge: Judge, one: Problem, reference: Reference, source: str) -> float:
