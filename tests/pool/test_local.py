@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelllm.pool.local import LocalPool, Slot
-from kernelllm.pool.locks import exclusive
+from kernelllm.pool.locks import Turn
 
 
 def _setup(slot: Slot) -> dict[str, int]:
@@ -50,7 +50,9 @@ def test_items_are_drawn_only_as_slots_free_up() -> None:
 
 
 def _count_under_lock(file: Path, _: int) -> int:
-    with exclusive("test-device"):
+    with Turn("test-device") as turn:
+        turn.share()
+        turn.own()
         value = int(file.read_text())
         file.write_text(str(value + 1))
         return value

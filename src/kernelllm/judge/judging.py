@@ -30,12 +30,12 @@ from kernelllm.judge.observation import Event, Observation
 from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
-from kernelllm.pool.locks import exclusive, shared
+from kernelllm.pool.locks import Turn
 
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")
 _KEPT_PROBLEMS = 8
-_LARGE = 2 * 2**30
+_LARGE = 2**30
 """Bytes of inputs and outputs from which on a judge wants the GPU's memory for itself."""
 
 
@@ -198,6 +198,7 @@ class _Case:
         self.kernels: tuple[KernelUse, ...] = ()
         self.coverage: float | None = None
         self.measured = measuring.Measurement()
+        self.turn: Turn | None = None
 
     def verdict(self) -> Verdict:
         """Source first, then trials (and on the CPU the compile beside them), then what the checks say of all that."""
@@ -208,7 +209,7 @@ class _Case:
         if any(f.severity is Severity.FAIL for f in self.findings):
             status, message = verdict.decide(None, self.findings, None)
             return self.finish(status, message)
-        with self.judge.borrowed(self.problem) as references:
+        with self._turn(), self.judge.borrowed(self.problem) as references:
             self.shapes = tuple(r.sizes for r in references)
             rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
             return self._conclude(rows)
@@ -243,8 +244,7 @@ class _Case:
         with process:
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(self.problem, self.candidate, process, rules=rules, seeds=s.seeds, variants=s.profile == STRICT)
-            with self._turn():
-                self.out = examiner.examine(references)
+            self.out = examiner.examine(references)
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
                 with contextlib.suppress(CandidateFailure):
                     self.report = process.report()
@@ -256,13 +256,16 @@ class _Case:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """A GPU is shared by judges that try small problems, and held alone by one whose tensors fill it."""
+        """A GPU is shared by judges that try small problems, and owned by one whose tensors fill it, or while it measures."""
         if self.judge.device == "cpu":
             yield
             return
         floor = self.judge.floor(self.problem)
-        key = measuring.device_key(self.judge.device)
-        with exclusive(key) if floor is None or floor.bytes > _LARGE else shared(key):
+        with Turn(measuring.device_key(self.judge.device)) as self.turn:
+            if floor is None or floor.bytes > _LARGE:
+                self.turn.own()
+            else:
+                self.turn.share()
             try:
                 yield
             finally:
@@ -277,7 +280,7 @@ class _Case:
             process.load({n: t for n, t in reference.state().items() if n not in self.out.state_missing}, reference.training)
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
-                budget_s=self.settings.time_budget_s, launches=launches, floor=floor,
+                budget_s=self.settings.time_budget_s, launches=launches, floor=floor, turn=self.turn,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"

@@ -22,7 +22,7 @@ from kernelllm.judge import roofline, timing, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.reference import Reference
-from kernelllm.pool.locks import exclusive
+from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
 
 _LOG = logging.getLogger(__name__)
@@ -194,10 +194,11 @@ def measure(
     budget_s: float,
     launches: int,
     floor: Floor | None,
+    turn: Turn | None = None,
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
-    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device. Raises
+    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device; ``turn``: owned while measuring. Raises
     CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
@@ -211,10 +212,11 @@ def measure(
     found = Measurement()
     candidate = _Candidate(process, sets, flush.numel() * 4, rng)
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush) for n, c in calls.items())]
-    with exclusive(device_key(reference.device)):
-        rounds = timing.run_rounds(contestants, budget_s=budget_s)
-        found.timing = timing.summarise(rounds, "candidate", gpu_name, floor)
-        found.findings += _clock_findings(candidate, found.timing, launches, rng)
+    if turn is not None:
+        turn.own()
+    rounds = timing.run_rounds(contestants, budget_s=budget_s)
+    found.timing = timing.summarise(rounds, "candidate", gpu_name, floor)
+    found.findings += _clock_findings(candidate, found.timing, launches, rng)
     found.findings += _output_findings(candidate, reference, rules, sets)
     found.findings += _floor_findings(found.timing, floor, gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]

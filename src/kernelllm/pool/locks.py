@@ -1,4 +1,4 @@
-"""Who may use a device now: many at once to work on it, one alone to measure on it."""
+"""Who may use a device now: many at once to work on it, one alone to measure on it or to fill its memory."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 
-@contextmanager
-def exclusive(device: str) -> Iterator[None]:
-    """Hold the named device against every other process of this user on this machine, waiting for it.
+class Turn:
+    """A process's turn at a device, against every other process of this user on this machine. A context manager.
 
-    The kernel drops the lock when the holder dies, so a killed run never leaves it taken.
+    Entering waits for nothing; :meth:`share` and :meth:`own` do. The kernel drops the lock when the holder dies, so a
+    killed run never leaves it taken.
     """
-    with _locked(device, fcntl.LOCK_EX):
-        yield
 
+    def __init__(self, device: str) -> None:
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", device)
+        folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._handle = (folder / name).open("w")
+        self._owned = False
 
-@contextmanager
-def shared(device: str) -> Iterator[None]:
-    """Use the named device beside others, but never while somebody holds it exclusively."""
-    with _locked(device, fcntl.LOCK_SH):
-        yield
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *exc: object) -> None:
+        self._handle.close()
 
-@contextmanager
-def _locked(device: str, kind: int) -> Iterator[None]:
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", device)
-    folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / name).open("w") as handle:
-        fcntl.flock(handle, kind)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
+    def share(self) -> None:
+        """Use the device beside others, but never while somebody owns it."""
+        fcntl.flock(self._handle, fcntl.LOCK_SH)
+        self._owned = False
+
+    def own(self) -> None:
+        """Have the device alone until the end of the turn. From a shared turn this lets others go first."""
+        if not self._owned:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            self._owned = True
