@@ -51,8 +51,8 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
         seen: dict[str, Any] = {"closed": 0, "options": None, "settings": None}
 
         class Writer:
-            def write(self, problem: Problem, n: int, feedback: object = ()) -> Iterator[Candidate]:
-                for number, step in enumerate(steps[:n]):
+            def write(self, problem: Problem, n: int, feedback: tuple[object, ...] = ()) -> Iterator[Candidate]:
+                for number, step in list(enumerate(steps))[len(feedback) :][:n]:
                     if isinstance(step, BaseException) and not isinstance(step, KeyboardInterrupt):
                         raise step
                     yield Candidate(source=f"class ModelNew: number = {number}\n", model="compiler", sample=number)
@@ -79,6 +79,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
         monkeypatch.setattr("kernelllm.judge.JudgeSettings", Settings, raising=False)
         monkeypatch.setattr("kernelllm.generate.writer", writer, raising=False)
         monkeypatch.setattr("kernelllm.suites.file.open_problem", lambda *_, **__: PROBLEM)
+        monkeypatch.setattr("kernelllm.app.optimize._check_reference", lambda _: None)
         return seen
 
     return install
@@ -117,6 +118,25 @@ def test_nothing_is_written_when_none_is_correct(script: Callable[..., dict[str,
     assert "none of 2 candidates is correct" in result.stdout
     assert "cheating: it is cheating" in result.stdout
     assert not list(Path().glob("*.py"))
+
+
+def test_the_compiler_tries_other_ways_where_none_was_correct(script: Callable[..., dict[str, Any]]) -> None:
+    script(verdict("compile_error"), verdict("incorrect"), verdict(), verdict())
+    result = work.optimize(PROBLEM, n=1)
+    assert [a.verdict.status for a in result.attempts] == ["compile_error", "incorrect", "correct"]
+    assert result.best is result.attempts[2]
+
+
+def test_a_timeout_is_not_tried_again(script: Callable[..., dict[str, Any]]) -> None:
+    script(verdict("timeout"), verdict())
+    assert len(work.optimize(PROBLEM, n=1).attempts) == 1
+
+
+def test_a_problem_at_fault_ends_it(script: Callable[..., dict[str, Any]]) -> None:
+    script(verdict("problem_error"), verdict())
+    result = CliRunner().invoke(cli, ["optimize", "relu.py", "-n", "2"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "Error: it is problem_error"
 
 
 def test_own_output_may_be_overwritten(script: Callable[..., dict[str, Any]]) -> None:

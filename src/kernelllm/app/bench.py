@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelllm.app.page import RunView
     from kernelllm.bench.plan import Plan
     from kernelllm.bench.runner import Bench
-    from kernelllm.core.store import Run, Store
+    from kernelllm.core.store import Store
     from kernelllm.judge import JudgeSettings
 
 
@@ -56,14 +56,14 @@ def make_plan(
     return Plan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
 
 
-def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, again: Run | None = None) -> Bench:
-    """The run of a plan: with its own writer for a language model, or with the answers of an earlier run (``again``)."""
-    from kernelllm.bench.runner import Bench, Stored
+def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, again: Any = None) -> Bench:
+    """The run of a plan: with its own writer for a language model, or with the answers of something that has them (``again``)."""
+    from kernelllm.bench.runner import Bench
     from kernelllm.search import Budget
 
     writer: Any = None
     if again is not None:
-        writer = Stored(again)
+        writer = again
     elif is_language_model(plan.model):
         from kernelllm.generate.lm import open_writer
         from kernelllm.generate.lm.writer import Limit
@@ -76,6 +76,13 @@ def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[st
             answers=store, cache=asking.cache, limit=limit, **asking.sampling(),
         )  # fmt: skip
     return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=Budget(max_seconds=asking.max_time))
+
+
+def answers_of(key: str, store: Store) -> Any:
+    """Who hands out known answers again: a folder of KernelBench's generations, or a stored run. Raises UsageError."""
+    from kernelllm.bench.runner import Generations, Stored
+
+    return Generations(Path(key)) if Path(key).is_dir() else Stored(store.run(key))
 
 
 def devices_of(device: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,16 @@ import kernelllm
 from kernelllm.app import output
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.core import registry, settings
-from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Problem, Status, Verdict
+from kernelllm.core.errors import CaptureError, ProblemError, UsageError
+from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
-    from kernelllm.judge import JudgeSettings
+    from kernelllm.generate.base import Writer
+    from kernelllm.judge import Judge, JudgeSettings
+
+MORE = 2
+"""How many further ways to compile are tried where none of the wanted number is correct."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +207,7 @@ class _Work:
         how = self.how or JudgeSettings()
         asking = self.asking or Asking()
         if is_language_model(self.model):
+            _check_reference(self.problem)  # before anything is paid for
             with closing(Judge(how)) as judge, Session(self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how,
                                                        target=how.target, on_event=self._told) as session:  # fmt: skip
                 self.run_id = session.run.id
@@ -215,27 +220,60 @@ class _Work:
         with closing(Judge(how)) as judge:
             compiler = writer(self.model, extern=self.extern, target=how.target)
             search = Search(self.problem, compiler, judge, n=self.n, on_event=self._told)
-            self._collect(iter(search))
+            try:
+                self._collect(iter(search))
+            except CaptureError:
+                _check_reference(self.problem)  # the likelier cause, and the clearer message
+                raise
+            self._once_more(compiler, judge)
             return " ".join(str(error) for error in search.errors)
 
     def _collect(self, found: Iterator[Attempt]) -> None:
         try:
             for attempt in found:
-                self.attempts.append(attempt)
-                self.report.note(f"{self._name(len(self.attempts))}: {summary(attempt.verdict)}")
-                if self.folder is not None:
-                    _keep(self.folder, len(self.attempts), self.problem, attempt)
+                self._add(attempt)
         finally:
             if isinstance(found, Generator):
                 found.close()
+
+    def _add(self, attempt: Attempt) -> None:
+        """Take in an attempt. Raises ProblemError where it shows that the reference is at fault: no candidate will do better."""
+        verdict = attempt.verdict
+        if verdict.status is Status.PROBLEM_ERROR:
+            raise ProblemError(verdict.message)
+        self.attempts.append(attempt)
+        self.report.note(f"{self._name(len(self.attempts))}: {summary(verdict)}")
+        if self.folder is not None:
+            _keep(self.folder, len(self.attempts), self.problem, attempt)
+
+    def _once_more(self, compiler: Writer, judge: Judge) -> None:
+        """Where no candidate was correct, further ways to compile until one is, at most ``MORE``."""
+        last = self.attempts[-1].verdict.status if self.attempts else Status.TIMEOUT
+        if best_of(self.attempts) is not None or last is Status.TIMEOUT:
+            return
+        with suppress(CaptureError):
+            for candidate in compiler.write(self.problem, MORE, tuple(self.attempts)):
+                self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
+                sample = msgspec.structs.replace(candidate, sample=len(self.attempts))
+                verdict = judge.judge(self.problem, sample)
+                self._add(Attempt(problem=self.problem.name, candidate=sample, verdict=verdict, cost=Cost(judge_s=verdict.seconds)))
+                if verdict.correct:
+                    return
 
     def _told(self, event: str, about: dict[str, Any]) -> None:
         if event == "drafted":
             self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
 
     def _name(self, number: int) -> str:
-        rounds = self.asking.rounds if self.asking else 1
-        return f"candidate {number} of {self.n * rounds}"
+        wanted = self.n * (self.asking.rounds if self.asking else 1)
+        return f"candidate {number} of {wanted}" if number <= wanted else f"candidate {number}, as none was correct"
+
+
+def _check_reference(problem: Problem) -> None:
+    """Run the reference at small sizes. Raises ProblemError where it fails."""
+    from kernelllm.suites import shrink
+
+    shrink.shrunk(problem, count=1)
 
 
 def summary(verdict: Verdict) -> str:

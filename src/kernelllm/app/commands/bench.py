@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
-@click.option("--rejudge", metavar="RUN", help="Judge the answers of this run again; asks no model.")
+@click.option("--rejudge", metavar="RUN", help="Judge the answers of a run, or of a folder of KernelBench's generations; asks no model.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--db", metavar="URL", help="The attempt store.")
 @judge_options
@@ -81,10 +81,13 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
-    plan = wiring.make_plan(suite, model, options["n"], asking=asking, extern=options["extern"], judge=settings)
+    again = wiring.answers_of(options["rejudge"], store) if options["rejudge"] else None
+    n = options["n"]
+    if again is not None and hasattr(again, "n"):
+        model, n = again.name, max(n, again.n)
+    plan = wiring.make_plan(suite, model, n, asking=asking, extern=options["extern"], judge=settings)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
-    again = store.run(options["rejudge"]) if options["rejudge"] else None
     made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, again=again)
     return made
 

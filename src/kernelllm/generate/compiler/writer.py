@@ -16,21 +16,23 @@ log = logging.getLogger(__name__)
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
+    {"extern": "allow"},
     {"autotune": True},
     {"persistent": "never", "tile": "large"},
     {"tile": "small"},
-    {"extern": "allow"},
     {"fusion": False},
     {"persistent": "always"},
     {"split_reductions": False},
     {"autotune": True, "extern": "allow"},
     {"tile": "large"},
     {"tile": "small", "persistent": "never"},
-    {"symbolic": False},
-    {"symbolic": False, "autotune": True},
     {"fusion": False, "extern": "allow"},
 )
 """What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
+
+GIVE_UP = 3
+"""After this many ways that failed and none that worked, the rest would fail as well."""
+
 
 class Compiler:
     """Writes candidates with no language model. ``options`` are fields of :class:`Options`."""
@@ -50,16 +52,21 @@ class Compiler:
         Raises CaptureError when the problem cannot be compiled in any way that the options allow, ProblemError when the reference fails.
         """
         written = {attempt.candidate.digest for attempt in feedback}
-        first_error: CaptureError | None = None
+        tried = [attempt.candidate.params for attempt in feedback]
+        errors: list[CaptureError] = []
         count = 0
         for options in self._ways():
             if count == n:
                 return
+            if options.differences() in tried:
+                continue
+            if len(errors) >= GIVE_UP and count == 0:
+                break
             try:
                 source = compiled(problem, options)
             except CaptureError as error:
                 log.info("%s with %s: %s", problem.name, options.differences(), error)
-                first_error = first_error or error
+                errors.append(error)
                 continue
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
             if candidate.digest in written:
@@ -67,8 +74,8 @@ class Compiler:
             written.add(candidate.digest)
             count += 1
             yield candidate
-        if count == 0 and first_error is not None and not feedback:
-            raise first_error
+        if count == 0 and errors and not feedback:
+            raise errors[0]
 
     def _ways(self) -> list[Options]:
         """Options to try in order, each once: the wanted ones, then the variants, which serve as fallbacks too."""
