@@ -7,6 +7,7 @@ shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :
 from __future__ import annotations
 
 import threading
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -91,7 +92,8 @@ class Captured:
     notes: tuple[str, ...] = ()
 
 
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
+"""Tracing and lowering change settings of the whole process while they run."""
 
 
 def capture(problem: Problem, options: Options) -> Captured:
@@ -103,11 +105,14 @@ def capture(problem: Problem, options: Options) -> Captured:
     from kernelllm.generate.compiler import exporting, tracing
 
     failures: list[str] = []
-    with _LOCK:
+    with LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
         if options.symbolic:
             for way in (tracing.symbolic, exporting.exported):
                 try:
-                    return way(problem, options)
+                    captured = way(problem, options)
+                    captured.notes += tuple(failures)
+                    return captured
                 except tracing.Untraceable as error:
                     failures.append(str(error))
         try:

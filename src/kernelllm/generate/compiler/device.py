@@ -123,6 +123,7 @@ def _forget() -> None:
 def pretend(target: str) -> Iterator[None]:
     """While open, Inductor and Triton believe that the machine has one GPU of ``target``; all is undone at exit."""
     import torch._dynamo.device_interface as interfaces
+    from torch._subclasses import fake_tensor
     from triton.runtime.driver import driver
 
     interface = _interface(target)
@@ -141,6 +142,7 @@ def pretend(target: str) -> Iterator[None]:
             (torch.cuda, "get_device_capability", lambda device=None: (properties.major, properties.minor)),
             (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
             (torch.cuda, "synchronize", lambda device=None: None),
+            (fake_tensor, "init_gpu_context", lambda *_: None),
         ):
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)

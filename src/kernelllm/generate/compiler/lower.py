@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.generate.compiler import derived, rows, splits
-from kernelllm.generate.compiler.capture import Captured
+from kernelllm.generate.compiler.capture import LOCK, Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.rows import choices
@@ -128,6 +129,21 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
+def _one_kernel_an_operator(base: type) -> Any:
+    """GraphLowering that stores every operator's result, so that none is computed inside another's kernel."""
+
+    class Unfused(base):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            result = super().run_node(node)
+            if node.op == "call_function":
+                for value in result if isinstance(result, list | tuple) else [result]:
+                    if hasattr(value, "realize"):
+                        value.realize()
+            return result
+
+    return Unfused
+
+
 def lower(captured: Captured, options: Options) -> Lowered:
     """Inductor's CUDA text for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
@@ -139,7 +155,8 @@ def lower(captured: Captured, options: Options) -> Lowered:
     derived.freeze(captured.env)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
-    with ExitStack() as stack:
+    with LOCK, warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
         stack.enter_context(pretend(options.target))
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(V.set_debug_handler(DebugContext()))
@@ -150,7 +167,8 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(config.patch(_known(_config(options))))
         try:
             tidy(captured.graph)
-            graph = GraphLowering(captured.graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
+            kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
+            graph = kind(captured.graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
             graph.freeze_runtime_asserts()
             stack.enter_context(V.set_graph_handler(graph))
             stack.enter_context(V.set_extern_kernel_nodes([]))

@@ -7,6 +7,7 @@ next power of two of the length.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -83,6 +84,11 @@ def _online_softmax(stack: ExitStack) -> None:
         length = V.graph.sizevars.simplify(lowering.sympy_product(arguments["reduction_ranges"]))
         if isinstance(length, sympy.Integer) or hint(length) < config.unroll_reductions_threshold:
             return plain(x, dim)
+        if "reduction_hint" in inspect.signature(ir.OnlineSoftmaxReduction.create).parameters:  # torch 2.11: no splits
+            how, parts = ir.Reduction.num_splits(**arguments, reduction_type="online_softmax_reduce", reduction_numel=length)
+            if parts != 1:
+                return plain(x, dim)
+            arguments["reduction_hint"] = how
         return ir.OnlineSoftmaxReduction.create(input_node=x, num_output=2, **arguments)
 
     stack.callback(lowering.lowerings.__setitem__, target, plain)

@@ -250,8 +250,8 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             ("sqrt", torch.sym_sqrt),
             ("floor", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(x)),
             ("ceil", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(-((-x) // 1))),
-            ("log", lambda x, *base: math.log(x.node.require_hint(), *base)),
-            ("log2", lambda x: math.log2(x.node.require_hint())),
+            ("log", lambda x, *base: math.log(x.node.hint, *base)),
+            ("log2", lambda x: math.log2(x.node.hint)),
         ):
             replace(stack, math, name, _math(name, function))
         replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))

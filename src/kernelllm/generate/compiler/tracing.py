@@ -32,7 +32,7 @@ class Untraceable(Exception):
 
 
 # What user code raises when it meets symbols or fake tensors it cannot handle: any ordinary exception.
-_TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
+TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
                    ImportError, sympy.SympifyError)
 
 
@@ -72,7 +72,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 inputs = list(namespace["get_inputs"]())
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
-    except _TRACE_FAILURES as error:
+    except TRACE_FAILURES as error:
         raise Untraceable(f"building the module: {describe(error, problem)}") from error
     built = Built(problem, env, mode, namespace, table, model, inputs, found)
     built.attributes = _loose_tensors(model)
@@ -221,7 +221,7 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
                 stack.enter_context(context)
             tracer = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
-    except _TRACE_FAILURES as error:
+    except TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
     return assemble(built, options, graph, leaves, out_spec, way)
 
