@@ -1,10 +1,10 @@
 """Convolutions and transposed convolutions over 1 to 3 dimensions, as implicit matrix products in Triton.
 
-Everything is seen as 3-D: output pixel q reads the input at ``(q * stride + start + tap * dilation) / up`` where that is whole; ``up`` is
-a transposed convolution's stride, else 1. Three kernels share the work: channel-last (input first copied to [group, image, pixels,
-channels] with its padding, so that the tensor cores read contiguous channels), direct (reads the input where it lies: 1x1 and small work),
-and depthwise (one input channel an output channel). Channel-last does a transposed convolution with stride s as s*s*s ordinary ones,
-each of which writes every s-th output pixel from its own subset of the taps.
+Everything is seen as 3-D: output pixel q reads the input at ``q * stride + start + tap * dilation``, or of a transposed convolution with
+stride ``up`` at ``(q + start - tap * dilation) / up`` where that is whole. Three kernels share the work: channel-last (input first copied
+to [group, image, pixels, channels] with its padding, so that the tensor cores read contiguous channels), direct (reads the input where it
+lies: 1x1 and small work), and depthwise (one input channel an output channel). Channel-last does a transposed convolution with stride s
+as s*s*s ordinary ones, each of which writes every s-th output pixel from its own subset of the taps; direct does them in one launch.
 """
 
 import math
@@ -17,72 +17,98 @@ from .conv_packed import conv_channel_last, conv_out_index, conv_pack_input, con
 
 
 @triton.jit
+def conv_phase_taps(residue, K, start, dil, up, common, inverse):
+    """One dim of the output pixels y = q * up + residue of a transposed convolution: (taps, first tap, input position for q = 0).
+
+    Tap k meets an input where residue + start - k * dil is a multiple of up: every (up / common)-th tap from the first, where common is
+    the greatest common divisor of up and dil, and inverse that of dil / common modulo up / common.
+    """
+    first = (residue + start) // common * inverse % (up // common)
+    taps = tl.where(((residue + start) % common == 0) & (first < K), tl.cdiv(K - first, up // common), 0)
+    return taps, first, (residue + start - first * dil) // up
+
+
+@triton.jit
 def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, out_d, out_h, out_w,
                        start_d, start_h, start_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, up_d, up_h, up_w,
+                       common_d, common_h, common_w, inverse_d, inverse_h, inverse_w,
                        stride_xn, stride_xc, stride_xd, stride_xh, stride_xw,
                        stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
                        stride_on, stride_oo, stride_od, stride_oh, stride_ow,
                        HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
                        INSIDE: tl.constexpr, POINTS: tl.constexpr, HAS_UP: tl.constexpr, DENSE: tl.constexpr, INDEX: tl.constexpr,
-                       KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+                       KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, TD: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr,
                        BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """BLOCK_M output pixels of one image x BLOCK_N output channels of one group; K runs over (channel, tap).
 
     INSIDE: no tap of any output pixel falls outside the input. POINTS: output pixel m reads the input at offset m, and nothing else.
+    HAS_UP: a transposed convolution; a program takes the output pixels of one residue modulo ``up``, which share their taps: at most
+    TD, TH, TW of the KD, KH, KW in each dim.
     """
     pid = tl.program_id(0)
-    pixels = out_d * out_h * out_w
+    size_d, size_h, size_w = tl.cdiv(out_d, up_d), tl.cdiv(out_h, up_h), tl.cdiv(out_w, up_w)
+    pixels = size_d * size_h * size_w
     n_tiles = tl.cdiv(O, BLOCK_N)
     m_tiles = tl.cdiv(pixels, BLOCK_M)
     n_start = pid % n_tiles * BLOCK_N
     n = n_start + tl.arange(0, BLOCK_N)
     m = pid // n_tiles % m_tiles * BLOCK_M + tl.arange(0, BLOCK_M)
     plane = pid // n_tiles // m_tiles
+    q_d = m // (size_h * size_w)
+    q_h = m // size_w % size_h
+    q_w = m % size_w
+    m_mask = m < pixels
+    if HAS_UP:
+        phase = plane % (up_d * up_h * up_w)
+        plane = plane // (up_d * up_h * up_w)
+        residue_d, residue_h, residue_w = phase // (up_h * up_w), phase // up_w % up_h, phase % up_w
+        taps_d, first_d, from_d = conv_phase_taps(residue_d, KD, start_d, dil_d, up_d, common_d, inverse_d)
+        taps_h, first_h, from_h = conv_phase_taps(residue_h, KH, start_h, dil_h, up_h, common_h, inverse_h)
+        taps_w, first_w, from_w = conv_phase_taps(residue_w, KW, start_w, dil_w, up_w, common_w, inverse_w)
+        reach_d, reach_h, reach_w = -dil_d // common_d, -dil_h // common_h, -dil_w // common_w
+        d, h, w = q_d + from_d, q_h + from_h, q_w + from_w
+        q_d, q_h, q_w = q_d * up_d + residue_d, q_h * up_h + residue_h, q_w * up_w + residue_w
+        m_mask = m_mask & (q_d < out_d) & (q_h < out_h) & (q_w < out_w)
+        w_ptr += first_d * stride_wd + first_h * stride_wh + first_w * stride_ww
+        stride_wd, stride_wh, stride_ww = stride_wd * (up_d // common_d), stride_wh * (up_h // common_h), stride_ww * (up_w // common_w)
+    else:
+        reach_d, reach_h, reach_w = dil_d, dil_h, dil_w
+        d, h, w = q_d * stride_d + start_d, q_h * stride_h + start_h, q_w * stride_w + start_w
     group = plane // images
     image = (plane % images).to(tl.int64)
-    q_d = m // (out_h * out_w)
-    q_h = m // out_w % out_h
-    q_w = m % out_w
-    d = q_d * stride_d + start_d
-    h = q_h * stride_h + start_h
-    w = q_w * stride_w + start_w
     x_base = x_ptr + image * stride_xn + group.to(tl.int64) * C * stride_xc
     pixel = m.to(tl.int64)
     if not POINTS:
         pixel = d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh + w.to(tl.int64) * stride_xw
     weights = w_ptr + group.to(tl.int64) * stride_wg + n.to(tl.int64)[None, :] * stride_wo
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
-    for k_start in range(0, C * (KD * KH * KW), BLOCK_K):
+    for k_start in range(0, C * (TD * TH * TW), BLOCK_K):
         k = k_start + tl.arange(0, BLOCK_K)
-        c = (k // (KD * KH * KW)).to(tl.int64)
-        k_d = k // (KH * KW) % KD
-        k_h = k // KW % KH
-        k_w = k % KW
-        x_offset = c * stride_xc + (k_d * dil_d).to(tl.int64) * stride_xd
-        x_offset += (k_h * dil_h).to(tl.int64) * stride_xh + (k_w * dil_w).to(tl.int64) * stride_xw
-        mask = (c < C)[:, None] & (m < pixels)[None, :]
-        if not INSIDE:
-            at_d = d[None, :] + (k_d * dil_d)[:, None]
-            at_h = h[None, :] + (k_h * dil_h)[:, None]
-            at_w = w[None, :] + (k_w * dil_w)[:, None]
-            mask = mask & (at_d >= 0) & (at_h >= 0) & (at_w >= 0)
-            if HAS_UP:
-                mask = mask & (at_d % up_d == 0) & (at_h % up_h == 0) & (at_w % up_w == 0)
-            mask = mask & (at_d < D * up_d) & (at_h < H * up_h) & (at_w < W * up_w)
-        # One row a (channel, tap), so that neighbouring threads read neighbouring pixels.
+        c = (k // (TD * TH * TW)).to(tl.int64)
+        k_d = k // (TH * TW) % TD
+        k_h = k // TW % TH
+        k_w = k % TW
+        x_offset = c * stride_xc + (k_d * reach_d).to(tl.int64) * stride_xd
+        x_offset += (k_h * reach_h).to(tl.int64) * stride_xh + (k_w * reach_w).to(tl.int64) * stride_xw
+        k_mask = c < C
         if HAS_UP:
-            offset = (at_d // up_d).to(tl.int64) * stride_xd + (at_h // up_h).to(tl.int64) * stride_xh + (at_w // up_w) * stride_xw
-            x = tl.trans(tl.load(x_base + (c * stride_xc)[:, None] + offset, mask=mask, other=0.0))
-        else:
-            x = tl.trans(tl.load(x_base + x_offset[:, None] + pixel[None, :], mask=mask, other=0.0))
+            k_mask = k_mask & (k_d < taps_d) & (k_h < taps_h) & (k_w < taps_w)
+        mask = k_mask[:, None] & m_mask[None, :]
+        if not INSIDE:
+            at_d = d[None, :] + (k_d * reach_d)[:, None]
+            at_h = h[None, :] + (k_h * reach_h)[:, None]
+            at_w = w[None, :] + (k_w * reach_w)[:, None]
+            mask = mask & (at_d >= 0) & (at_d < D) & (at_h >= 0) & (at_h < H) & (at_w >= 0) & (at_w < W)
+        # One row a (channel, tap), so that neighbouring threads read neighbouring pixels.
+        x = tl.trans(tl.load(x_base + x_offset[:, None] + pixel[None, :], mask=mask, other=0.0))
         w_offset = c * stride_wc + k_d * stride_wd + k_h * stride_wh + k_w * stride_ww
-        weight = tl.load(weights + w_offset[:, None], mask=(c < C)[:, None] & (n < O)[None, :], other=0.0)
+        weight = tl.load(weights + w_offset[:, None], mask=k_mask[:, None] & (n < O)[None, :], other=0.0)
         if PRECISION == "sum":  # types without tensor cores: fp64 and integers
             acc += tl.sum(x.to(ACC)[:, :, None] * weight.to(ACC)[None, :, :], axis=1)
         else:
             acc = tl.dot(x, weight, acc, input_precision=PRECISION)
     conv_store_tile(out_ptr + image * stride_on, acc, bias_ptr, group * O + n_start, tl.arange(0, BLOCK_N), (group + 1) * O,
-                    tl.zeros((BLOCK_M,), dtype=tl.int32), m, q_d, q_h, q_w, m < pixels,
+                    tl.zeros((BLOCK_M,), dtype=tl.int32), m, q_d, q_h, q_w, m_mask,
                     stride_on, stride_oo, stride_od, stride_oh, stride_ow, HAS_BIAS, DENSE, INDEX)
 
 
@@ -165,29 +191,32 @@ def conv_depthwise(x, weight, bias, out, start, stride, dilation, up, acc):
     )
 
 
-def conv_direct(x, weight, bias, out, start, stride, dilation, up, precision, acc):
-    """Launches conv_direct_kernel: x and out views [N, channels, D, H, W], weight [groups, O, C, KD, KH, KW]."""
+def conv_direct(x, weight, bias, out, start, stride, dilation, up, precision, acc, has_up=False):
+    """Launches conv_direct_kernel: x and out views [N, channels, D, H, W], weight [groups, O, C, KD, KH, KW]; up: see the module."""
     images, spatial, out_spatial = x.shape[0], x.shape[2:], out.shape[2:]
     groups, o, c, *taps = weight.shape
-    has_up = list(up) != [1, 1, 1]
-    first = [start[i] + min(0, (taps[i] - 1) * dilation[i]) for i in range(3)]
-    last = [start[i] + (out_spatial[i] - 1) * stride[i] + max(0, (taps[i] - 1) * dilation[i]) for i in range(3)]
-    inside = not has_up and all(first[i] >= 0 and last[i] < spatial[i] for i in range(3))
+    common = [math.gcd(u, d) for u, d in zip(up, dilation, strict=True)]
+    most = [triton.cdiv(t, u // g) for t, u, g in zip(taps, up, common, strict=True)]
+    inverse = [pow(d // g, -1, u // g) if u > g else 0 for u, d, g in zip(up, dilation, common, strict=True)]
+    last = [start[i] + (out_spatial[i] - 1) * stride[i] + (taps[i] - 1) * dilation[i] for i in range(3)]
+    inside = not has_up and all(start[i] >= 0 and last[i] < spatial[i] for i in range(3))
     points = inside and taps == [1, 1, 1] and list(stride) == [1, 1, 1] and spatial == out_spatial and x[0, 0].is_contiguous()
-    pixels = math.prod(out_spatial)
+    dense, index = conv_out_index(out, True)
+    dense = dense and list(up) == [1, 1, 1]
+    pixels, phases = math.prod(triton.cdiv(out_spatial[i], up[i]) for i in range(3)), math.prod(up)
+    grid = lambda block_m, block_n: phases * images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n)
     if precision == "sum":
         block_m, block_n, block_k = 16, 16, 16
     else:
-        block_m = min(128, max(16, triton.next_power_of_2(pixels)))
         block_n = min(128, max(16, triton.next_power_of_2(o)))
-        block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(taps))))
-        while block_m * block_n > 64 * 64 and images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n) < 132:
+        block_m = min(256 if block_n <= 32 else 128, max(16, triton.next_power_of_2(pixels)))
+        block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(most))))
+        while block_m * block_n > 64 * 64 and grid(block_m, block_n) < 132:
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
-    grid = (images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n),)
-    conv_direct_kernel[grid](
-        x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up, *x.stride(),
-        *weight.stride(), *out.stride(), bias is not None, precision, acc, inside, points, has_up, *conv_out_index(out, True), *taps,
-        block_m, block_n, block_k, num_warps=8 if block_m * block_n >= 128 * 64 else 4, num_stages=2,
+    conv_direct_kernel[(grid(block_m, block_n),)](
+        x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up,
+        *common, *inverse, *x.stride(), *weight.stride(), *out.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
+        index, *taps, *most, block_m, block_n, block_k, num_warps=8 if block_m >= 128 else 4, num_stages=2,
     )
 
 
@@ -279,13 +308,12 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
     out5, weight = conv_unsqueeze(out, 2), weight.unflatten(0, (groups, -1)).transpose(1, 2)
     _, o, c, *taps = weight.shape
     acc, precision = conv_precision(x.dtype, allow_tf32)
-    back = [-d for d in dilation]
     if out.numel() == 0:
         return out
     if c == 1 and taps[1] * taps[2] <= 64:
-        conv_depthwise(x, weight, bias, out5, padding, [1, 1, 1], back, stride, acc)
+        conv_depthwise(x, weight, bias, out5, padding, [1, 1, 1], [-d for d in dilation], stride, acc)
     elif precision != "sum" and conv_should_pack(o * math.prod(taps), out.numel() * c * math.prod(taps) // math.prod(stride)):
         conv_phases(x, conv_transpose_phases(out5, weight, stride, padding, dilation), bias, [1, 1, 1], precision, acc)
     else:
-        conv_direct(x, weight, bias, out5, padding, [1, 1, 1], back, stride, precision, acc)
+        conv_direct(x, weight, bias, out5, padding, [1, 1, 1], dilation, stride, precision, acc, True)
     return out
