@@ -33,7 +33,20 @@ def _runs(database: str) -> list[str]:
 def test_report_writes_every_form_of_the_same_run(database: str, tmp_path: Path) -> None:
     run = _runs(database)[0]
     html, table, folder, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "kb", tmp_path / "plots"
-    arguments = ["report", run, "--db", database, "--html", str(html), "--csv", str(table), "--kernelbench", str(folder), "--plots", str(plots)]
+    arguments = [
+        "report",
+        run,
+        "--db",
+        database,
+        "--html",
+        str(html),
+        "--csv",
+        str(table),
+        "--kernelbench",
+        str(folder),
+        "--plots",
+        str(plots),
+    ]
     result = CliRunner().invoke(cli, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)[0]["scores"][0]

@@ -61,7 +61,7 @@ class _Counter(TorchDispatchMode):
     """Sees every ATen call of the reference on fake tensors."""
 
     def __init__(self, sources: dict[int, int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.sources = sources
         self.read: dict[int, int] = {}
         self.flops: dict[str, float] = {}

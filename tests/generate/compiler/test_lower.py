@@ -3,8 +3,8 @@
 import re
 
 import torch
-from triton.runtime import driver
 from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
+from triton.runtime import driver
 
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
