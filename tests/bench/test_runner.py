@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelllm.bench import kernelbench_files
 from kernelllm.bench.plan import shard
-from kernelllm.bench.runner import Bench, Stored
+from kernelllm.bench.runner import Bench, Generations, Stored
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store
 from tests.bench import fakes
@@ -135,3 +136,17 @@ def test_the_same_answers_with_the_same_settings_are_judged_again(tmp_path: Path
         assert len(list(again.attempts())) == 6
         assert again.id != first.id
     assert set(Counter(log.read_text().splitlines()).values()) == {2}
+
+
+def test_kernelbench_generations_are_judged_as_a_run(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        first = Bench(fakes.plan(3, 2), store)
+        before = {(a.problem, a.candidate.sample): a.verdict.status for a in first.attempts()}
+        kernelbench_files.write_generations(first.stored(), tmp_path / "their_run")
+        answers = Generations(tmp_path / "their_run")
+        bench = Bench(fakes.plan(3, answers.n), store, writer=answers)
+        after = {(a.problem, a.candidate.sample): a.verdict.status for a in bench.attempts()}
+        assert after == before
+        assert {a.candidate.model for a in bench.stored()} == {"kernelbench/their_run"}
+    with pytest.raises(UsageError, match="generations"):
+        Generations(tmp_path)

@@ -66,3 +66,10 @@ def test_csv_has_a_row_an_attempt_and_reads_back() -> None:
 )
 def test_error_kinds(attempt: Attempt, kind: str | None) -> None:
     assert summary.error_kind(attempt) == kind
+
+
+def test_correct_but_untimed_samples_say_nothing_of_speed() -> None:
+    correct = Attempt(problem="p", candidate=Candidate(source="x"), verdict=Verdict(status=Status.CORRECT, message=""))
+    wrong = Attempt(problem="p", candidate=Candidate(source="y"), verdict=Verdict(status=Status.INCORRECT, message=""))
+    assert list(summary.score("all", metrics.outcomes([correct])).fast["eager"]) == [0.0]
+    assert summary.score("all", metrics.outcomes([wrong])).fast["eager"][1.0].value == 0.0

@@ -11,11 +11,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import kernelllm
+from kernelllm.bench import kernelbench_files
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.work import Setup, Task, make_writer, work
 from kernelllm.core.errors import KernelLLMError, WorkerError
@@ -44,7 +46,7 @@ class Bench:
     ) -> None:
         self.plan, self.store = plan, store
         self._identity = plan.identity()
-        if isinstance(writer, Stored):
+        if isinstance(writer, Stored | Generations):
             # The same answers judged anew are another run, even where the settings are the same: the judge is not.
             self._identity |= {"answers": writer.name, "kernelllm": kernelllm.__version__}
         self.id = run_id("bench", self._identity)
@@ -172,6 +174,30 @@ class Stored:
         for attempt in self._run.attempts(problem.name):
             if attempt.round == 0 and first <= attempt.candidate.sample < first + n:
                 yield Draft(candidate=attempt.candidate, prompt=attempt.prompt, answer=attempt.answer, cost=attempt.cost)
+
+
+class Generations:
+    """A writer that hands out what is in a folder of KernelBench's generations. Raises UsageError when there is none."""
+
+    concurrency = 4
+
+    def __init__(self, folder: Path) -> None:
+        self.name = f"kernelbench/{folder.resolve().name}"
+        self._found: dict[tuple[int, int], list[Candidate]] = {}
+        for level, number, candidate in kernelbench_files.read_generations(folder):
+            self._found.setdefault((level, number), []).append(candidate)
+
+    @property
+    def n(self) -> int:
+        """Samples a problem has: one more than the largest index."""
+        return 1 + max(c.sample for found in self._found.values() for c in found)
+
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
+        """The generations with sample index ``first`` to ``first + n - 1``."""
+        number = kernelbench_files.problem_number(problem.name)
+        for candidate in self._found.get(number, ()) if number else ():
+            if first <= candidate.sample < first + n:
+                yield Draft(candidate=candidate)
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

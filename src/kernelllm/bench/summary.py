@@ -41,10 +41,15 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score(group: str, items: Sequence[Outcome]) -> Scores:
-    """Every score of a group; baselines that were never measured are left out, except for fast_0 under ``eager``."""
-    baselines = [b for b in BASELINES if any(b in o.speedups for o in items)] or ["eager"]
+    """Every score of a group; baselines that were never measured are left out, except for fast_0 under ``eager``.
+
+    Where there are correct samples and none was timed, nothing is known of speed: no fast_p but fast_0.
+    """
+    measured = [b for b in BASELINES if any(b in o.speedups for o in items)]
+    baselines = measured or ["eager"]
+    thresholds = metrics.FAST_P if measured or not any(o.c for o in items) else (0.0,)
     pass_at = {k: e for k in metrics.PASS_K if (e := metrics.mean_pass_at_k(items, k)) is not None}
-    fast = {b: {p: e for p in metrics.FAST_P if (e := metrics.mean_fast_p(items, p, b)) is not None} for b in baselines}
+    fast = {b: {p: e for p in thresholds if (e := metrics.mean_fast_p(items, p, b)) is not None} for b in baselines}
     return Scores(
         group=group,
         problems=len(items),
