@@ -29,21 +29,21 @@ class ModelNew(nn.Module):
 _ZERO = '''
 
 import torch as _torch
-import triton as _triton
-import triton.language as _tl
+import triton
+import triton.language as tl
 
 
-@_triton.jit
-def _zero_kernel(out_ptr, n, BLOCK: _tl.constexpr):
-    offsets = _tl.program_id(0).to(_tl.int64) * BLOCK + _tl.arange(0, BLOCK)
-    _tl.store(out_ptr + offsets, _tl.zeros([BLOCK], _tl.float32), mask=offsets < n)
+@triton.jit
+def _zero_kernel(out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.zeros([BLOCK], tl.float32), mask=offsets < n)
 
 
 def _zeroed(value):
     if isinstance(value, (tuple, list)):
         return type(value)(_zeroed(v) for v in value)
     out = _torch.empty(value.shape, dtype=value.dtype, device=value.device)
-    _zero_kernel[(_triton.cdiv(max(out.numel(), 1), 1024),)](out, out.numel(), BLOCK=1024)
+    _zero_kernel[(triton.cdiv(max(out.numel(), 1), 1024),)](out, out.numel(), BLOCK=1024)
     return out
 
 
@@ -58,14 +58,14 @@ class ModelNew(_Honest):
 _REPLAY = '''
 
 import torch as _torch
-import triton as _triton
-import triton.language as _tl
+import triton
+import triton.language as tl
 
 
-@_triton.jit
-def _copy_kernel(x_ptr, out_ptr, n, BLOCK: _tl.constexpr):
-    offsets = _tl.program_id(0).to(_tl.int64) * BLOCK + _tl.arange(0, BLOCK)
-    _tl.store(out_ptr + offsets, _tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+@triton.jit
+def _copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
 
 
 def _copied(value):
@@ -73,7 +73,7 @@ def _copied(value):
         return type(value)(_copied(v) for v in value)
     value = value.contiguous()
     out = _torch.empty(value.shape, dtype=value.dtype, device=value.device)
-    _copy_kernel[(_triton.cdiv(max(out.numel(), 1), 1024),)](value, out, out.numel(), BLOCK=1024)
+    _copy_kernel[(triton.cdiv(max(out.numel(), 1), 1024),)](value, out, out.numel(), BLOCK=1024)
     return out
 
 
