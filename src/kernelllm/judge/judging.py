@@ -35,7 +35,7 @@ from kernelllm.pool.locks import Turn
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")
 _KEPT_PROBLEMS = 8
-_LARGE = 2**30
+_LARGE = 3 * 2**30
 """Bytes of inputs and outputs from which on a judge wants the GPU's memory for itself."""
 
 
@@ -296,6 +296,9 @@ class _Case:
         seen = all_checks.observed_findings(self.judge.checks, observation)
         self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *seen])
         self._never_without_kernels(observation)
+        if self.out.reference_constant and self.out.failure is None:
+            text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
+            self.findings.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
         failed = verdict.compile_failure(self.kernels, lines, self.judge.target)
         status, message = verdict.decide(self.out.failure, self.findings, failed)
         return self.finish(status, message or self._praise())

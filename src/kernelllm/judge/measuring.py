@@ -198,8 +198,8 @@ def measure(
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
-    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device; ``turn``: owned while measuring. Raises
-    CandidateFailure when the candidate fails while it is timed.
+    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device; ``turn``: owned
+    while measuring. Raises CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
     sets = _input_sets(reference, rng)
@@ -245,6 +245,7 @@ def _output_findings(candidate: _Candidate, reference: Reference, rules: Rules, 
     findings = []
     for which, value in candidate.kept.items():
         outcome = reference.run(sets[which], _SEED)
+        outcome.look_closer(rounding=True)
         if outcome.error:
             continue
         compared = compare(value, outcome.expected, rules)
