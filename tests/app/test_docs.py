@@ -64,3 +64,10 @@ def test_readme_tree_names_what_is_there(root: Path) -> None:
         depth = len(found.group(1)) // 2
         stack[depth - 1 :] = [found.group(2)]
         assert root.joinpath(*stack).exists(), f"the README names {'/'.join(stack)}"
+
+
+def test_readme_names_every_verb(root: Path) -> None:
+    table = re.search(r"\| command \| does \|\n(.*?)\n\n", (root / "README.md").read_text(), flags=re.DOTALL)
+    assert table is not None
+    first = " ".join(line.split("|")[1] for line in table.group(1).splitlines())
+    assert set(re.findall(r"`(\w+)`", first)) == set(COMMANDS)

@@ -32,10 +32,8 @@ def _row(kind: str, name: str) -> Row:
 
 
 def _describe(found: Any) -> str:
-    """The entry's own description, or the first line of its docstring or its module's."""
-    for name in ("describe", "summary"):
-        told = getattr(found, name, None)
-        if isinstance(told, str) and told:
-            return told
-    text = inspect.getdoc(found) or inspect.getdoc(import_module(found.__module__)) or ""
-    return text.split("\n\n")[0].replace("\n", " ").replace("``", "").strip()
+    """The entry's own description, or the first paragraph of its docstring or its module's: a sentence with its full stop."""
+    told = next((t for name in ("describe", "summary") if isinstance(t := getattr(found, name, None), str) and t), "")
+    text = told or inspect.getdoc(found) or inspect.getdoc(import_module(found.__module__)) or ""
+    first = text.split("\n\n")[0].replace("\n", " ").replace("``", "").strip()
+    return first if not first or first.endswith(".") else f"{first}."
