@@ -123,3 +123,11 @@ def test_writing_into_inputs_is_found(lenient: Judge) -> None:
     verdict = lenient.judge(SQUARE, Candidate(source=source))
     assert verdict.status is Status.CHEATING
     assert verdict.findings[0].check in ("input_mutation", "inputs_written")
+
+
+def test_an_output_that_never_varies_is_reported(lenient: Judge) -> None:
+    zero = problem("(x - x) * 2", "[torch.randn(ROWS, COLUMNS)]", extra="ROWS = 64\nCOLUMNS = 512", name="zero")
+    verdict = lenient.judge(zero, elementwise("v * 0.0"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert [f.check for f in verdict.findings] == ["degenerate_problem"]
+    assert "degenerate_problem" not in [f.check for f in lenient.judge(SQUARE, elementwise("v * v")).findings]

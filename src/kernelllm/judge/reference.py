@@ -7,7 +7,7 @@ import copy
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,9 +38,20 @@ class Outcome:
     mutated_inputs: tuple[int, ...] = ()
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers after the run."""
-    unstable: bool = False
-    """True when the same computation in float64 gives other numbers: these inputs decide nothing (or there is chance in it)."""
     error: str = ""
+    unstable: bool = False
+    """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after a closer look."""
+    closer: Callable[[bool], Expected] | None = None
+
+    def look_closer(self, rounding: bool) -> bool:
+        """Run in float64 as well, and with ``rounding`` in TF32 where convolutions may; False where nothing new was learnt."""
+        if self.closer is None:
+            return False
+        self.expected = self.closer(rounding)
+        self.unstable = not self.expected.has_exact and self.expected.exact is not None
+        if rounding:
+            self.closer = None
+        return self.expected.has_exact or self.expected.has_rounded or self.unstable
 
 
 class Reference:
@@ -59,6 +70,8 @@ class Reference:
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
         self._exact = exact
+        self._mutates: bool | None = None
+        """Whether it writes into its inputs; None before the first run."""
         self._models: dict[str, torch.nn.Module] = {}
 
     @property
@@ -105,14 +118,17 @@ class Reference:
         """Whether one run is so much work that a CPU should make few (False before the first run)."""
         return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
 
-    def run(self, inputs: list[Any], seed: int, *, exact: bool = True, first: bool = False) -> Outcome:
-        """One call. ``exact``: also in float64; ``first``: even where that is a lot of work. Errors of the reference are in the outcome."""
+    def run(self, inputs: list[Any], seed: int, *, closer: bool = True, first: bool = False) -> Outcome:
+        """One call. ``closer``: be ready for the outcome's :meth:`Outcome.look_closer`; ``first``: even where that is a lot of work.
+
+        Errors of the reference are in the outcome.
+        """
         from kernelllm.judge.worker.recorder import OperatorCounter
 
         tensors = values.flatten(inputs)
-        exact = exact and self._exact
-        private = _copied(inputs) if exact else None
-        before = {n: t.clone() for n, t in self.buffers().items()} if exact else {}
+        closer = closer and self._exact
+        private = _copied(inputs) if closer and self._mutates is not False else inputs
+        before = {n: t.clone() for n, t in self.buffers().items()} if closer else {}
         versions = [t._version for t in tensors]
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
@@ -125,11 +141,11 @@ class Reference:
             return Outcome(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
         self.ops, self.flops = ops, flops
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
-        expected = Expected(value)
-        if private is not None:
-            expected = self._closer(value, private, seed, before, self._affordable(tensors, first))
-        unstable = not expected.has_exact and expected.exact is not None
-        return Outcome(expected, _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()}, unstable)
+        self._mutates = bool(mutated) or bool(self._mutates)
+        outcome = Outcome(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+        if closer:
+            outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
+        return outcome
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
@@ -138,15 +154,17 @@ class Reference:
         free, _ = torch.cuda.mem_get_info()
         return elements * 8 * 5 < free
 
-    def _closer(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool) -> Expected:
-        """float64 (where affordable) and, for convolutions that may use it, TF32 runs from the same inputs and state."""
+    def _closer(
+        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
+    ) -> Expected:
+        """float64 (where affordable) and, for ``rounding`` convolutions that may use it, TF32 runs from the same inputs and state."""
         exact = rounded = None
         has_exact = has_rounded = False
         if affordable:
             with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
                 exact = self._twin("double", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
-        if self.tf32_convolutions:
+        if rounding and self.tf32_convolutions:
             with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
