@@ -214,7 +214,7 @@ def test_findings_are_told_once_and_worst_first() -> None:
     assert [(f.check, f.message) for f in checks.tidy(twice)] == [("a", "y"), ("b", "x")]
 
 
-SETTINGS = JudgeSettings(device="cpu", sizes=2, seeds=2, measure=False, cache=False, memory_limit_bytes=2**30)
+SETTINGS = JudgeSettings(device="cpu", sizes=2, seeds=1, measure=False, cache=False, memory_limit_bytes=2**30)
 
 
 @pytest.fixture(scope="module")

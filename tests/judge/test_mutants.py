@@ -44,7 +44,7 @@ def mutants() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(JudgeSettings(device="cpu", measure=False, cache=False)) as one:
+    with Judge(JudgeSettings(device="cpu", sizes=2, seeds=1, measure=False, cache=False)) as one:
         yield one
 
 
@@ -60,7 +60,7 @@ def test_faults_of_every_kind_are_made_one_at_a_time(mutants: ModuleType) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_is_refused(kind: str, mutants: ModuleType, judge: Judge) -> None:
     for name, problem, source in mutants.honest():
-        if name in ("decoy_kernel/honest_two_pass", "weights/honest_batchnorm", "shapes/honest_noncontiguous"):
+        if name in ("other_libraries/honest_standard", "weights/honest_batchnorm"):
             for mutant in [m for m in mutants.mutants(source) if m.kind == kind][:1]:
                 status = judge.judge(problem, Candidate(source=mutant.source)).status
                 assert status in (Status.INCORRECT, Status.RUNTIME_ERROR), f"{name} line {mutant.line}: {status}"
