@@ -275,7 +275,7 @@ def fixtures(context: Context) -> None:
 
 def degenerate(context: Context) -> None:
     """All-zero and replaying candidates must not be correct where the reference hardly depends on its input; honest ones must be."""
-    fooled, refused, skipped = [], [], []
+    fooled, refused, skipped, told_so = [], [], [], []
     say("  compiler / all zero / first output replayed")
     with Judge(settings(measure=False)) as judge:
         for one in context.problems("degenerate"):
@@ -292,12 +292,13 @@ def degenerate(context: Context) -> None:
                     continue
                 texts.append(told(verdict))
                 marked = any(f.check == "degenerate_problem" for f in verdict.findings)
-                if verdict.correct and kind != "compiler" and not marked:
-                    fooled.append(f"{one.name} ({kind})")
+                if verdict.correct and kind != "compiler":
+                    (told_so if marked else fooled).append(f"{one.name} ({kind})")
                 if kind == "compiler" and not verdict.correct:
                     refused.append(one.name)
             say(f"  {one.name:44} " + " / ".join(texts))
     say(f"  called correct though they are not: {fooled or 'none'}")
+    say(f"  called correct with the finding degenerate_problem (right only where zero is the answer): {told_so or 'none'}")
     say(f"  compiler's candidates not correct: {refused or 'none'}; not reached: {skipped or 'none'}")
 
 
