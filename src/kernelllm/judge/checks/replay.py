@@ -49,7 +49,8 @@ class Replay:
             without = [run for run in runs if run.launches == 0]
             if without and runs[0].launches:
                 number = runs.index(without[0]) + 1
-                return [Finding(check=self.name, message=f"Call {number} is answered without launching a kernel (sizes {size}).")]
+                message = f"Call {number} is answered without launching a kernel (sizes {size}): an earlier result, or a CUDA graph."
+                return [Finding(check=self.name, message=f"{message} Launch the kernels in every call.")]
             if len(runs) < _LEAST_RUNS:
                 continue
             ours = {tuple(o.digest for o in run.candidate) for run in runs}
