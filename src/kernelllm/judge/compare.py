@@ -189,10 +189,11 @@ def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Compa
     for start in range(0, reference.numel(), _CHUNK):
         r = reference.reshape(-1)[start : start + _CHUNK]
         difference = (mine.reshape(-1)[start : start + _CHUNK] - r).abs_()
-        error = max(error, float(difference.max()))
-        margin = max(margin, float(difference.div_(r.abs().add_(1.0)).max()) / tolerance)
-        if not margin < 0.9:  # a NaN or an infinity on either side ends here too
+        largest = float(difference.max())
+        share = float(difference.div_(r.abs().add_(1.0)).max()) / tolerance
+        if not share < 0.9:  # a NaN or an infinity on either side ends here too
             return None
+        error, margin = max(error, largest), max(margin, share)
     return Comparison(True, error, margin)
 
 
