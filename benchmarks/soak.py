@@ -89,8 +89,9 @@ def held(folders: Sequence[Path]) -> dict[str, int]:
 
 def settings(device: str, limit_s: float) -> JudgeSettings:
     """Small and without checks."""
+    memory = 2**30 if device == "cpu" else 2**32
     return JudgeSettings(
-        device=device, sizes=1, seeds=1, measure=False, cache=False, checks=(), time_limit_s=limit_s, memory_limit_bytes=2**30
+        device=device, sizes=1, seeds=1, measure=False, cache=False, checks=(), time_limit_s=limit_s, memory_limit_bytes=memory
     )  # fmt: skip
 
 

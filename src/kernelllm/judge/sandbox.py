@@ -182,9 +182,9 @@ def _limits(p: Policy, active: list[str], missing: list[str], *, own_count: bool
         resource.RLIMIT_FSIZE: p.file_bytes,
         resource.RLIMIT_NOFILE: p.open_files,
         resource.RLIMIT_CPU: p.cpu_s,
-        resource.RLIMIT_DATA: data + p.memory_bytes,
     }
-    if not p.gpu:  # CUDA reserves more address space than any limit worth setting
+    if not p.gpu:  # CUDA reserves more than any limit worth setting; the supervisor watches what is used
+        wanted[resource.RLIMIT_DATA] = data + p.memory_bytes
         wanted[resource.RLIMIT_AS] = size + p.memory_bytes + 2 * GIB
     if own_count or p.uid is not None:
         wanted[resource.RLIMIT_NPROC] = p.processes
