@@ -73,7 +73,7 @@ def unary_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     return candidate(kernel, forward, extra=extra)
 
 
-MATMUL = problem("x @ w", "[torch.randn(M, K), torch.randn(K, N)]", arguments="x, w", extra="M = 128\nK = 192\nN = 160", name="matmul")
+MATMUL = problem("x @ w", "[torch.randn(M, K), torch.randn(K, N)]", arguments="x, w", extra="M = 64\nK = 96\nN = 80", name="matmul")
 
 
 def matmul(dot: str = "", *, accumulate: str = "tl.float32", cast: str = "") -> Candidate:

@@ -7,6 +7,7 @@ TF32 rounding, is slow on custom reductions, and reads any address it is handed;
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -73,6 +74,7 @@ def install() -> None:
     ti.ReduceOps.sum = _sum
     ti.ScanOps.generic_scan = _scan
     _patch_language_once()
+    _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
     launch.install()
@@ -208,6 +210,41 @@ def _scan(self: Any, input: Any) -> list[Any]:
         data = [np.concatenate([d[:step], j[step:]]) for d, j in zip(data, joined, strict=True)]
         step *= 2
     return [self.to_tensor(np.moveaxis(d, 0, self.axis), k) for d, k in zip(data, kinds, strict=True)]
+
+
+def _remember_types() -> None:
+    """Types are immutable and made anew at every operation, a third of the interpreter's time: keep them."""
+    block, tensor, numpy_type = tl.core.block_type, tl.core.tensor, ti._get_np_dtype
+    make_block = block.__init__
+    blocks: dict[Any, dict[str, Any]] = {}
+    shapes: dict[Any, tuple[Any, Any]] = {}
+    numpy_types: dict[str, Any] = {}
+
+    def block_init(self: Any, element_ty: Any, shape: Any) -> None:
+        key = (getattr(element_ty, "name", element_ty), tuple([getattr(s, "value", s) for s in shape]))
+        known = blocks.get(key)
+        if known is None:
+            make_block(self, element_ty, shape)
+            blocks[key] = dict(self.__dict__)
+        else:
+            self.__dict__.update(known)
+
+    def tensor_init(self: Any, handle: Any, type: Any) -> None:
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        sizes = type.shape if type.is_block() else ()
+        known = shapes.get(sizes)
+        if known is None:
+            numel = tl.constexpr(math.prod(sizes))
+            known = shapes[sizes] = tl.core.tuple([tl.constexpr(s) for s in sizes]), numel
+        self.shape, self.numel = known
+
+    def get_np_dtype(kind: Any) -> Any:
+        known = numpy_types.get(kind.name)
+        if known is None:
+            known = numpy_types[kind.name] = numpy_type(kind)
+        return known
+
+    block.__init__, tensor.__init__, ti._get_np_dtype = block_init, tensor_init, get_np_dtype
 
 
 def _sort(x: Any, dim: Any = None, descending: Any = False) -> Any:
