@@ -39,6 +39,7 @@ class Console:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._status: Status | None = None
+        self._last = ""
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -54,7 +55,10 @@ class Console:
             self._status.stop()
 
     def stage(self, text: str) -> None:
-        """Show what begins."""
+        """Show what begins; the same text again says nothing new."""
+        if text == self._last:
+            return
+        self._last = text
         if self._status is not None:
             from rich.markup import escape
 
