@@ -104,3 +104,9 @@ def test_registry_rows_exist() -> None:
             base = ROOT / "src" / Path(*module.split("."))
             assert base.with_suffix(".py").exists() or (base / "__init__.py").exists(), f"{kind} {name}: no module {module}"
             assert attribute, f"{kind} {name}: no attribute"
+
+
+def test_test_modules_have_unique_names() -> None:
+    """Two test files of one name in two folders do not collect together."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
