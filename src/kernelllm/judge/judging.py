@@ -10,77 +10,42 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
 import torch
 
 import kernelllm
-from kernelllm.core import gpus
-from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError, WorkerError
+from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
 from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import compiling, measuring, sandbox, verdict
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
-from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
+from kernelllm.judge.compare import STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Ended, Limits
 from kernelllm.judge.observation import Event, Observation
 from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
+from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
 from kernelllm.pool.locks import Turn
 
-PROFILES = (STRICT, KERNELBENCH)
-TRACKS = (None, "kernels-only", "hybrid")
 _KEPT_PROBLEMS = 8
 _LARGE = 3 * 2**30
 """Bytes of inputs and outputs from which on a judge wants the GPU's memory for itself."""
-
-
-@dataclass(frozen=True)
-class JudgeSettings:
-    """How to judge. Sizes and seeds count trials on the CPU; a GPU uses the original sizes and one shrunk set."""
-
-    profile: str = STRICT
-    device: str = "auto"
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
-    target: str = "sm_90"
-    """What kernels are compiled for on a machine without a GPU."""
-    sizes: int = 2
-    seeds: int = 3
-    tolerance: float | None = None
-    """None: by dtype, as KernelBench."""
-    time_limit_s: float = 30.0
-    """For one call of the candidate (its first includes imports and autotuning); all calls together get eight times as much.
-    Compiling for the target and the reference's own time do not count. On a GPU, where kernels are compiled when they are
-    first launched, a call may take four times as long."""
-    memory_limit_bytes: int = 4 * 2**30
-    checks: tuple[str, ...] | None = None
-    """Names of checks; None: all."""
-    track: str | None = None
-    """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid`` and None: a part of the work; coverage is reported."""
-    require_sandbox: str | None = None
-    measure: bool = True
-    """Time a correct candidate where there is a GPU."""
-    baselines: tuple[str, ...] = ("eager", "compile")
-    time_budget_s: float = 5.0
-    """Most seconds to spend on measuring."""
-    cache: bool = True
-    """Keep verdicts in memory and give the same one for the same content again."""
 
 
 class Judge:
     """Judges candidates one after another, or from several threads; holds the warm worker servers. Use as a context manager."""
 
     def __init__(self, settings: JudgeSettings | None = None) -> None:
-        self.settings = _checked(settings or JudgeSettings())
-        self.device = _device(self.settings.device)
+        self.settings = checked(settings or JudgeSettings())
+        self.device = resolve_device(self.settings.device)
         self.checks = all_checks.load(self.settings.checks)
         if self.settings.require_sandbox is not None:
             sandbox.available(gpu=self.device != "cpu").require(self.settings.require_sandbox)
-        target = self.settings.target if self.device == "cpu" else _capability(self.device)
+        target = self.settings.target if self.device == "cpu" else capability(self.device)
         self.target = target
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
@@ -117,7 +82,7 @@ class Judge:
     def floor(self, problem: Problem) -> Floor | None:
         """The speed of light of a problem on this device, or on the target's; counted once a problem."""
         if problem.digest not in self._floors:
-            self._floors[problem.digest] = measuring.floor_of(problem, self.target, _device_name(self.device))
+            self._floors[problem.digest] = measuring.floor_of(problem, self.target, device_name(self.device))
         return self._floors[problem.digest]
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
@@ -355,7 +320,7 @@ class _Case:
         server = self.judge._servers[0].ready if self.judge._servers else None
         s = self.settings
         facts = {
-            "kernelllm": kernelllm.__version__, "device": _device_name(self.judge.device), "target": self.judge.target,
+            "kernelllm": kernelllm.__version__, "device": device_name(self.judge.device), "target": self.judge.target,
             "profile": s.profile,
             "python": platform.python_version(), "torch": server.torch if server else str(torch.__version__),
             "triton": server.triton if server else "", "sandbox": self.ended.sandbox, "track": s.track or "",
@@ -387,40 +352,6 @@ def invalid(source: str) -> str:
         if isinstance(node, ast.alias) and (node.asname or node.name) == "ModelNew":
             return ""
     return "The candidate defines no ModelNew. Define class ModelNew(torch.nn.Module) with the reference's constructor and forward."
-
-
-def _checked(settings: JudgeSettings) -> JudgeSettings:
-    if settings.profile not in PROFILES:
-        raise UsageError(f"Unknown profile {settings.profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
-    if settings.track not in TRACKS:
-        raise UsageError(f"Unknown track {settings.track!r}.", fix="Known: kernels-only, hybrid.")
-    if settings.tolerance is not None and not 0 < settings.tolerance < 1:
-        raise UsageError(f"The tolerance {settings.tolerance} is not between 0 and 1.")
-    if settings.sizes < 1 or settings.seeds < 1 or settings.time_limit_s <= 0:
-        raise UsageError("Sizes, seeds and the time limit must be positive.")
-    gpus.by_arch(settings.target)
-    return replace(settings)
-
-
-def _device(wanted: str) -> str:
-    if wanted == "cpu":
-        return "cpu"
-    if wanted == "auto":
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
-    if wanted != "cuda" and not wanted.startswith("cuda:"):
-        raise UsageError(f"Unknown device {wanted!r}.", fix="Known: auto, cpu, cuda, cuda:N.")
-    if not torch.cuda.is_available():
-        raise UsageError("There is no usable CUDA device here.", fix="Use --device cpu; kernelllm doctor says what is missing.")
-    return "cuda:0" if wanted == "cuda" else wanted
-
-
-def _capability(device: str) -> str:
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
-
-
-def _device_name(device: str) -> str:
-    return "cpu (Triton interpreter)" if device == "cpu" else torch.cuda.get_device_name(device)
 
 
 def _with(found: Verdict, **changes: Any) -> Verdict:

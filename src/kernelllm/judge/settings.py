@@ -1,0 +1,84 @@
+"""How to judge: the settings, checked, and the device they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from kernelllm.core import gpus
+from kernelllm.core.errors import UsageError
+from kernelllm.judge.compare import KERNELBENCH, STRICT
+
+PROFILES = (STRICT, KERNELBENCH)
+TRACKS = (None, "kernels-only", "hybrid")
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """How to judge. Sizes and seeds count trials on the CPU; a GPU uses the original sizes and one shrunk set."""
+
+    profile: str = STRICT
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    target: str = "sm_90"
+    """What kernels are compiled for on a machine without a GPU."""
+    sizes: int = 2
+    seeds: int = 3
+    tolerance: float | None = None
+    """None: by dtype, as KernelBench."""
+    time_limit_s: float = 30.0
+    """For one call of the candidate (its first includes imports and autotuning); all calls together get eight times as much.
+    Compiling for the target and the reference's own time do not count. On a GPU, where kernels are compiled when they are
+    first launched, a call may take four times as long."""
+    memory_limit_bytes: int = 4 * 2**30
+    checks: tuple[str, ...] | None = None
+    """Names of checks; None: all."""
+    track: str | None = None
+    """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid`` and None: a part of the work; coverage is reported."""
+    require_sandbox: str | None = None
+    measure: bool = True
+    """Time a correct candidate where there is a GPU."""
+    baselines: tuple[str, ...] = ("eager", "compile")
+    time_budget_s: float = 5.0
+    """Most seconds to spend on measuring."""
+    cache: bool = True
+    """Keep verdicts in memory and give the same one for the same content again."""
+
+
+def checked(settings: JudgeSettings) -> JudgeSettings:
+    """The settings, if they make sense. Raises UsageError or UnknownName."""
+    if settings.profile not in PROFILES:
+        raise UsageError(f"Unknown profile {settings.profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
+    if settings.track not in TRACKS:
+        raise UsageError(f"Unknown track {settings.track!r}.", fix="Known: kernels-only, hybrid.")
+    if settings.tolerance is not None and not 0 < settings.tolerance < 1:
+        raise UsageError(f"The tolerance {settings.tolerance} is not between 0 and 1.")
+    if settings.sizes < 1 or settings.seeds < 1 or settings.time_limit_s <= 0:
+        raise UsageError("Sizes, seeds and the time limit must be positive.")
+    gpus.by_arch(settings.target)
+    return replace(settings)
+
+
+def resolve_device(wanted: str) -> str:
+    """``cpu`` or ``cuda:N``. Raises UsageError for a device that is not there."""
+    if wanted == "cpu":
+        return "cpu"
+    if wanted == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if wanted != "cuda" and not wanted.startswith("cuda:"):
+        raise UsageError(f"Unknown device {wanted!r}.", fix="Known: auto, cpu, cuda, cuda:N.")
+    if not torch.cuda.is_available():
+        raise UsageError("There is no usable CUDA device here.", fix="Use --device cpu; kernelllm doctor says what is missing.")
+    return "cuda:0" if wanted == "cuda" else wanted
+
+
+def capability(device: str) -> str:
+    """The compile target of a CUDA device, e.g. ``sm_90``."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def device_name(device: str) -> str:
+    """What a verdict's environment calls the device."""
+    return "cpu (Triton interpreter)" if device == "cpu" else torch.cuda.get_device_name(device)
