@@ -26,6 +26,7 @@ def run(graph: GraphModule, options: Options) -> None:
     """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template."""
     if options.extern != "allow":
         _replace(graph, options)
+        _fuse_activations(graph)
         if options.extern == "forbid":
             _refuse(graph)
     graph.graph.eliminate_dead_code()
@@ -191,6 +192,29 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.sort: _sort,
     aten.topk: _topk,
 }
+
+
+_ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh"}
+
+
+def _fuse_activations(graph: GraphModule) -> None:
+    """Let a matrix product apply the activation that alone follows it, where only heavy operators or the caller read the result.
+
+    Anywhere else the activation is better computed inside the elementwise kernel that reads it.
+    """
+    matmul = ops.register().matmul.default
+    for node in list(graph.graph.nodes):
+        source = node.args[0] if node.target in _ACTIVATIONS else None
+        if not isinstance(source, Node) or source.target is not matmul or len(source.users) != 1:
+            continue
+        if all(_takes_stored(user) for user in node.users):
+            source.kwargs = {**source.kwargs, "activation": _ACTIVATIONS[node.target]}
+            node.replace_all_uses_with(source)
+            graph.graph.erase_node(node)
+
+
+def _takes_stored(user: Node) -> bool:
+    return user.op == "output" or str(user.target).startswith("kernelllm.")
 
 
 def _refuse(graph: GraphModule) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -174,10 +175,15 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
 
 
 def _number(value: Any) -> Any:
-    """``int(value)`` that keeps a symbol a symbol."""
+    """``int(value)`` that keeps a symbol a symbol; None for what is none."""
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat):
+        expression = value.node.expr
+        if isinstance(expression, FloatTrueDiv) and isinstance(expression.args[0], ToFloat):
+            divisor = expression.args[1]
+            if divisor.is_number and divisor > 0 and float(divisor).is_integer():  # int(n / 4.0) is n // 4 for sizes
+                return value.node.shape_env.create_symintnode(expression.args[0].args[0], hint=None) // builtins.int(divisor)
         return torch.sym_int(value)
     return None
 
@@ -205,11 +211,7 @@ class SymbolicInt(metaclass=_IntMeta):
 
 
 def _round(value: Any, *digits: Any) -> Any:
-    if isinstance(value, torch.SymInt) and not digits:
-        return value
-    if isinstance(value, torch.SymFloat) and not digits:
-        return torch.sym_int(value + 0.5)  # type: ignore[operator]
-    return builtins.round(value, *digits)
+    return value if isinstance(value, torch.SymInt) and not digits else builtins.round(value, *digits)
 
 
 def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -228,6 +230,11 @@ def _math(name: str, symbolic: Callable[..., Any]) -> Callable[..., Any]:
         return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args)
 
     return function
+
+
+def _pinned(value: Any) -> Any:
+    """The value of a symbol as a number, which the graph then depends on."""
+    return builtins.int(value) if isinstance(value, torch.SymInt) else builtins.float(value)
 
 
 def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
@@ -250,8 +257,8 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             ("sqrt", torch.sym_sqrt),
             ("floor", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(x)),
             ("ceil", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(-((-x) // 1))),
-            ("log", lambda x, *base: math.log(x.node.hint, *base)),
-            ("log2", lambda x: math.log2(x.node.hint)),
+            ("log", lambda *args: math.log(*(_pinned(a) for a in args))),
+            ("log2", lambda x: math.log2(_pinned(x))),
         ):
             replace(stack, math, name, _math(name, function))
         replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
