@@ -67,12 +67,11 @@ class Baselines:
         self.missing: dict[str, str] = {}
         """Baseline to why it could not be had for the latest problem."""
 
-    def calls(self, problem: Problem, inputs: list[Any]) -> dict[str, Callable[..., Any]]:
-        """Baseline to its ready, compiled call."""
+    def calls(self, problem: Problem, model: torch.nn.Module, inputs: list[Any]) -> dict[str, Callable[..., Any]]:
+        """Baseline to its ready, compiled call of ``model``, the problem's reference."""
         if problem.digest != self._problem:
             self.clear()
             self._problem = problem.digest
-            model = Instance(problem).model(_SEED, self.device)
             for name in self.names:
                 self._add(name, model, inputs)
         return self._calls
@@ -203,7 +202,7 @@ def measure(
     """
     rng = random.Random()
     sets = _input_sets(reference, rng)
-    calls = baselines.calls(problem, sets[0])
+    calls = baselines.calls(problem, reference.model, sets[0])
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
     properties = torch.cuda.get_device_properties(torch.device(reference.device))

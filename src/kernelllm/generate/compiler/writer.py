@@ -69,8 +69,8 @@ class Compiler:
                 errors.append(error)
                 continue
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
-            if candidate.digest in written:
-                continue
+            if candidate.digest in written or "@triton.jit" not in source:
+                continue  # with everything left to torch there is nothing of ours to judge
             written.add(candidate.digest)
             count += 1
             yield candidate
