@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
+from kernelllm.generate.compiler.ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.generate.compiler.options import Options
 
 from . import chunks, integers, kernels, layout, module, twins
@@ -34,7 +35,8 @@ class Assembly:
         self.wrapper: Wrapper = parse(lowered.wrapper)
         self.carried = module.carry(problem.source)
         self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
-        self.pieces = copied(set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper)))
+        called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
+        self.pieces = copied(called - set(TORCH_SCHEMAS))
         self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
         local = set(self.top) | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
         self.sizes = Sizes(self.captured, local, lowered.wrapper)
@@ -189,8 +191,10 @@ class Assembly:
                 lines[id(step)] = f"{', '.join(names)} = {call}"
             else:
                 continue
+            foreign = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
             for other in members.values():
-                lines[id(other)] = ""
+                path = self.namer.paths[other.target]
+                lines[id(other)] = f"{path} = {path}.contiguous()" if foreign else ""
         return lines
 
     def _droppable(self, target: str) -> bool:
@@ -309,9 +313,8 @@ def _outputs(call: ast.Call) -> int | None:
     match = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(call.func))
     if not match:
         return None
-    from kernelllm.generate.compiler.ops import SCHEMAS
-
-    returns = SCHEMAS.get(match[1], "").rpartition("->")[2].strip()
+    schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], "")
+    returns = schema.rpartition("->")[2].strip()
     return returns.count("Tensor") if returns.startswith("(") else 1
 
 

@@ -49,7 +49,7 @@ def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
     rows = rows and set(kernel.blocks) | set(held) == {"XBLOCK", "R0_BLOCK"}
     if rows:
-        body = fresh([_Rows().visit(s) for s in body])
+        body = fresh([_Rows(index_type == "int64").visit(s) for s in body])
     facts = Facts(kernel.signature, sizes | set(held), index_type)
     simplifier = Simplifier(kernel, facts)
     for _ in range(2):
@@ -92,14 +92,15 @@ def _reshaped_apart(body: list[ast.stmt]) -> list[ast.stmt]:
 class _Rows(ast.NodeTransformer):
     """[XBLOCK, R0_BLOCK] tiles become [R0_BLOCK] rows: program_id(0) is the row."""
 
+    def __init__(self, wide: bool) -> None:
+        self.wide = wide
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         name = assigned(node)[0]
         if name == "xindex":
-            wide = "tl.int64" in ast.unparse(node.value)
-            node.value = integers.to_ast("tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)")
+            node.value = integers.to_ast("tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)")
             return node
         if name == "xoffset":
-            self.wide = "tl.int64" in ast.unparse(node.value)
             return ast.Pass()
         if name == "xmask":
             node.value = ast.Constant(True)

@@ -9,6 +9,8 @@ from typing import Any
 
 import sympy
 
+from kernelllm.generate.compiler.ops import TORCH_SCHEMAS
+
 from . import integers
 from .host import Allocate, Launch, Program, Step, Tensor, equal, is_contiguous
 from .names import fresh_name
@@ -17,7 +19,8 @@ from .tree import name_of
 
 _RESULTS = {
     "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
-    "conv_transpose": "convolved", "attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
+    "conv_transpose": "convolved", "attention": "attended",
+    "scaled_dot_product_attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
     "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
 }  # fmt: skip
 
@@ -83,6 +86,8 @@ class Namer:
         keywords = [ast.keyword(k.arg, integers.to_ast(self.device) if k.arg == "device" else self.expr(k.value)) for k in node.keywords]
         arguments = [self.expr(a) for a in node.args]
         template = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", called)
+        if template and template[1] in TORCH_SCHEMAS:
+            return _torch(TORCH_SCHEMAS[template[1]][0], arguments, keywords)
         if template:
             self.templates.add(template[1])
             keywords = [k for k in keywords if not (k.arg == "allow_tf32" and ast.unparse(k.value) == "False")]
@@ -128,6 +133,18 @@ class Namer:
                 return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + _moved(order)
         extra = f", {self.size(offset)}" if offset != 0 else ""
         return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
+
+
+def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
+    """A torch function in the place of its stand-in operator; defaults of attention's last arguments left out."""
+    if function.endswith("scaled_dot_product_attention"):
+        names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        given = [ast.keyword(n, a) for n, a in zip(names, arguments[3:], strict=False)] + keywords
+        given = [k for k in given if ast.unparse(k.value) not in ("None", "0.0", "False")]
+        call = ast.Call(integers.to_ast(function), arguments[:3], given)
+        # The graph says contiguous; torch may answer in the layout of the query.
+        return ast.Call(ast.Attribute(call, "contiguous", ast.Load()), [], [])
+    return ast.Call(integers.to_ast(function), arguments, keywords)
 
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
@@ -262,7 +279,7 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
                 if name_of(call.func) == "reinterpret_tensor":
                     bare = "viewed"
                 else:
-                    last = called.rsplit(".", 1)[-1]
+                    last = called.rsplit(".", 1)[-1].removeprefix("torch_")
                     bare = _layer(call, namer) or _RESULTS.get(last, f"{last.strip('_')}_out")
             elif isinstance(call, ast.Name):
                 bare = namer.paths.get(program.base(call.id), "part") + "_part"

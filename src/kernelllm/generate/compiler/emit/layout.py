@@ -99,6 +99,10 @@ def broken(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     opened = _outer_bracket(line)
+    while opened is not None and opened[0] > width and line[opened[0] - 1 : opened[0]] in (")", "]"):
+        opened = _bracket_ending(line, opened[0] - 1)  # ``f(...)[0]`` breaks in the parentheses
+    if opened is not None and opened[1] - opened[0] <= 1:
+        opened = _bracket_ending(line, line.rfind(")", 0, opened[0]))  # ``f(...).contiguous()`` too
     if opened is not None:
         start, end = opened
         inner, tail = line[start + 1 : end], line[end:]
@@ -184,6 +188,11 @@ def _outer_bracket(line: str) -> tuple[int, int] | None:
     returns = line.rfind(") -> ")
     if line.startswith("def ") and returns > 0:
         end = returns
+    return _bracket_ending(line, end)
+
+
+def _bracket_ending(line: str, end: int) -> tuple[int, int] | None:
+    """The bracket pair whose closing bracket is at ``end``."""
     if end < 0 or line[end] not in ")]}":
         return None
     depth, quote = 0, ""
