@@ -141,7 +141,9 @@ class Judge:
     def limits(self) -> Limits:
         """Limits of a worker under these settings."""
         s = self.settings
-        return Limits(memory_bytes=s.memory_limit_bytes, cpu_s=int(self.call_limit_s * 8) + 60, address_limit=self.device == "cpu")
+        # On a GPU, models of the problem's own size are built in host memory first.
+        memory = s.memory_limit_bytes * (1 if self.device == "cpu" else 4)
+        return Limits(memory_bytes=memory, cpu_s=int(self.call_limit_s * 8) + 60, address_limit=self.device == "cpu")
 
     @property
     def call_limit_s(self) -> float:

@@ -11,6 +11,8 @@ from kernelllm.suites import sizes
 from kernelllm.suites.trace import Trace, Tracer
 
 SMALL = 8
+COUNT = 16
+"""Windows, groups and heads (what shows in no input's and no parameter's shape) up to this are part of the problem, not sizes."""
 """Constants up to this are kernel sizes, strides, numbers of layers or heads as often as sizes: they are left alone."""
 
 
@@ -118,7 +120,8 @@ def classify(search: Search) -> list[Group]:
             stuck.append(slot)
         elif trace != search.base or not search.base.ran:
             group = Group({slot: 1}, leading=_leading(search.base, trace), structural=len(trace.shapes) != len(search.base.shapes))
-            if value > SMALL or group.leading:
+            inner = trace.inputs == search.base.inputs and trace.parameters == search.base.parameters
+            if value > (COUNT if inner else SMALL) or group.leading:
                 groups.append(group)
     groups += _tied(search, stuck)
     for group in groups:

@@ -17,7 +17,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.suites import confirm, sizes
 from kernelllm.suites.instance import Instance
-from kernelllm.suites.relations import SMALL, Budget, Group, Search, Sizes, Slot, classify, shorten, slots
+from kernelllm.suites.relations import COUNT, SMALL, Budget, Group, Search, Sizes, Slot, classify, shorten, slots
 from kernelllm.suites.trace import Trace, Tracer, tensors
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _smaller(search: Search, group: Group, values: Sizes, trace: Trace, floor: i
         for slot in group.coupled:
             ratio = min(4, search.start[group.head] // search.start[slot])
             count = values[slot]
-            while count > SMALL and head < ratio * count:  # many groups or heads become fewer with the width
+            while count > COUNT and head < ratio * count:  # many groups or heads become fewer with the width
                 count //= 2
             changed.update({slot: count} if count != values[slot] else {})
             if head < ratio * count:
