@@ -74,6 +74,12 @@ def to_sympy(node: ast.expr) -> Any:
             if name == "max" and sympy.Integer(1) in values and len(values) == 2:
                 return values[1] if values[0] == 1 else values[0]
             return _NAMED[name](*values)
+        case ast.Call(func=ast.Attribute(attr="trunc" | "floor"), args=[a]):
+            # Sizes are not negative, so rounding towards zero and rounding down agree.
+            numerator, denominator = sympy.fraction(sympy.together(_rational(a)))
+            return _floor(numerator, denominator)
+        case ast.Call(func=ast.Attribute(attr="sym_float" | "sym_int"), args=[a]):
+            return to_sympy(a)
         case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[a, b]):
             return _floor(to_sympy(a), to_sympy(b))
     raise NotInteger(ast.unparse(node))
@@ -210,6 +216,8 @@ def _rational(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=float() as value) if value.is_integer():
             return sympy.Integer(int(value))
+        case ast.Constant(value=float() as value):
+            return sympy.Rational(str(value))
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return _rational(left) / _rational(right)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):

@@ -36,7 +36,9 @@ def plan(kernel: Kernel, options: Options, *, mutates: bool = False) -> Plan:
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
     elif any(k.startswith("r1") for k in kernel.hints):
-        chosen = Plan(blocks={"XBLOCK": 4, "R0_BLOCK": 32, "R1_BLOCK": 32}, warps=8)
+        chosen = Plan(blocks={"XBLOCK": 4, "YBLOCK": 1, "R0_BLOCK": 32, "R1_BLOCK": 32}, warps=8)
+    elif "YBLOCK" in blocks:
+        chosen = _tiled_reduction(kernel, x, kernel.hints.get("r0_", 1))
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
     chosen.blocks = {b: min(v, _LIMITS.get(b, v)) for b, v in chosen.blocks.items()}
@@ -81,9 +83,20 @@ def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> Plan:
     return Plan(blocks={"XBLOCK": side, "R0_BLOCK": deep}, warps=max(1, min(16, side * deep // 256)))
 
 
+def _tiled_reduction(kernel: Kernel, x: int, r: int) -> Plan:
+    """A reduction over tiles of two axes: a few rows along each, at most 4096 elements a program."""
+    persistent = "R0_BLOCK" not in kernel.blocks
+    deep = r if persistent else min(r, 256)
+    side = max(1, min(8, x, 4096 // max(deep, 1)))
+    other = max(1, min(4, kernel.hints.get("y", 1), 4096 // max(deep * side, 1)))
+    return Plan(blocks={"XBLOCK": side, "YBLOCK": other, "R0_BLOCK": deep}, warps=max(1, min(16, side * other * deep // 256)))
+
+
 def _configs(chosen: Plan, kernel: Kernel) -> list[tuple[dict[str, int], int]]:
     """A few block sizes around the fixed choice."""
     persistent = "R0_BLOCK" in chosen.blocks and "R0_BLOCK" not in kernel.blocks
+    if "YBLOCK" in chosen.blocks and "R0_BLOCK" in chosen.blocks:
+        return []
     if chosen.rows:
         if persistent:
             return [({}, w) for w in (2, 4, 8, 16)]

@@ -65,7 +65,7 @@ class Launching:
             if block in tuned:
                 continue
             numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
-            limit = chosen.blocks.get(block, 32)
+            limit = chosen.blocks.get(block, 1)
             held = self.whole.held[launch.kernel]
             if block in held:
                 fixed = held[block]

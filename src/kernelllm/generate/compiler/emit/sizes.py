@@ -38,7 +38,7 @@ class Sizes:
             self.values[size.symbol] = integers.symbol(name)
             by_constant[size.constant] = name
             if size.expression:
-                self.computed[name] = self.expression(ast.parse(_python(size.expression), mode="eval").body)
+                self.computed[name] = self._follows(size.expression)
         for slot in captured.slots:
             if slot.kind == "size" and slot.name in by_constant:
                 self.values[slot.variable] = integers.symbol(by_constant[slot.name])
@@ -50,6 +50,19 @@ class Sizes:
         if unknown:
             raise integers.NotInteger(f"unknown sizes {sorted(unknown)}")
         return expr.xreplace({s: self.values[str(s)] for s in expr.free_symbols})
+
+    def _follows(self, expression: str) -> Any:
+        """A computed size over earlier names; one that is more than integer arithmetic stays as Python wrote it."""
+        try:
+            return self.expression(ast.parse(_python(expression), mode="eval").body)
+        except integers.NotInteger:
+            known = {s: str(v) for s, v in self.values.items() if v.is_Symbol}
+            text = re.sub(r"\w+", lambda m: known.get(m[0], m[0]), expression)
+            return integers.symbol(text.replace("torch.sym_float(", "float(").replace("torch.sym_int(", "int("))
+
+    def _needs(self, name: str) -> set[str]:
+        """The sizes that a computed size follows from."""
+        return {w for s in self.computed[name].free_symbols for w in re.findall(r"\w+", str(s)) if w in self.known}
 
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
         """A slot's shape as expressions, None where one cannot be told."""
@@ -67,7 +80,7 @@ class Sizes:
         lines: list[str] = []
         loose: dict[str, int] = {}
         derived = self._derived(used)
-        needed = {str(s) for n in derived for s in self.computed[n].free_symbols}
+        needed = {w for n in derived for w in self._needs(n)}
         left = [n for n in dict.fromkeys([*used, *sorted(needed)]) if n not in self.computed]
         for argument in first:
             dims = self._dims_of(argument)
@@ -94,7 +107,7 @@ class Sizes:
         while todo:
             name = todo.pop()
             wanted.add(name)
-            todo += [str(s) for s in self.computed[name].free_symbols if str(s) in self.computed and str(s) not in wanted]
+            todo += [w for w in self._needs(name) if w in self.computed and w not in wanted]
         return [n for n in self.computed if n in wanted]
 
     def _dims_of(self, argument: str) -> list[str] | None:
