@@ -38,7 +38,7 @@ class Assembly:
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
         self.pieces = copied(called - set(TORCH_SCHEMAS))
         self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
-        local = set(self.top) | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
+        local = set(self.top) | {"grid"} | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
         self.sizes = Sizes(self.captured, local, lowered.wrapper)
         self.splits = self._splits(local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)

@@ -43,6 +43,9 @@ class Launching:
             passed.append(self.whole.pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
         blocks = self._blocks(cleaned, chosen, done, texts, launch)
         grid = _grid(self.whole.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
+        if len(done.name) + len(grid) > 90:
+            lines.append(f"grid = {grid}")
+            grid = "grid"
         warps = "" if chosen.configs else f", num_warps={chosen.warps}"
         named = "".join(f", {k}={v}" for k, v in blocks)
         lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")

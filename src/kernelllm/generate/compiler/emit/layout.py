@@ -99,7 +99,7 @@ def broken(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     opened = _outer_bracket(line)
-    while opened is not None and opened[0] > width and line[opened[0] - 1 : opened[0]] in (")", "]"):
+    while opened is not None and opened[1] - opened[0] <= 4 and opened[0] > width and line[opened[0] - 1 : opened[0]] in (")", "]"):
         opened = _bracket_ending(line, opened[0] - 1)  # ``f(...)[0]`` breaks in the parentheses
     if opened is not None and opened[1] - opened[0] <= 1:
         opened = _bracket_ending(line, line.rfind(")", 0, opened[0]))  # ``f(...).contiguous()`` too

@@ -108,10 +108,12 @@ def block_names(cleaned: Cleaned) -> dict[str, str]:
         return {"XBLOCK": "BLOCK", "xindex": "offsets", "xmask": "mask"}
     if not reduces:
         return {
+            "mask": "tile_mask",
             "XBLOCK": "BLOCK_X", "YBLOCK": "BLOCK_Y", "ZBLOCK": "BLOCK_Z", "xindex": "xs", "yindex": "ys", "zindex": "zs",
             "xmask": "x_mask", "ymask": "y_mask", "zmask": "z_mask",
         }  # fmt: skip
     return {
+        "mask": "tile_mask",
         "XBLOCK": "BLOCK_ROWS", "YBLOCK": "BLOCK_GROUPS", "R0_BLOCK": "BLOCK_COLS", "R1_BLOCK": "BLOCK_INNER", "xindex": "rows",
         "xmask": "row_mask",
         "yindex": "groups", "ymask": "group_mask", "r0_index": "cols", "r0_mask": "col_mask", "r0_base": "lanes", "r0_offset": "start",
