@@ -4,7 +4,8 @@
 
 Without arguments: the honest kernels of ``tests/cheats``. Other candidates find their problem by file name in ``--problems``.
 Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs and sizes: it is
-*equivalent* where the outputs agree everywhere within the tolerance, and *missed* where they do not.
+*equivalent* where the outputs agree everywhere within the tolerance, and *missed* where they do not. All sizes are shrunk ones: a fault
+that needs the original sizes to show (a loop that runs only once when shrunk) counts as equivalent here, so read those lines.
 """
 
 from __future__ import annotations
