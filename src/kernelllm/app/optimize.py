@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 
 import kernelllm
 from kernelllm.app import output
+from kernelllm.app.interrupt import remembered
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.core import registry, settings
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
@@ -175,6 +176,7 @@ class _Work:
     report: Progress
     folder: Path | None
     attempts: list[Attempt] = field(default_factory=list)
+    check: Callable[[], None] = field(default=lambda: None)
     run_id: str = ""
 
     def run(self) -> Result:
@@ -182,8 +184,10 @@ class _Work:
         start = time.monotonic()
         interrupted, message = False, ""
         try:
-            self.report.stage(f"Writing with {self.model}")
-            message = self._all()
+            with remembered() as self.check:
+                self.report.stage(f"Writing with {self.model}")
+                message = self._all()
+                self.check()
         except KeyboardInterrupt:
             interrupted, message = True, "Interrupted; what was done until then is kept."
         return Result(
@@ -232,6 +236,7 @@ class _Work:
         try:
             for attempt in found:
                 self._add(attempt)
+                self.check()
         finally:
             if isinstance(found, Generator):
                 found.close()

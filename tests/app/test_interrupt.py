@@ -1,0 +1,31 @@
+"""Ctrl-C that a library swallowed is raised again at the next safe place."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+
+import pytest
+
+from kernelllm.app.interrupt import remembered
+
+
+def test_a_swallowed_interrupt_comes_back() -> None:
+    with remembered() as check:
+        check()
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_somebody_else_stays() -> None:
+    theirs = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with remembered() as check:
+            signal.raise_signal(signal.SIGINT)
+            check()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, theirs)
