@@ -20,6 +20,16 @@ def test_a_swallowed_interrupt_comes_back() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_error_that_an_interrupt_caused_is_the_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), remembered():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise SystemError("AST constructor recursion depth mismatch") from error
+    with pytest.raises(ValueError, match="plain"), remembered():
+        raise ValueError("plain")
+
+
 def test_a_handler_of_somebody_else_stays() -> None:
     theirs = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -32,5 +32,9 @@ def remembered() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, note)
     try:
         yield check
+    except Exception as error:
+        if seen:  # the interrupt in other clothes: Python 3.11 makes a SystemError of one that falls into its parser
+            raise KeyboardInterrupt from error
+        raise
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
