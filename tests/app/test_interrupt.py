@@ -21,11 +21,15 @@ def test_a_swallowed_interrupt_comes_back() -> None:
 
 
 def test_an_error_that_an_interrupt_caused_is_the_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt), remembered():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt as error:
-            raise SystemError("AST constructor recursion depth mismatch") from error
+    def parse() -> None:
+        with remembered():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise SystemError("AST constructor recursion depth mismatch") from error
+
+    with pytest.raises(KeyboardInterrupt):
+        parse()
     with pytest.raises(ValueError, match="plain"), remembered():
         raise ValueError("plain")
 
