@@ -35,6 +35,7 @@ def own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setenv("KERNELLLM_VERDICT_CACHE", "false")  # no test gets another's verdict
         yield
 
 

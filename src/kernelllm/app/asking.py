@@ -33,7 +33,6 @@ asking_options = together(
     click.option("--max-tokens-total", type=click.IntRange(min=1), metavar="N", help="Stop when the run has spent this many tokens."),
     click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop when the run has cost this much."),
     click.option("--max-time", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this time."),
-    click.option("--no-cache", is_flag=True, help="Do not take answers of earlier runs."),
     click.option("--fresh", is_flag=True, help="Begin a new run where the same command would go on with an old one."),
     click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME."),
     click.option("-O", "--option", "options", metavar="KEY=VALUE", multiple=True, help="An option of the provider, e.g. dtype=bfloat16."),
@@ -57,7 +56,7 @@ def asking_of(given: dict[str, Any]) -> Asking:
         registry.require("strategies", mine["strategy"])
     mine["options"] = dict(_pair(text) for text in mine["options"])
     mine["templates"] = str(mine["templates"]) if mine["templates"] else None
-    mine["cache"] = not mine.pop("no_cache")
+    mine["cache"] = not given.get("no_cache", False)  # the judge's option as well
     return Asking(**mine)
 
 
@@ -67,9 +66,10 @@ def refuse_for_compiler(asking: Asking) -> None:
     from kernelllm.core.errors import UsageError
 
     plain = Asking()
-    names = [name for name in Asking.__struct_fields__ if getattr(asking, name) != getattr(plain, name) and name not in ("db", "fresh")]
+    meant_for_all = ("db", "fresh", "cache")
+    names = [n for n in Asking.__struct_fields__ if getattr(asking, n) != getattr(plain, n) and n not in meant_for_all]
     if names:
-        flags = ", ".join("--no-cache" if name == "cache" else f"--{name.replace('_', '-')}" for name in names)
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UsageError(f"{flags}: for language models only, and the compiler is none.", fix="Name a model: -m provider/name.")
 
 

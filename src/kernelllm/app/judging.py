@@ -25,6 +25,7 @@ def judge_settings(
     time_limit: float | None = None,
     require_sandbox: str | None = None,
     no_measure: bool = False,
+    no_cache: bool = False,
 ) -> JudgeSettings:
     """JudgeSettings for these options. Raises UsageError or UnknownName on a name that does not exist."""
     target = target or settings.load().target
@@ -45,6 +46,8 @@ def judge_settings(
         "checks": tuple(checks) or None,
         "require_sandbox": require_sandbox,
         "measure": not no_measure,
+        "cache": not no_cache,
+        "keep_verdicts": settings.load().verdict_cache and not no_cache,
     }
     if time_limit is not None:
         chosen["time_limit_s"] = time_limit

@@ -290,7 +290,7 @@ def summary(verdict: Verdict) -> str:
         text += f", {verdict.timing.candidate.median_ms:.3g} ms"
     if verdict.coverage is not None:
         text += f", {verdict.coverage:.0%} in Triton kernels"
-    return text + f" (judged in {verdict.seconds:.1f} s)"
+    return text + (f" (recorded at {verdict.recorded})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
 
 
 def _keep(folder: Path, number: int, problem: Problem, attempt: Attempt) -> None:

@@ -107,6 +107,8 @@ def verdict_rows(verdict: Verdict) -> Rows:
     ran = [verdict.environment[key] for key in ("device", "sandbox") if verdict.environment.get(key)]
     if ran:
         rows.append(("judged on", ", sandbox: ".join(ran[:2])))
+    if verdict.recorded:
+        rows.append(("recorded", f"this verdict was given at {verdict.recorded}; --no-cache judges again"))
     return rows
 
 
@@ -144,6 +146,8 @@ def _speed(verdict: Verdict) -> str:
         return "not measured: no GPU" if on_cpu else "not measured"
     parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
     parts += [_against(name, timing) for name in timing.baselines]
+    if timing.recorded:
+        parts.append(f"all measured at {timing.recorded}, not now")
     return "; ".join(parts)
 
 
@@ -163,6 +167,8 @@ def _floor_lines(verdict: Verdict) -> list[str]:
     text = f"floor {_ms(floor.ms)} for {work} on {floor.device} (estimate from its {floor.source}; bound by {floor.bound})"
     if verdict.timing is not None and verdict.timing.floor_percent is not None:
         text += f"; {verdict.timing.floor_percent:.0f}% of it reached"
+    if verdict.timing is not None and verdict.timing.sol_score is not None:
+        text += f"; SOL score {verdict.timing.sol_score:.2f}"
     return [text]
 
 

@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "problems": digest("\n".join(f"{p.name} {p.digest}" for p in self.problems)),
             "model": self.model,
             "writer": self.writer,
-            "judge": self.judge,
+            "judge": {k: v for k, v in self.judge.items() if k not in ("cache", "keep_verdicts")},
             "judge_class": self.judge_class,
         }
 

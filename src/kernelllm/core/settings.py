@@ -30,12 +30,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a machine with no GPU compiles for."""
     kernelbench: str | None = None
     """Folder of a KernelBench checkout."""
+    kernelbench_x: str | None = None
+    """Folder of a KernelBench-X checkout."""
+    tritonbench: str | None = None
+    """Folder of a TritonBench checkout."""
     base_url: str | None = None
     """OpenAI-compatible server for ``openai/NAME``."""
     db: str | None = None
     """SQLAlchemy URL of the attempt store; None means SQLite in ``data_dir``."""
     data_dir: str = ""
-    """Where runs and caches live; empty means ``$XDG_DATA_HOME/kernelllm``."""
+    """Where runs live; empty means ``$XDG_DATA_HOME/kernelllm``."""
+    cache_dir: str = ""
+    """Where verdicts and measured ceilings are kept; empty means ``$XDG_CACHE_HOME/kernelllm``. Can be deleted at any time."""
+    verdict_cache: bool = True
+    """Whether commands keep verdicts on disk and take them from there (``--no-cache`` switches it off for one command)."""
     prices: dict[str, Price] = {}
     """Model name to price; a model that is not here costs an unknown amount."""
 
@@ -46,6 +54,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return Path(self.data_dir).expanduser()
         base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
         return Path(base) / "kernelllm"
+
+    @property
+    def cache(self) -> Path:
+        """The cache folder, as a path (not created)."""
+        if self.cache_dir:
+            return Path(self.cache_dir).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelllm"
 
 
 def user_file() -> Path:
@@ -69,6 +84,6 @@ def load(overrides: dict[str, Any] | None = None) -> Settings:
             values[field] = from_env
     values.update({k: v for k, v in (overrides or {}).items() if v is not None})
     try:
-        return msgspec.convert(values, Settings)
+        return msgspec.convert(values, Settings, strict=False)  # variables are text
     except msgspec.ValidationError as error:
         raise UsageError(f"A setting does not fit: {error}.", fix="See docs/reference/settings.md.") from error

@@ -173,6 +173,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """100 * floor / candidate."""
     sol_score: float | None = None
     """SOL-ExecBench's S = 1 / (1 + (Tk - Tsol) / (Tb - Tsol)) with Tb the eager baseline."""
+    recorded: str = ""
+    """When it was measured (UTC, ISO 8601) where the verdict comes from a cache; empty when measured for this verdict."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +196,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Device, versions, sandbox strength, profile, track."""
     seconds: float = 0.0
     """Wall time that judging took."""
+    recorded: str = ""
+    """When it was judged (UTC, ISO 8601) where it comes from a cache of verdicts, times and all; empty when judged now."""
 
     @property
     def correct(self) -> bool:

@@ -18,8 +18,8 @@ import torch
 import kernelllm
 from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
 from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
+from kernelllm.judge import cache, compiling, measuring, sandbox, verdict
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge import compiling, measuring, sandbox, verdict
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
@@ -49,7 +49,7 @@ class Judge:
         self.target = target
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
-        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self._verdicts = cache.opened(self.settings, self.device, target)
         self.baselines = measuring.Baselines(self.settings.baselines, self.device)
         self._floors: dict[str, Floor | None] = {}
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
@@ -88,23 +88,16 @@ class Judge:
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""
         start = time.perf_counter()
-        key = f"{problem.digest}/{candidate.digest}"
-        if self.settings.cache:
-            with self._lock:
-                known = self._verdicts.get(key)
-            if known is not None:
-                return known
+        known = self._verdicts.get(self.settings, problem, candidate)
+        if known is not None:
+            return known
         case = _Case(self, problem, candidate)
         try:
             found = case.verdict()
         except ProblemError as error:
             found = case.finish(Status.PROBLEM_ERROR, str(error))
         found = _with(found, seconds=round(time.perf_counter() - start, 4))
-        if self.settings.cache and found.status is not Status.TIMEOUT:
-            with self._lock:
-                self._verdicts[key] = found
-                while len(self._verdicts) > 4096:
-                    self._verdicts.popitem(last=False)
+        self._verdicts.put(self.settings, problem, candidate, found)
         return found
 
     @contextlib.contextmanager

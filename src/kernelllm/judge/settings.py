@@ -44,6 +44,8 @@ class JudgeSettings:
     """Most seconds to spend on measuring."""
     cache: bool = True
     """Keep verdicts in memory and give the same one for the same content again."""
+    keep_verdicts: bool = False
+    """Keep them in the user's cache folder as well, for other judges and another day."""
 
 
 def checked(settings: JudgeSettings) -> JudgeSettings:

@@ -151,7 +151,7 @@ class Search:
         started = time.monotonic()
         unusable = Verdict(status=Status.INVALID, message=draft.reason) if draft.reason else None
         verdict = unusable or self.judge.judge(self.problem, draft.candidate)
-        seconds = verdict.seconds or time.monotonic() - started
+        seconds = 0.0 if verdict.recorded else verdict.seconds or time.monotonic() - started
         cost: Cost = msgspec.structs.replace(draft.cost, judge_s=0.0 if draft.reason else seconds)
         attempt = Attempt(
             problem=self.problem.name,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.option("--base-url", metavar="URL", help="Server of openai/NAME.")
 @click.option("--max-tokens-total", type=click.IntRange(min=1), help="Stop when this many tokens are spent.")
 @click.option("--max-cost", type=float, help="Stop when this many dollars are spent.")
-@click.option("--no-cache", is_flag=True, help="Ask again even for answers that are recorded.")
 @click.option("--extern", type=click.Choice(["allow", "avoid", "forbid"]), default="avoid", show_default=True, help="For the compiler.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
@@ -77,7 +76,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     from kernelllm.core import registry
 
     registry.require("models", model.partition("/")[0])
-    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "no_measure")
+    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "no_measure", "no_cache")
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])

@@ -92,7 +92,7 @@ def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: A
     from kernelllm.app.judging import judge_settings
     from kernelllm.app.progress import Console
 
-    settings = judge_settings(**judging)
+    settings = judge_settings(**{**judging, "no_cache": True})  # again means again
     with stored.open_store(db) as store, Console() as progress:
         info, pairs = stored.rescore(store, store.run(run), settings, progress)
     if as_json:
