@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 def show_scores(title: str, scores: Sequence[Scores]) -> None:
     """Print a table of scores, with what ended otherwise below it."""
-    from rich.console import Console
     from rich.table import Table
 
+    from kernelllm.app.report import stdout
     from kernelllm.bench import summary
 
-    console = Console()
+    console = stdout()
     filled = summary.rows(scores)
     keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for row in filled)]
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for i in keep:
-        table.add_column(summary.COLUMNS[i], justify="left" if i == 0 else "right", no_wrap=False)
+        table.add_column(summary.COLUMNS[i], justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in filled:
         table.add_row(*(row[i] for i in keep))
     console.print(table)

@@ -83,8 +83,10 @@ def by_group(items: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[Sc
 
 
 def level_of(outcome: Outcome) -> str:
-    """The part of the problem's name before the last slash: ``level1``, ``softmax`` (family), or ``all``."""
-    return outcome.problem.rpartition("/")[0].rpartition("/")[2] or "all"
+    """The folder of the problem's name: ``level1``, ``softmax`` (family), ``Math`` of ``Math/abs/2`` (a task's call), or ``all``."""
+    folders = outcome.problem.split("/")
+    case = len(folders) > 2 and folders[-1].isdigit()
+    return folders[-3 if case else -2] if len(folders) > 1 else "all"
 
 
 COLUMNS = (

@@ -35,8 +35,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "folder": "kernelllm.suites.folder:FolderSuite",
         "hf": "kernelllm.suites.hf:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
+        "kernelbench-x": "kernelllm.suites.tritonbench:KernelBenchX",
         "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",
         "sol-execbench": "kernelllm.suites.definitions:DefinitionSuite",
+        "tritonbench": "kernelllm.suites.tritonbench:TritonBench",
     },
     "checks": {
         "clock": "kernelllm.judge.checks.clock:Clock",

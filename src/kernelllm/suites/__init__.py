@@ -18,6 +18,8 @@ def open_suite(spec: str) -> Suite:
     from kernelllm.core import registry
 
     name, _, rest = spec.partition("/")
+    if "?" in name:  # options without a selection: tritonbench?cases=first
+        name, rest = spec[: spec.index("?")], spec[spec.index("?") :]
     if name not in registry.names("suites"):
         if Path(spec).is_dir():
             name, rest = "folder", spec

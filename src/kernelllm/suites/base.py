@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from kernelllm.core.types import Problem
@@ -39,3 +41,14 @@ def content_digest(problems: Iterable[Problem]) -> str:
 def natural(text: str) -> tuple[tuple[int, int | str], ...]:
     """A sort key that puts ``level1/9`` before ``level1/10``."""
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part)
+
+
+def commit(folder: Path) -> str:
+    """The commit of a repository whose top is this very folder; "" otherwise."""
+    if not (folder / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -7,7 +7,6 @@ Nothing of it is shipped. Selections: ``kernelbench`` (levels 1 to 3), ``kernelb
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,7 +53,7 @@ class KernelBench:
         """``git:<commit>`` of the checkout, ``hf:<revision>`` of the data set, "" where neither is known."""
         if self.root is None:
             return _dataset_version()
-        return next((f"git:{commit}" for folder in (self.root, self.root.parent) if (commit := _commit(folder))), "")
+        return next((f"git:{commit}" for folder in (self.root, self.root.parent) if (commit := base.commit(folder))), "")
 
     @cached_property
     def digest(self) -> str:
@@ -130,17 +129,6 @@ def _root(given: str) -> Path:
         f"There is no KernelBench checkout at {root}.",
         fix="Set kernelbench in kernelllm.toml (or KERNELLLM_KERNELBENCH) to a clone of the KernelBench repository.",
     )
-
-
-def _commit(folder: Path) -> str:
-    """The commit of a repository whose top is this very folder; "" otherwise."""
-    if not (folder / ".git").exists():
-        return ""
-    try:
-        done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _require_datasets() -> None:
