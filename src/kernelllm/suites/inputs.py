@@ -6,6 +6,7 @@ read off the input itself: probabilities stay probabilities, labels stay labels,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +14,33 @@ if TYPE_CHECKING:
     import torch
 
 KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
-LARGE, TINY = 32.0, 1e-3
+LARGE, TINY = 50.0, 1e-3
+_SAMPLE = 2**14
+"""About as many elements show that a constraint does not hold; only where they do not is all of a tensor looked at."""
 
 
 def variants(inputs: list[Any], seed: int) -> Iterator[tuple[str, list[Any]]]:
-    """Each kind of :data:`KINDS` with inputs of that kind, on the same device, drawn under ``seed``; ``inputs`` is left alone.
-
-    ``normal`` and ``uniform`` (0 to 1) draw anew; ``large`` and ``tiny`` scale the problem's own values by 32 and 0.001; ``negative`` turns
-    them all negative; ``zeros`` puts zero in half of the places. Integer, boolean and complex tensors, non-tensors, and
-    floating-point tensors that hold labels (whole numbers only) stay as drawn. A kind that would change nothing is left out.
-    Nothing says that the reference is defined for these values: callers skip a kind whose reference output is not finite.
-    """
+    """Each kind of :data:`KINDS` with inputs of that kind (see :func:`variant`); a kind that would change nothing is left out."""
     for number, kind in enumerate(KINDS):
-        changed: list[bool] = []
-        seen: dict[int, torch.Tensor] = {}
-        values = [_vary(value, kind, seed * 1000 + number, seen, changed) for value in inputs]
-        if changed:
-            yield kind, values
+        made = variant(inputs, kind, seed * 1000 + number)
+        if made is not None:
+            yield kind, made
+
+
+def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
+    """Inputs of one kind, on the same device, drawn under ``seed``; ``inputs`` is left alone. None where nothing would change.
+
+    ``normal`` (variance 1), ``uniform`` (-2 to 2), ``large`` (normal, times 50) and ``tiny`` (times 0.001) draw anew; ``negative`` turns
+    the problem's own values all negative; ``zeros`` puts zero in a third of the places. Integer, boolean and complex tensors,
+    tensors of one element, non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as
+    drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away
+    from zero stay what they are. Nothing says that the reference is defined for these values: callers skip a kind whose
+    reference output is not finite.
+    """
+    changed: list[bool] = []
+    seen: dict[int, torch.Tensor] = {}
+    values = [_vary(value, kind, seed, seen, changed) for value in inputs]
+    return values if changed else None
 
 
 def _vary(value: Any, kind: str, seed: int, seen: dict[int, torch.Tensor], changed: list[bool]) -> Any:
@@ -44,7 +55,7 @@ def _vary(value: Any, kind: str, seed: int, seen: dict[int, torch.Tensor], chang
     if not isinstance(value, torch.Tensor):
         return value
     if id(value) not in seen:  # the same tensor passed twice stays the same tensor
-        new = _tensor(value, kind, seed + 7919 * len(seen)) if value.is_floating_point() and value.numel() else None
+        new = _tensor(value, kind, seed + 7919 * len(seen)) if value.is_floating_point() and value.numel() > 1 else None
         if new is not None:
             changed.append(True)
         seen[id(value)] = value.clone() if new is None else new
@@ -60,15 +71,35 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         small = x[tuple(slice(0, 1) if r else slice(None) for r in repeated)]
         new = _tensor(small, kind, seed)
         return None if new is None else new.expand(x.shape)
+    if x.element_size() < 2:  # float8 knows hardly any operation
+        new = _tensor(x.float(), kind, seed)
+        return None if new is None else new.to(x.dtype)
     with torch.no_grad():
         x = x.detach()
-        if _labels(x) or not bool(torch.isfinite(x).all()):
+        if not _finite(x) or _labels(x):
             return None
         for holds, keep in _CONSTRAINTS:
             if holds(x):
                 made = keep(x, kind, seed)
                 return None if made is None else torch.empty_like(x).copy_(made)
-        return torch.empty_like(x).copy_(_free(x, kind, seed))  # empty_like keeps the strides
+        made = _free(x, kind, seed)
+        return made if made.stride() == x.stride() else torch.empty_like(x).copy_(made)
+
+
+def _sample(x: torch.Tensor, whole: int = -1) -> torch.Tensor:
+    """A grid of elements of a large tensor: the ``whole`` dimension, and as many of each other as of any that is long enough."""
+    if x.numel() <= _SAMPLE:
+        return x
+    each = max(8, int(_SAMPLE ** (1 / max(sum(size > 1 for size in x.shape), 1))))
+    return x[tuple(slice(None, None, 1 if dim == whole else -(-size // each)) for dim, size in enumerate(x.shape))]
+
+
+def _finite(x: torch.Tensor) -> bool:
+    import torch
+
+    if not bool(torch.isfinite(_sample(x)).all()):
+        return False
+    return math.isfinite(float(x.sum(dtype=torch.float64 if x.element_size() > 4 else torch.float32))) or bool(torch.isfinite(x).all())
 
 
 def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
@@ -76,18 +107,20 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
 
     draw = torch.Generator(device=x.device)
     draw.manual_seed(seed)
-    if kind == "normal":
-        return torch.randn(x.shape, generator=draw, device=x.device, dtype=torch.float32).to(x.dtype)
+    if kind == "negative":
+        return x.abs().neg_().sub_(0.01)
+    out = torch.empty_like(x)
     if kind == "uniform":
-        return torch.rand(x.shape, generator=draw, device=x.device, dtype=torch.float32).to(x.dtype)
+        return out.uniform_(-2.0, 2.0, generator=draw)
     if kind == "zeros":
-        return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 0.5, torch.zeros_like(x), x)
-    return {"large": x * LARGE, "tiny": x * TINY, "negative": -x.abs()}[kind]
+        return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 1 / 3, torch.zeros_like(x), x)
+    out.normal_(generator=draw)
+    return out if kind == "normal" else out.mul_({"large": LARGE, "tiny": TINY}[kind])
 
 
 def _labels(x: torch.Tensor) -> bool:
-    """Whole numbers only: class labels, signs, masks as floats."""
-    return bool((x == x.round()).all())
+    """Whole numbers only, and not all the same: class labels, signs, masks as floats."""
+    return all(bool((t == t.round()).all()) for t in (_sample(x), x)) and bool((x != x.flatten()[0]).any())
 
 
 def _probabilities(x: torch.Tensor) -> bool:
@@ -96,16 +129,19 @@ def _probabilities(x: torch.Tensor) -> bool:
 
 def _sum_dim(x: torch.Tensor) -> int | None:
     """The dimension along which a non-negative tensor sums to one."""
-    import torch
-
-    if x.dim() == 0 or bool((x < 0).any()):
+    if x.dim() == 0 or bool((_sample(x) < 0).any()):
         return None
     for dim in (x.dim() - 1, *range(x.dim() - 1)):
-        if x.shape[dim] > 1:
-            sums = x.float().sum(dim)
-            if torch.allclose(sums, torch.ones_like(sums), atol=1e-2 if x.element_size() < 4 else 1e-4):
-                return int(dim)
+        if x.shape[dim] > 1 and _sums_to_one(_sample(x, whole=dim), dim) and _sums_to_one(x, dim):
+            return None if bool((x < 0).any()) else int(dim)
     return None
+
+
+def _sums_to_one(x: torch.Tensor, dim: int) -> bool:
+    import torch
+
+    sums = x.float().sum(dim)
+    return torch.allclose(sums, torch.ones_like(sums), atol=1e-2 if x.element_size() < 4 else 1e-4)
 
 
 def _keep_probabilities(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
@@ -118,10 +154,12 @@ def _keep_probabilities(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor |
 
 def _unit(x: torch.Tensor) -> bool:
     """Rows of length one."""
+    return x.dim() >= 2 and x.shape[-1] >= 2 and _length_one(_sample(x, whole=x.dim() - 1)) and _length_one(x)
+
+
+def _length_one(x: torch.Tensor) -> bool:
     import torch
 
-    if x.dim() < 2 or x.shape[-1] < 2:
-        return False
     norms = x.float().norm(dim=-1)
     return torch.allclose(norms, torch.ones_like(norms), atol=1e-3)
 
@@ -137,7 +175,9 @@ def _keep_unit(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
 def _symmetric(x: torch.Tensor) -> bool:
     import torch
 
-    return x.dim() >= 2 and 1 < x.shape[-1] == x.shape[-2] and torch.equal(x, x.mT) and not _patterned(x)
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2:
+        return False
+    return all(torch.equal(t, t.mT) for t in (_sample(x), x)) and not _patterned(x)
 
 
 def _keep_symmetric(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
@@ -146,8 +186,8 @@ def _keep_symmetric(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
 
 
 def _patterned(x: torch.Tensor) -> bool:
-    """Zeros in more than a tenth of the places: triangular, banded, diagonal or masked."""
-    return x.numel() > 8 and int((x == 0).sum()) > 0.1 * x.numel()
+    """Zeros in more than a tenth of the places, and not in all: triangular, banded, diagonal or masked."""
+    return all(t.numel() > 8 and 0.1 * t.numel() < int((t == 0).sum()) < t.numel() for t in (_sample(x), x))
 
 
 def _keep_pattern(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
@@ -155,11 +195,29 @@ def _keep_pattern(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
 
 
 def _sorted(x: torch.Tensor) -> bool:
-    return x.dim() >= 1 and x.shape[-1] > 4 and bool((x.diff(dim=-1) >= 0).all())
+    if x.dim() < 1 or x.shape[-1] <= 4:
+        return False
+    return all(bool((t.diff(dim=-1) >= 0).all()) for t in (_sample(x), x)) and bool((x[..., 0] < x[..., -1]).any())
 
 
 def _keep_sorted(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     return _free(x, kind, seed).sort(dim=-1).values
+
+
+def _away_from_zero(x: torch.Tensor) -> bool:
+    """Positive, and further from zero than values drawn between zero and their largest would be: variances, divisors."""
+    if x.numel() < 64 or bool((_sample(x) <= 0).any()):
+        return False
+    low, high = (float(t) for t in x.aminmax())
+    return low > 20 / x.numel() * high
+
+
+def _keep_away(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+    if kind in ("negative", "zeros"):
+        return None
+    if kind in ("large", "tiny"):
+        return x * (LARGE if kind == "large" else TINY)
+    return _free(x, kind, seed).abs() + x.min()
 
 
 _CONSTRAINTS: tuple[tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor, str, int], torch.Tensor | None]], ...] = (
@@ -168,4 +226,5 @@ _CONSTRAINTS: tuple[tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor
     (_patterned, _keep_pattern),
     (_sorted, _keep_sorted),
     (_unit, _keep_unit),
+    (_away_from_zero, _keep_away),
 )
