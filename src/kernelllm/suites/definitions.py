@@ -88,7 +88,7 @@ class DefinitionSuite:
         found: dict[str, list[dict[str, Any]]] = {}
         for path in sorted(self.root.rglob("*.jsonl")):
             beside = path.with_name("definition.json")
-            for line in file.read(path).splitlines():
+            for line in file.read(path).split("\n"):
                 value = _json(line, path) if line.strip() else None
                 if not isinstance(value, dict) or value.get("solution"):
                     continue  # the trace of a solution

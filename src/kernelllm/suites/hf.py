@@ -1,12 +1,13 @@
 """``hf/DATASET``: any Hugging Face data set, or local JSON lines file, with a column of PyTorch modules in KernelBench's format.
 
 ``hf/GPUMODE/KernelBook`` reads the hub; ``hf/DATASET?split=train&config=NAME&column=COLUMN&limit=100`` says which part of it;
-``hf/path/to/rows.jsonl`` reads a file, for which the package datasets is not needed.
+``hf/path/to/rows.jsonl`` reads a file, for which the package datasets is not needed; a ``.parquet`` file or a folder of files needs it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
@@ -83,7 +84,10 @@ class HFSuite:
 
 
 def rows(dataset: str, *, split: str = "train", config: str | None = None, revision: str | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of a data set on the hub or of a local ``.jsonl``, ``.json`` or ``.parquet`` file. Raises MissingExtra and UsageError."""
+    """Rows of a data set on the hub, of a local ``.jsonl``, ``.json`` or ``.parquet`` file, or of a folder of such.
+
+    Raises MissingExtra where that needs the package datasets and it is not there, and UsageError for what cannot be read.
+    """
     path = Path(dataset).expanduser()
     if path.suffix in (".jsonl", ".json"):
         yield from _json_rows(path)
@@ -92,15 +96,28 @@ def rows(dataset: str, *, split: str = "train", config: str | None = None, revis
         datasets: Any = import_module("datasets")
     except ImportError as error:
         raise MissingExtra("datasets", "hf") from error
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
-        if path.suffix == ".parquet":
-            table = datasets.load_dataset("parquet", data_files=str(path), split="train")
-        else:
-            table = datasets.load_dataset(dataset, config, split=split, revision=revision)
-    except (OSError, ValueError) as error:
-        what = f"The data set {dataset} cannot be read: {str(error).splitlines()[0]}."
-        raise UsageError(what, fix="Check its name and split.") from error
-    yield from (dict(row) for row in table)
+        yield from (dict(row) for row in _table(datasets, dataset, split, config, revision))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        why = (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UsageError(f"The data set {dataset} cannot be read: {why}.", fix="Check its name, config and split.") from error
+
+
+def _table(datasets: Any, dataset: str, split: str, config: str | None, revision: str | None) -> Any:
+    """What the package datasets makes of a name on the hub, a Parquet file, a folder of files, or a folder that it saved itself."""
+    path = Path(dataset).expanduser()
+    if path.suffix == ".parquet":
+        return datasets.load_dataset("parquet", data_files=str(path), split="train")
+    if not (path / "dataset_dict.json").is_file() and not (path / "state.json").is_file():
+        return datasets.load_dataset(str(path) if path.is_dir() else dataset, config, split=split, revision=revision)
+    saved = datasets.load_from_disk(str(path))
+    if not isinstance(saved, dict):
+        return saved
+    if split not in saved:
+        raise ValueError(f'Unknown split "{split}"; it has {", ".join(saved)}')
+    return saved[split]
 
 
 def revision(dataset: str, wanted: str | None = None) -> str:
@@ -118,7 +135,7 @@ def revision(dataset: str, wanted: str | None = None) -> str:
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     text = file.read(path)
     try:
-        values = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+        values = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line.strip()]
     except json.JSONDecodeError as error:
         raise UsageError(f"The file is not JSON: {error.msg} on line {error.lineno}.", where=str(path)) from error
     if isinstance(values, dict):
