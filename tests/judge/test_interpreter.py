@@ -145,3 +145,19 @@ def test_a_compiled_kernel_that_is_asked_for_its_registers_and_launched(lenient:
 def test_grids_that_a_gpu_refuses(lenient: Judge, grid: str) -> None:
     source = elementwise("v * v").source.replace("(triton.cdiv(n, 256),)", grid)
     assert lenient.judge(SQUARE, Candidate(source=source)).status is Status.RUNTIME_ERROR
+
+
+def test_the_language_by_any_name(lenient: Judge) -> None:
+    other = "import triton.language.core as core\nfrom triton import language as L\nfrom triton.language import arange"
+    kernel = """
+@triton.jit
+def named_kernel(x, y, n, BLOCK: L.constexpr, SCALE: triton.language.constexpr, SHIFT: core.constexpr):
+    offs = tl.program_id(0) * BLOCK + arange(0, BLOCK)
+    v = triton.language.load(x + offs, mask=offs < n, other=0.0)
+    L.store(y + offs, (v * v * SCALE + SHIFT).to(tl.float32), mask=offs < n)
+"""
+    forward = """        y = torch.empty_like(x)
+        named_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256, SCALE=1, SHIFT=0)
+        return y"""
+    verdict = lenient.judge(SQUARE, candidate(kernel, forward, extra=other))
+    assert verdict.status is Status.CORRECT, verdict.message

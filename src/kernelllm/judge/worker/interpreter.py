@@ -277,7 +277,10 @@ def _patch_language_once() -> None:
             inspect.getsourcelines(self.fn)
         except (OSError, TypeError) as error:
             raise ValueError("@jit functions should be defined in a Python file") from error
-        return rewrite(self)
+        made = rewrite(self)
+        # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
+        made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
+        return made
 
     ti.FunctionRewriter.rewrite_ast = rewrite_ast
     # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
