@@ -1,0 +1,43 @@
+"""Where precision may have gone is told, and only where the problem asks for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelllm.core.types import Candidate, Problem, SizeSet
+from kernelllm.judge.checks.precision import Precision
+from kernelllm.judge.observation import Observation
+
+FIXTURES = Path(__file__).parent.parent / "cheats" / "precision"
+
+
+def told(fixture: str, *inputs: str, problem: str = "") -> list[str]:
+    """What the check says of a fixture on inputs like ``float32[8]``."""
+    candidate = Candidate(source=(FIXTURES / f"{fixture}.py").read_text())
+    sizes = (SizeSet(label="original", inputs=inputs),)
+    seen = Observation(Problem(name="p", source=problem), candidate, device="cpu", profile="strict", track=None, sizes=sizes)
+    return [finding.message for finding in Precision().observed(seen)]
+
+
+@pytest.mark.parametrize("fixture", ["cheat_half", "cheat_half_softmax", "cheat_bfloat_sum", "cheat_tf32"])
+def test_less_than_was_asked_is_told(fixture: str) -> None:
+    assert told(fixture, "float32[64, 96]")
+
+
+@pytest.mark.parametrize("fixture", ["honest_tf32x3", "honest_double"])
+def test_enough_is_not(fixture: str) -> None:
+    assert told(fixture, "float32[64, 96]") == []
+
+
+def test_the_problems_own_types_are_no_loss() -> None:
+    assert told("honest_bfloat", "bfloat16[64, 96]", "bfloat16[96, 80]") == []
+    assert told("honest_bfloat", "float32[64, 96]", problem="x = torch.randn(4).to(torch.bfloat16)") == []
+    assert told("honest_bfloat", "float16[64, 96]")  # bfloat16 is less than float16
+    assert told("cheat_half", "float16[64, 96]") == []
+
+
+def test_tf32_is_no_loss_where_all_is_half() -> None:
+    assert told("cheat_tf32", "bfloat16[64, 96]", "int64[4]") == []
+    assert told("cheat_tf32", "bfloat16[64, 96]", "float32[64]")
