@@ -17,6 +17,7 @@ from kernelllm.generate.compiler import derived, passes
 from kernelllm.generate.compiler.capture import Captured, Size, Slot, free_symbols
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.places import places, sizes_of, text
+from kernelllm.generate.compiler.symbols import Factor
 from kernelllm.generate.compiler.tracing import Built, Leaf, Untraceable, argument_names
 
 
@@ -85,16 +86,20 @@ def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves
 def _restore_hints(built: Built) -> None:
     """Hint every symbol with the problem's own size (tracing may have used others)."""
     hints = derived.hints(built.env)
-    for key, value in built.table.items():
-        symbol, factor = root_of(value)
-        hints[symbol] = sympy.Integer(built.values[key] // factor)
+    for key in built.table:
+        symbol, factor = root_of(built, key)
+        hints[symbol] = sympy.Integer(built.values[key] // (built.values[factor] if isinstance(factor, str) else factor))
     for expression, symbol in derived.table(built.env).items():
         hints[symbol] = expression.xreplace(hints)
 
 
-def root_of(value: torch.SymInt) -> tuple[sympy.Symbol, int]:
-    """The symbol made for a constant and the number that it is multiplied with, whatever was found about it since."""
-    expression = value.node._expr
+def root_of(built: Built, key: str) -> tuple[sympy.Symbol, Factor]:
+    """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
+    expression = built.table[key].node._expr
+    factor = built.factors.get(key, 1)
+    if isinstance(factor, str):
+        (symbol,) = expression.free_symbols - built.table[factor].node._expr.free_symbols
+        return symbol, factor
     (symbol,) = expression.free_symbols
     return symbol, int(expression.subs(symbol, 1))
 
@@ -148,8 +153,8 @@ def _size_names(built: Built) -> dict[sympy.Symbol, str]:
     """A name for every symbol: its constant's, with the divisor, or for a computed size a numbered one."""
     names: dict[sympy.Symbol, str] = {}
     bases: dict[sympy.Symbol, str] = {}
-    for key, value in built.table.items():
-        symbol, factor = root_of(value)
+    for key in built.table:
+        symbol, factor = root_of(built, key)
         names[symbol] = key if factor == 1 else f"{key}_over_{factor}"
         bases[symbol] = key
     for expression, symbol in derived.table(built.env).items():
@@ -157,7 +162,7 @@ def _size_names(built: Built) -> dict[sympy.Symbol, str]:
         names[symbol] = _fresh(bases[symbol], set(names.values()))
     for key, value in built.table.items():
         found = built.env.replace(value.node._expr)
-        if found.is_Symbol and found != root_of(value)[0]:
+        if found.is_Symbol and found != root_of(built, key)[0]:
             names[found] = key  # the constant and a computed size proved equal
     return names
 

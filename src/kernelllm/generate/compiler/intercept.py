@@ -38,6 +38,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         replace(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
+        replace(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         for owner, name, rule in replaced:
             replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
         yield
@@ -132,6 +133,16 @@ def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any =
 
 def _one(value: Any) -> Any:
     return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _unfold(_: Any, x: Any, dimension: int, size: Any, step: Any) -> Any:
+    """Windows of symbolic length, which torch would pin to a number: windows side by side are a view with one more dimension."""
+    if not isinstance(size, torch.SymInt) or not bool(size == step):
+        return NotImplemented
+    dim = dimension % x.dim()
+    count = x.shape[dim] // size
+    whole = x if bool(x.shape[dim] % size == 0) else x.narrow(dim, 0, count * size)
+    return whole.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :])).movedim(dim + 1, -1)
 
 
 def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,

@@ -45,6 +45,7 @@ SCHEMAS: dict[str, str] = {
     "logcumsumexp": "(Tensor x, int dim) -> Tensor",
     "sort": "(Tensor x, int dim, bool descending) -> (Tensor, Tensor)",
     "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
+    "concat": "(Tensor a, Tensor b, int dim) -> Tensor",
 }
 
 TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
@@ -142,6 +143,12 @@ def _indexed(make: Callable[..., Any]) -> Callable[..., Any]:
     return fake
 
 
+def _concat(a: Any, b: Any, dim: int) -> Any:
+    shape = list(a.shape)
+    shape[dim] = shape[dim] + b.shape[dim]
+    return a.new_empty(shape)
+
+
 def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
     shape = list(x.shape)
     shape[dim] = k
@@ -174,6 +181,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "logcumsumexp": _same,
     "sort": _indexed(_same),
     "topk": _indexed(_topk),
+    "concat": _concat,
 }
 
 

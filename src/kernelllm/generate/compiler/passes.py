@@ -24,6 +24,7 @@ HEAVY = (
 
 def run(graph: GraphModule, options: Options) -> None:
     """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template."""
+    _chain_concatenations(graph, options)
     if options.extern != "allow":
         _replace(graph, options)
         _fuse_activations(graph)
@@ -44,6 +45,35 @@ def _replace(graph: GraphModule, options: Options) -> None:
         if made is not None:
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
+
+
+def _chain_concatenations(graph: GraphModule, options: Options) -> None:
+    """``cat(a, b)``, ``cat(a, b, c)``, ... as one concatenation on top of the other.
+
+    A dense block joins everything so far in front of every layer. Written out, each layer's kernels pick from a longer list of
+    tensors than the layer before; chained, all layers share theirs.
+    """
+    namespace = ops.register()
+    made: dict[tuple[Any, ...], Node] = {}
+    chained: dict[Node, None] = {}
+    cats = [n for n in graph.graph.nodes if n.target is aten.cat.default and len({v.meta["val"].dtype for v in n.args[0]}) == 1]
+    for node in cats:
+        parts, dim = tuple(node.args[0]), node.args[1] if len(node.args) > 1 else 0
+        start = next((k for k in range(len(parts) - 1, 1, -1) if (parts[:k], dim) in made), 0)
+        made[parts, dim] = node
+        if start:
+            chained.update(dict.fromkeys((made[parts[:start], dim], node)))
+    made.clear()
+    for node in chained:
+        parts, dim = tuple(node.args[0]), node.args[1] if len(node.args) > 1 else 0
+        start = next((k for k in range(len(parts) - 1, 1, -1) if (parts[:k], dim) in made), 1)
+        joined = made[parts[:start], dim] if start > 1 else parts[0]
+        with graph.graph.inserting_before(node):
+            for part in parts[start:]:
+                joined = _Writer(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
+        made[parts, dim] = joined
+        node.replace_all_uses_with(joined)
+        graph.graph.erase_node(node)
 
 
 class _Writer:

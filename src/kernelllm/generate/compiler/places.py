@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from kernelllm.generate.compiler.capture import Place, Size
@@ -57,10 +58,23 @@ def sizes_of(built: Built, leaves: list[Leaf], roots: Mapping[str, str]) -> tupl
     """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
     found = places(built, leaves)
     values = hints(built.env)
+    plain = {e for _, e in found if e.is_Symbol}
     sizes = []
     for symbol in values:
         if str(symbol) in roots:
-            mine = [(p, e) for p, e in found if e.free_symbols == {symbol}]
-            mine.sort(key=lambda pair: (pair[1] != symbol, _RANK[pair[0].kind]))
+            mine = [(p, e) for p, e in found if e.free_symbols == {symbol} or _multiple(e, symbol, plain)]
+            mine.sort(key=lambda pair: (not _linear(pair[1], symbol), len(pair[1].free_symbols), pair[1] != symbol, _RANK[pair[0].kind]))
             sizes.append(Size(str(symbol), roots[str(symbol)], int(values[symbol]), tuple(p for p, _ in mine)))
     return tuple(sizes)
+
+
+def _linear(expression: Any, symbol: Any) -> bool:
+    """Whether the symbol follows from the expression by subtraction and division."""
+    return bool(expression.is_polynomial(symbol) and sympy.degree(expression, symbol) == 1)
+
+
+def _multiple(expression: Any, symbol: Any, plain: set[Any]) -> bool:
+    """Whether the expression is ``symbol`` times sizes that can be read as they are."""
+    others = expression.free_symbols - {symbol}
+    product = expression.is_Mul and symbol in expression.args and set(expression.args) <= {symbol, *others}
+    return bool(product and others and others <= plain)

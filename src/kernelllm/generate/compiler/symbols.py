@@ -34,7 +34,7 @@ _TABLE = "__kernelllm_sizes__"
 # Names whose value shapes the program, not a tensor's size: they would be specialised anyway, so they start as integers.
 _STRUCTURAL = re.compile(
     r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
-    r"|(^|_)p$|stages|num_blocks|depths|patch|upscale|divisor|shift",
+    r"|(^|_)p$|stages|num_blocks|depths|upscale|divisor|shift",
     re.IGNORECASE,
 )
 _STRUCTURAL_MAX = 16
@@ -147,15 +147,24 @@ def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     return code, sizes.found
 
 
-def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, int]) -> dict[str, torch.SymInt]:
-    """One fresh backed symbol for each key, hinted with its value; a key in ``factors`` is that multiple of its symbol."""
-    made = {}
-    for key, value in values.items():
+Factor = int | str
+"""What a size is a multiple of: a number, or another size by its key."""
+
+
+def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, Factor]) -> dict[str, torch.SymInt]:
+    """One fresh backed symbol for each key, hinted with its value; a key in ``factors`` is that multiple of its symbol.
+
+    A factor that is another key must be in ``values`` and have a plain symbol of its own.
+    """
+    made: dict[str, torch.SymInt] = {}
+    for key, value in sorted(values.items(), key=lambda pair: isinstance(factors.get(pair[0]), str)):
         factor = factors.get(key, 1)
+        number = values[factor] if isinstance(factor, str) else factor
         source = ConstantSource(re.sub(r"\W+", "_", key).strip("_"))
-        symbol = env.create_symbol(value // factor, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
-        made[key] = factor * env.create_symintnode(symbol, hint=value // factor, source=source)
-    return made
+        symbol = env.create_symbol(value // number, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        node = env.create_symintnode(symbol, hint=value // number, source=source)
+        made[key] = (made[factor] if isinstance(factor, str) else factor) * node
+    return {key: made[key] for key in values}
 
 
 def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,6 +217,28 @@ class _IntMeta(type):
 
 class SymbolicInt(metaclass=_IntMeta):
     """Stands for ``int`` where code runs with symbols: accepts them in ``isinstance`` and keeps them in ``int(x)``."""
+
+
+class _FloatMeta(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.float | torch.SymFloat)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.float | torch.SymFloat)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        symbolic = len(args) == 1 and not kwargs and isinstance(args[0], torch.SymInt | torch.SymFloat)
+        return torch.sym_float(args[0]) if symbolic else builtins.float(*args, **kwargs)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is builtins.float or other is torch.SymFloat
+
+    def __hash__(cls) -> builtins.int:
+        return hash(builtins.float)
+
+
+class SymbolicFloat(metaclass=_FloatMeta):
+    """Stands for ``float`` where code runs with symbols: ``1.0 / float(head_dim)`` stays a formula."""
 
 
 def _round(value: Any, *digits: Any) -> Any:
@@ -263,6 +294,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             replace(stack, math, name, _math(name, function))
         replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
         replace(stack, rnn, "int", SymbolicInt)
+        replace(stack, torch.nn.functional, "float", SymbolicFloat)
         for name in dir(init):
             if name.endswith("_") and not name.startswith("_"):
                 replace(stack, init, name, _no_init)
@@ -271,6 +303,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
         if namespace is not None:
             for name, value in {
                 "int": SymbolicInt,
+                "float": SymbolicFloat,
                 "round": _round,
                 "max": _maximum(builtins.max, torch.sym_max),
                 "min": _maximum(builtins.min, torch.sym_min),

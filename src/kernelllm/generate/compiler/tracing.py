@@ -48,10 +48,12 @@ class Built:
     model: torch.nn.Module
     inputs: list[Any]
     values: dict[str, int]
+    factors: Mapping[str, symbols.Factor] = field(default_factory=dict)
+    """What the sizes of the table were made multiples of."""
     attributes: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, int] | None = None,
+def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
           hints: Mapping[str, int] | None = None) -> Built:
     """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
 
@@ -74,7 +76,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except TRACE_FAILURES as error:
         raise Untraceable(f"building the module: {describe(error, problem)}") from error
-    built = Built(problem, env, mode, namespace, table, model, inputs, found)
+    built = Built(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     built.attributes = _loose_tensors(model)
     return built
 
@@ -240,36 +242,57 @@ def symbolic(problem: Problem, options: Options) -> Captured:
     captured = trace(built, options, "make_fx")
     more = _divisors(built)
     if more:
-        factors = {k: factors.get(k, 1) * more.get(k, 1) for k in {*factors, *more}}
+        factors = {k: _combined(factors.get(k, 1), more.get(k, 1)) for k in {*factors, *more}}
         built = build(problem, factors=factors)
         captured = trace(built, options, "make_fx")
     return _told_apart(problem, options, built, captured, factors)
 
 
-def _divisors(built: Built) -> dict[str, int]:
-    """Key to the number that its symbol was found divisible by, from the guards."""
-    found: dict[str, int] = {}
-    of_symbol = {s: k for k, v in built.table.items() for s in v.node._expr.free_symbols}
+def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:
+    """Both factors where both are numbers; of two kinds the one that was found first."""
+    if isinstance(known, int) and isinstance(more, int):
+        return known * more
+    return more if known == 1 else known
+
+
+def _divisors(built: Built) -> dict[str, symbols.Factor]:
+    """Key to the number, or the other key, that its symbol was found divisible by, from the guards."""
+    found: dict[str, symbols.Factor] = {}
+    of_symbol = {s: k for k, v in built.table.items() if not isinstance(built.factors.get(k), str) for s in v.node._expr.free_symbols}
     for guard in built.env.guards:
         expression = guard.expr
         if not (isinstance(expression, sympy.Eq) and isinstance(expression.lhs, Mod) and expression.rhs == 0):
             continue
         symbol, divisor = expression.lhs.args
-        if symbol in of_symbol and divisor.is_Integer and built.env.replace(symbol) == symbol:
-            key = of_symbol[symbol]
-            merged = math.lcm(found.get(key, 1), int(divisor))
+        if symbol not in of_symbol or built.env.replace(symbol) != symbol:
+            continue
+        key = of_symbol[symbol]
+        known = found.get(key, 1)
+        if divisor.is_Integer and isinstance(known, int):
+            merged = math.lcm(known, int(divisor))
             if built.values[key] // merged >= 2 and built.values[key] % merged == 0:
                 found[key] = merged
+        elif divisor in of_symbol and _plain(built, key, of_symbol[divisor], found):
+            found[key] = of_symbol[divisor]
     return found
 
 
-def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, int]) -> Captured:
+def _plain(built: Built, key: str, divisor: str, found: Mapping[str, symbols.Factor]) -> bool:
+    """Whether the size ``key`` may become a multiple of the size ``divisor``: both plain symbols so far, no chain of multiples."""
+    whole = built.values[key] % built.values[divisor] == 0 and built.values[key] // built.values[divisor] >= 2
+    free = key not in {*built.factors, *found, *built.factors.values(), *found.values()} and divisor not in {*built.factors, *found}
+    return whole and free and built.env.replace(built.table[divisor].node._expr).is_Symbol
+
+
+def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, symbols.Factor]) -> Captured:
     """Trace once more with other values for sizes that were found equal; the result is kept if the graph is the same."""
     exact = {k: (v.node._expr, built.env.replace(v.node._expr)) for k, v in built.table.items()}
     merged = [k for k, (was, now) in exact.items() if was != now and not now.is_number]
     if not merged:
         return captured
-    hints = {k: built.values[k] + (7 + 2 * i) * factors.get(k, 1) for i, k in enumerate(merged)}
+    fixed = {f for f in factors.values() if isinstance(f, str)}
+    steps = {k: built.values[f] if isinstance(f := factors.get(k, 1), str) else f for k in merged}
+    hints = {k: built.values[k] + (7 + 2 * i) * step for i, (k, step) in enumerate(steps.items()) if k not in fixed}
     try:
         other = trace(build(problem, factors=factors, hints=hints), options, "make_fx")
     except Untraceable:

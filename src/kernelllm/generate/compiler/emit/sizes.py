@@ -81,6 +81,7 @@ class Sizes:
         loose: dict[str, int] = {}
         derived = self._derived(used)
         needed = {w for n in derived for w in self._needs(n)}
+        needed |= {w for n in (*used, *needed) for w in self._beside(n)}
         left = [n for n in dict.fromkeys([*used, *sorted(needed)]) if n not in self.computed]
         for argument in first:
             dims = self._dims_of(argument)
@@ -91,7 +92,7 @@ class Sizes:
                 names = [n if n in here and dims.index(n) == i else "_" for i, n in enumerate(dims)]
                 lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {paths.get(argument, argument)}.shape")
                 left = [n for n in left if n not in here]
-        for name in left:
+        for name in sorted(left, key=lambda n: bool(self._beside(n))):
             place = next(iter(self.known[name].places), None)
             if place is None:
                 loose[name] = self.known[name].hint
@@ -109,6 +110,12 @@ class Sizes:
             wanted.add(name)
             todo += [w for w in self._needs(name) if w in self.computed and w not in wanted]
         return [n for n in self.computed if n in wanted]
+
+    def _beside(self, name: str) -> list[str]:
+        """The sizes that must be known before this one can be read off its best place."""
+        place = next(iter(self.known[name].places), None)
+        words = re.findall(r"\w+", place.expression) if place is not None else []
+        return [str(self.values[w]) for w in words if w in self.values and w != self.known[name].symbol]
 
     def _dims_of(self, argument: str) -> list[str] | None:
         slot = next((s for s in self._captured.slots if s.kind == "input" and s.name == argument), None)
@@ -129,6 +136,9 @@ class Sizes:
             return base
         there = integers.parse(stands)
         unknown, value = integers.symbol(self.known[name].symbol), sympy.Symbol("value", integer=True)
+        if self._beside(name):
+            others = sympy.cancel(there / unknown).xreplace({integers.symbol(w): v for w, v in self.values.items()})
+            return f"{base} // {integers.text_of(others) if others.is_Symbol else f'({integers.text_of(others)})'}"
         solutions = sympy.solve(sympy.Eq(there, value), unknown)
         if len(solutions) == 1:
             numerator, denominator = sympy.fraction(sympy.together(solutions[0]))

@@ -62,6 +62,7 @@ output_size) -> (T, T)``
 ``logcumsumexp(x, dim) -> T``    scan
 ``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows of up to 4096 elements (ValueError beyond)
 -> (T, T)``
+``concat(a, b, dim) -> T``       joining      ``torch.cat((a, b), dim)`` of two tensors of one dtype
 ``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index; rows as for sort
 -> (T, T)``
 ================================ ============ ====================================================================================
