@@ -95,3 +95,35 @@ def test_wrong_use_of_bench_is_told_before_any_work(tmp_path: Path, arguments: l
     result = CliRunner().invoke(cli, ["bench", *arguments, "--db", str(tmp_path / "x.db")])
     assert result.exit_code == 2
     assert word in result.stderr
+
+
+def test_a_problem_without_a_sample_counts_as_unsolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKES_LOG", str(tmp_path / "log"))
+    file = tmp_path / "runs.db"
+    with Store(file) as store:
+        run = Bench(fakes.plan(4, 2), store, per_device=2)
+        found = list(run.attempts())
+        first = found[0].problem
+        run.run.remove([a for a in found if a.problem == first])
+        for state, problems, said in (("done", 4, "counted as unsolved"), ("stopped: interrupted", 3, "1 of 4 problems have no sample")):
+            run.run.finish(state)
+            result = CliRunner().invoke(cli, ["report", run.id, "--db", str(file), "--json"])
+            (told,) = json.loads(result.stdout)
+            assert told["scores"][-1]["problems"] == problems
+            assert told["scores"][-1]["pass_at"]["1"]["problems"] == problems
+            assert said in told["note"]
+
+
+def test_the_meter_counts_money_and_says_nothing_of_gpus_that_are_not_there() -> None:
+    from kernelllm.app.meter import Meter
+    from kernelllm.core.types import Attempt, Candidate, Cost, Status, Verdict
+
+    def attempt(sample: int, usd: float | None) -> Attempt:
+        verdict = Verdict(status=Status.CORRECT, message="", environment={"device": "cpu (Triton interpreter)"})
+        return Attempt(problem="p", candidate=Candidate(source="", sample=sample), verdict=verdict, cost=Cost(usd=usd))
+
+    meter = Meter("m", 4, [attempt(0, 0.25)])
+    meter.add(attempt(1, 0.5))
+    assert meter.text().startswith("m: 2 of 4, 2 correct, ")
+    assert meter.text().endswith(", $0.75")
+    assert "$" not in Meter("m", 4, [attempt(0, None)]).text()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelllm.app.page import RunView
     from kernelllm.bench.plan import Plan
     from kernelllm.bench.runner import Bench
-    from kernelllm.core.store import Store
+    from kernelllm.core.store import Run, Store
     from kernelllm.judge import JudgeSettings
 
 
@@ -31,7 +31,10 @@ def problems_of(suites: Sequence[str], *, limit: int | None = None, part: str | 
     found: dict[str, Problem] = {}
     for suite in opened:
         for problem in suite.problems():
-            found.setdefault(problem.name, problem)
+            same = found.setdefault(problem.name, problem)
+            if same.digest != problem.digest:  # another suite's problem of that name
+                problem = msgspec.structs.replace(problem, name=f"{suite.name}/{problem.name}")
+                found.setdefault(problem.name, problem)
     chosen = tuple(found.values())[:limit]
     if part:
         chosen = shard(chosen, part)
@@ -107,7 +110,8 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
                 raise UsageError(f"The run {run.id} has no attempts yet.", fix="See: kernelllm runs list")
             model = str(info.settings.get("model", attempts[0].candidate.model))
             name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
-            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note_of(attempts))
+            asked, note = asked_of(run, attempts)
+            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note, asked)
 
 
 def estimate(one: Bench) -> dict[str, Any]:
@@ -143,10 +147,31 @@ def _earlier(store: Store, model: str) -> list[Attempt]:
 CPU_NOTE = "Judged on the CPU at shrunk sizes: correctness only, nothing was timed."
 
 
-def note_of(attempts: Sequence[Attempt]) -> str:
-    """What a reader of these attempts must know of how they were judged, empty when there is nothing."""
+SPENT = "stopped: the budget is spent"
+
+
+def asked_of(run: Run, attempts: Sequence[Attempt]) -> tuple[list[str], str]:
+    """The problems that a run's scores are about, and what a reader must know of it (empty when there is nothing).
+
+    Of a run that came to its end, these are all that were asked for; of one that was interrupted, those that have an attempt.
+    """
+    from kernelllm.suites.base import natural
+
+    info, tried = run.info(), {a.problem for a in attempts}
+    problems = sorted({p.name for p in run.problems()} | tried, key=natural)
+    untried = [name for name in problems if name not in tried]
     devices = {a.verdict.environment.get("device", "") for a in attempts} - {""}
-    return CPU_NOTE if devices and all(d.startswith("cpu") for d in devices) else ""
+    notes = [CPU_NOTE] if devices and all(d.startswith("cpu") for d in devices) else []
+    ended = info.kind == "bench" and (info.state == "done" or info.state.endswith("problems failed"))
+    if untried and ended:
+        notes.append(f"For {_some(untried)} there is no sample (the model wrote nothing that could be judged): counted as unsolved.")
+    elif untried:
+        notes.append(f"Not finished: {len(untried)} of {len(problems)} problems have no sample yet and are not counted.")
+    return problems if ended else [name for name in problems if name in tried], " ".join(notes)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more problems" if len(names) > 3 else "")
 
 
 def write_parquet(rows: Sequence[dict[str, object]], path: Path) -> None:

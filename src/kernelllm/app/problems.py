@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernelllm.core import registry
 from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Finding, Problem
+
+if TYPE_CHECKING:
+    from kernelllm.suites.base import Suite
 
 
 def find(spec: str) -> Iterator[Problem]:
@@ -21,6 +25,19 @@ def find(spec: str) -> Iterator[Problem]:
     from kernelllm.suites import open_suite
 
     yield from open_suite(spec).problems()
+
+
+def left_out(suite: Suite, *, whole: bool = False) -> list[str]:
+    """Lines about what a suite left out while its problems were read: how many for each reason, or each one (``whole``)."""
+    skipped: dict[str, str] = getattr(suite, "skipped", {})
+    if whole:
+        return [f"left out: {name}: {why}" for name, why in skipped.items()]
+    reasons = Counter(skipped.values())
+    return [f"left out: {count} like {_first(skipped, why)}: {why}" for why, count in reasons.most_common()]
+
+
+def _first(skipped: dict[str, str], why: str) -> str:
+    return next(name for name, reason in skipped.items() if reason == why)
 
 
 def in_suite(spec: str) -> bool:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from kernelllm.bench.summary import Scores
 
 
-def show_scores(title: str, scores: Sequence[Scores]) -> None:
-    """Print a table of scores, with what ended otherwise below it."""
+def show_scores(title: str, scores: Sequence[Scores], note: str = "") -> None:
+    """Print a table of scores, with how the samples ended and what a reader must know below it."""
     from rich.table import Table
 
     from kernelllm.app.report import stdout
@@ -28,3 +28,5 @@ def show_scores(title: str, scores: Sequence[Scores]) -> None:
     total = scores[-1]
     console.print("  ".join(f"{status} {count}" for status, count in total.statuses.items()), style="dim", highlight=False)
     console.print("Brackets: 95 % intervals over problems. x: geometric mean speed-up of solved problems.", style="dim", highlight=False)
+    if note:
+        console.print(note, highlight=False, markup=False)

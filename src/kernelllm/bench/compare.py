@@ -65,4 +65,4 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str =
 
 
 def _pair(a: Outcome, b: Outcome, baseline: str) -> Pair:
-    return Pair(problem=a.problem, rates=(a.c / a.n, b.c / b.n), speedups=(a.best(baseline), b.best(baseline)))
+    return Pair(problem=a.problem, rates=(a.rate, b.rate), speedups=(a.best(baseline), b.best(baseline)))

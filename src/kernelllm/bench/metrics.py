@@ -51,15 +51,25 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Correct samples."""
         return sum(s is Status.CORRECT for s in self.statuses)
 
+    @property
+    def rate(self) -> float:
+        """Share of correct samples; 0 for a problem with no sample at all."""
+        return self.c / self.n if self.n else 0.0
+
     def best(self, baseline: str) -> float | None:
         """Best measured speed-up over a baseline among correct samples, None when there is none."""
         known = [s for s in self.speedups.get(baseline, ()) if s is not None]
         return max(known) if known else None
 
 
-def outcomes(attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None) -> list[Outcome]:
-    """Group attempts by problem, in order of first appearance; samples in order of their index."""
-    grouped: dict[str, list[Attempt]] = {}
+def outcomes(
+    attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None, problems: Iterable[str] = ()
+) -> list[Outcome]:
+    """Group attempts by problem, in order of first appearance; samples in order of their index.
+
+    ``problems`` names those that were asked for: one that has no attempt gets an outcome with no sample, which counts as unsolved.
+    """
+    grouped: dict[str, list[Attempt]] = {name: [] for name in problems}
     for attempt in attempts:
         grouped.setdefault(attempt.problem, []).append(attempt)
     known = tags or {}
@@ -146,8 +156,13 @@ def speedup_estimate(items: Sequence[Outcome], baseline: str = "eager") -> Estim
 
 
 def mean_pass_at_k(items: Sequence[Outcome], k: int) -> Estimate | None:
-    """pass@k averaged over the problems that have at least k samples; None when no problem has."""
-    return mean_estimate([pass_at_k(o.n, o.c, k) for o in items if o.n >= k])
+    """pass@k averaged over the problems that have at least k samples; None when no problem has.
+
+    A problem for which nothing was written counts as 0: leaving it out would reward a model for what it cannot do.
+    """
+    if not any(o.n >= k for o in items):
+        return None
+    return mean_estimate([pass_at_k(o.n, o.c, k) if o.n else 0.0 for o in items if o.n >= k or not o.n])
 
 
 def mean_fast_p(items: Sequence[Outcome], p: float, baseline: str = "eager") -> Estimate | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernelllm.core.errors import UsageError
+
 if TYPE_CHECKING:
     from kernelllm.suites.base import Suite
 
@@ -17,6 +19,8 @@ def open_suite(spec: str) -> Suite:
     """
     from kernelllm.core import registry
 
+    if not spec.strip():
+        raise UsageError("The suite's name is empty.", fix="For example: builtin, kernelbench/level1, or a folder.")
     name, _, rest = spec.partition("/")
     if "?" in name:  # options without a selection: tritonbench?cases=first
         name, rest = spec[: spec.index("?")], spec[spec.index("?") :]

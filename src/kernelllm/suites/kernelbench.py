@@ -31,6 +31,11 @@ class Part:
     first: int = 0
     last: int = 10**9
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole level."""
+        return self == Part(self.level)
+
 
 class KernelBench:
     """KernelBench's problems as ``level1/19_ReLU``, in order, with the version of the checkout or data set.
@@ -69,8 +74,9 @@ class KernelBench:
                     found += 1
                     yield problem
             if not found:
+                numbers = f"{part.first}" if part.first == part.last else f"{part.first} to {part.last}"
                 raise UsageError(
-                    f"KernelBench has no problem {part.first} in level {part.level}." if part.first else f"Level {part.level} is empty.",
+                    f"Level {part.level} is empty." if part.whole else f"KernelBench has no problem {numbers} in level {part.level}.",
                     where=str(self.root or DATASET),
                     fix="Levels 1 and 2 have 100 problems, level 3 has 50, level 4 has 20.",
                 )
@@ -105,6 +111,8 @@ def parse(selection: str) -> tuple[Part, ...]:
         if level not in LEVELS:
             what = f"KernelBench has levels 1 to 4, not {match[1] or 'none'} in {selection!r}."
             raise UsageError(what, fix="For example: kernelbench/level1/19.")
+        if match[3] and int(match[3]) < int(match[2]):
+            raise UsageError(f"The range {match[2]}-{match[3]} runs backwards.", fix=f"Write {match[3]}-{match[2]}.")
         if match[2]:
             parts.append(Part(level, int(match[2]), int(match[3] or match[2])))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,17 +44,18 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
     """
     from kernelllm.app import bench as wiring
     from kernelllm.app.session import open_store
+    from kernelllm.core import settings
     from kernelllm.core.types import to_json
 
     suite = wiring.problems_of(suites, limit=options["limit"], part=options["shard"])
     with open_store(options["db"]) as store:
-        opened = [_open(wiring, suite, name, store, options) for name in models or ("compiler",)]
+        opened = [_open(wiring, suite, name, store, options) for name in models or (settings.load().model,)]
         if options["dry_run"]:
             plans = [wiring.estimate(b) for b in opened]
             click.echo(to_json(plans) if as_json else "\n".join(_plan_line(p) for p in plans))
             return
         for one in opened:
-            _run(one)
+            _run(one, limited=any(options[key] is not None for key in ("max_tokens_total", "max_cost")))
         summaries = [_summary(one) for one in opened]
     if as_json:
         click.echo(to_json(summaries))
@@ -62,9 +63,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
         from kernelllm.app.scores import show_scores
 
         for one, found in zip(opened, summaries, strict=True):
-            show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.id})", found["scores"])
-            if found["note"]:
-                click.echo(found["note"])
+            show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.id})", found["scores"], found["note"])
     ctx.exit(1 if any(b.errors for b in opened) else 0)
 
 
@@ -92,62 +91,51 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
 
 
 def _plan_line(plan: dict[str, Any]) -> str:
+    from kernelllm.app.meter import duration
+
     counts = f"{plan['problems']} problems, {plan['samples']} samples, {plan['done']} done, {plan['left']} left"
     known = []
     if plan["seconds"] is not None:
-        known.append(f"about {_duration(plan['seconds'])}")
+        known.append(f"about {duration(plan['seconds'])}")
     if plan["usd"] is not None:
         known.append(f"about ${plan['usd']:.2f}")
     guess = f"; {' and '.join(known)}, as {plan['earlier']} earlier samples of this model" if known else "; time and cost are not known yet"
     return f"{plan['model']} on {plan['suite']}: {counts}{guess if plan['left'] else ''}"
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _run(one: Bench) -> None:
-    """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on."""
+def _run(one: Bench, limited: bool) -> None:
+    """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
+    from kernelllm.app.bench import SPENT
+    from kernelllm.app.meter import Meter
     from kernelllm.app.progress import Console
 
-    stored = one.stored()
-    done, correct = len(stored), sum(a.verdict.correct for a in stored)
-    start, before = time.monotonic(), done
-    problems: set[str] = set()
+    stored, wanted = one.stored(), one.plan.samples
+    meter = Meter(one.plan.model, wanted, stored)
     with Console() as console:
-        console.stage(f"{one.plan.model}: {done} of {one.plan.samples} done")
+        console.stage(f"{one.plan.model}: {len(stored)} of {wanted} done")
         try:
             for attempt in one.attempts():
-                done, correct = done + 1, correct + attempt.verdict.correct
-                problems.add(attempt.problem)
-                rate = (done - before) / max(time.monotonic() - start, 1e-9)
-                left = (one.plan.samples - done) / max(rate, 1e-9)
-                so_far = f"{done} of {one.plan.samples}, {correct} correct"
-                _progress(console, f"{one.plan.model}: {so_far}, {60 * rate:.0f} a minute, {left / 60:.0f} min left", done)
+                meter.add(attempt)
+                # Plain output gets a line now and then, a terminal one that moves.
+                if sys.stderr.isatty() or meter.done % 25 == 0:
+                    console.stage(meter.text())
         except KeyboardInterrupt:
-            console.note(f"Interrupted: {done} of {one.plan.samples} samples are kept; the same command goes on from there.")
+            console.note(f"Interrupted: {meter.done} of {wanted} samples are kept; the same command goes on from there.")
             raise click.exceptions.Exit(130) from None
+        if limited and meter.done < wanted and not one.errors:
+            one.run.finish(SPENT)
+            console.note(f"The budget is spent: {meter.done} of {wanted} samples are kept; a larger one goes on from there.")
         for error in one.errors[:5]:
             console.note(error.strip().splitlines()[-1])
         if len(one.errors) > 5:
             console.note(f"... and {len(one.errors) - 5} more problems failed like this")
 
 
-def _progress(console: Any, text: str, done: int) -> None:
-    import sys
-
-    # Plain output gets a line now and then, a terminal one that moves.
-    if sys.stderr.isatty() or done % 25 == 0:
-        console.stage(text)
-
-
 def _summary(one: Bench) -> dict[str, Any]:
-    from kernelllm.app.bench import note_of
+    from kernelllm.app.bench import asked_of
     from kernelllm.bench import metrics, summary
 
     attempts = one.stored()
-    scores = summary.by_group(metrics.outcomes(attempts), summary.level_of)
-    note = note_of(attempts)
+    asked, note = asked_of(one.run, attempts)
+    scores = summary.by_group(metrics.outcomes(attempts, problems=asked), summary.level_of)
     return {"run": one.id, "model": one.plan.model, "suite": one.plan.suite, "note": note, "scores": scores, "errors": one.errors}

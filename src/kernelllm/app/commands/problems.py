@@ -17,10 +17,14 @@ def problems() -> None:
 @json_option
 @verbose_option
 def list_(suite: str, as_json: bool, verbose: bool) -> None:
-    """List the problems of SUITE: a folder, a registered suite, or one file."""
-    from kernelllm.app.problems import find, rows
+    """List the problems of SUITE: a folder, a registered suite, or one file. What is left out, and why, goes to standard error."""
+    from kernelllm.app.problems import left_out, rows
+    from kernelllm.suites import open_suite
 
-    _show(rows(find(suite)), as_json)
+    opened = open_suite(suite)
+    _show(rows(opened.problems()), as_json)
+    for line in left_out(opened, whole=verbose):
+        click.echo(line, err=True)
 
 
 @problems.command()

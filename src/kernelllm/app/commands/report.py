@@ -38,21 +38,21 @@ def report(
     from kernelllm.app import bench as wiring
     from kernelllm.app.output import check_writable, write_text
     from kernelllm.app.scores import show_scores
-    from kernelllm.bench import metrics, summary
+    from kernelllm.bench import summary
     from kernelllm.core.types import to_json
 
     for path in (html, csv_path, parquet):
         if path is not None:
             check_writable(path, force=True)
     views = list(wiring.views(runs, db, names))
-    scores = [(v.name, summary.by_group(metrics.outcomes(v.attempts), summary.level_of)) for v in views]
+    scores = [(v.name, summary.by_group(v.outcomes, summary.level_of)) for v in views]
     if as_json:
-        click.echo(to_json([{"run": name, "scores": found} for name, found in scores]))
-    for name, found in scores:
+        click.echo(to_json([{"run": name, "note": v.note, "scores": found} for v, (name, found) in zip(views, scores, strict=True)]))
+    for v, (name, found) in zip(views, scores, strict=True):
         if as_markdown and not as_json:
-            click.echo(f"**{name}**\n\n{summary.markdown(found)}")
+            click.echo(f"**{name}**\n\n{summary.markdown(found)}" + (f"\n{v.note}\n" if v.note else ""))
         elif not as_json:
-            show_scores(name, found)
+            show_scores(name, found, v.note)
     everything = [a for v in views for a in v.attempts]
     if html is not None:
         from kernelllm.app.page import page

@@ -44,10 +44,10 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """Something a reader must know, e.g. that sizes were shrunk and nothing was timed."""
 
 
-def view(name: str, model: str, suite: str, attempts: Sequence[Attempt], note: str = "") -> RunView:
-    """Prepare a run for the page."""
+def view(name: str, model: str, suite: str, attempts: Sequence[Attempt], note: str = "", problems: Sequence[str] = ()) -> RunView:
+    """Prepare a run for the page. ``problems`` names what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`."""
     found = next((a.verdict.environment for a in attempts if a.verdict.environment), {})
-    made = tuple(metrics.outcomes(attempts))
+    made = tuple(metrics.outcomes(attempts, problems=problems))
     return RunView(name=name, model=model, suite=suite, attempts=tuple(attempts), outcomes=made, environment=found, note=note)
 
 
@@ -125,7 +125,7 @@ def _cell(run: RunView, problem: str) -> dict[str, Any]:
     if found is None:
         return {"text": "", "shade": "none", "title": "not run"}
     best = found.best("eager")
-    rate = found.c / found.n
+    rate = found.rate
     shade = "zero" if rate == 0 else "fast" if best is not None and best > 1 else "solved"
     text = f"{best:.2f}x" if best is not None else f"{found.c}/{found.n}"
     return {"text": text, "shade": shade, "title": f"{found.c} of {found.n} samples correct"}
