@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -310,16 +311,50 @@ def test_a_weaker_machine_is_told_with_the_fix(tmp_path: Path, monkeypatch: pyte
     assert neither.level is Level.LIMITS
 
 
-def test_bubblewrap_is_used_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: "/usr/bin/bwrap")
-    monkeypatch.setattr(landlock, "abi", lambda: 7)
-    assert sandbox.wrap(["python"], "/w") == ["python"]
+def test_bubblewrap_is_used_only_where_it_helps_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrapped(program: str, abi: int, *, gpu: bool = False) -> list[str]:
+        monkeypatch.setattr("shutil.which", lambda name: program)
+        monkeypatch.setattr(landlock, "abi", lambda: abi)
+        sandbox.bubblewrap.cache_clear()
+        try:
+            return sandbox.wrap(["python", "-m", "x"], "/w", gpu=gpu)
+        finally:
+            sandbox.bubblewrap.cache_clear()
+
+    assert wrapped("/bin/true", 7) == ["python", "-m", "x"]
+    assert wrapped("/bin/false", 0) == ["python", "-m", "x"]
+    assert wrapped("/nowhere/bwrap", 0) == ["python", "-m", "x"]
+    used = wrapped("/bin/true", 0)
+    assert used[0] == "/bin/true"
+    assert used[-4:] == ["--", "python", "-m", "x"]
+    assert "--unshare-net" in used
+    assert "--unshare-net" not in wrapped("/bin/true", 0, gpu=True)
+
+
+def test_what_bubblewrap_leaves_to_be_seen(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "abi", lambda: 0)
-    wrapped = sandbox.wrap(["python", "-m", "x"], "/w")
-    assert wrapped[0] == "/usr/bin/bwrap"
-    assert wrapped[-4:] == ["--", "python", "-m", "x"]
-    assert "--unshare-net" in wrapped
-    assert "--unshare-net" not in sandbox.wrap(["python"], "/w", gpu=True)
+    sandbox.bubblewrap.cache_clear()
+    try:
+        if not sandbox.bubblewrap():
+            pytest.skip("bubblewrap is not installed, or does not work here")
+        (tmp_path / "work").mkdir()
+        look = f"import os; print(*map(os.path.exists, ({str(home)!r}, '/etc/shadow')), os.access('/usr', os.W_OK)); open('x', 'w')"
+        command = sandbox.wrap([sys.executable, "-c", look], str(tmp_path / "work"))
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    finally:
+        sandbox.bubblewrap.cache_clear()
+    assert done.stdout.split() == ["False", "False", "False"]
+    assert (tmp_path / "work" / "x").exists()
+
+
+@pytest.mark.parametrize("have", list(Level))
+def test_every_level_can_be_required(have: Level) -> None:
+    for wanted in Level:
+        if list(Level).index(wanted) <= list(Level).index(have):
+            Strength(level=have).require(wanted.value)
+        else:
+            with pytest.raises(SandboxError, match=wanted.value):
+                Strength(level=have).require(wanted.value)
 
 
 def test_policy_names_nothing_of_the_users() -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 import kernelllm
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge import protocol
+from kernelllm.judge import protocol, sandbox
 from kernelllm.judge.limits import Ended, Limits, Ready, Spawn
 from kernelllm.judge.tensors import Arena
 
@@ -136,8 +136,9 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = (self.root / "log").open("wb")
         home = self.root / "server"
-        home.mkdir(exist_ok=True)
+        home.mkdir(mode=0o711, exist_ok=True)
         command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", str(theirs.fileno()), self.mode, self.target]
+        command = sandbox.wrap(command, str(self.root), gpu=self.mode == "cuda")
         try:
             self._process = subprocess.Popen(
                 command,

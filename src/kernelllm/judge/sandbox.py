@@ -13,6 +13,8 @@ import platform
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -29,6 +31,8 @@ from kernelllm.judge.limits import Limits
 from kernelllm.judge.places import clean_environment, reachable_by_others, readable
 
 GIB = 2**30
+_CONTAINED = "KERNELLLM_BWRAP"
+"""Set for what runs inside bubblewrap."""
 
 
 class Level(StrEnum):
@@ -100,7 +104,7 @@ def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), 
     uid = 1_000_000 if root and (open_to_all or (landlock.abi() > 0 and seccomp.supported())) else None
     return Policy(
         workdir=str(workdir), gpu=gpu, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
-        environment=clean_environment(str(workdir)), contained=os.environ.get("KERNELLLM_BWRAP") == "1",
+        environment=clean_environment(str(workdir)), contained=os.environ.get(_CONTAINED) == "1",
     )  # fmt: skip
 
 
@@ -240,7 +244,9 @@ def _files(p: Policy, active: list[str], missing: list[str]) -> tuple[bool, bool
     except OSError as error:
         if p.contained:
             active.append("files (bubblewrap)")
-            return True, False
+            if p.uid is None:
+                missing.append("Workers of one judge reach each other's folders: use Linux 5.13 or newer with Landlock, or judge as root.")
+            return p.uid is not None, False
         missing.append(f"Files are not confined ({error}). Use Linux 5.13 or newer with Landlock, or install bubblewrap.")
         return False, False
     active.append(f"files (Landlock {version})")
@@ -274,6 +280,19 @@ def available(*, gpu: bool = False) -> Strength:
     if platform.system() != "Linux":
         return Strength(level=Level.NONE, missing=("Candidates are confined on Linux only. Use Linux or a Linux container.",))
     folder = Path(tempfile.mkdtemp(prefix="kernelllm-"))
+    try:
+        answer = _tried_in_bubblewrap(folder, gpu) if bubblewrap(gpu=gpu) else _tried_here(folder, gpu)
+        try:
+            return msgspec.json.decode(answer, type=Strength)
+        except msgspec.DecodeError:
+            said = answer.decode(errors="replace") or "no answer"
+            return Strength(level=Level.NONE, missing=(f"The sandbox could not be entered: {said}.",))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tried_here(folder: Path, gpu: bool) -> bytes:
+    """The Strength that a child of this process reaches, as JSON, or what went wrong."""
     read_end, write_end = os.pipe()
     try:
         home = str(Path.home())
@@ -286,16 +305,29 @@ def available(*, gpu: bool = False) -> Strength:
         with os.fdopen(read_end, "rb", closefd=False) as stream:
             answer = stream.read()
         os.waitpid(pid, 0)
-        try:
-            return msgspec.json.decode(answer, type=Strength)
-        except msgspec.DecodeError:
-            said = answer.decode(errors="replace") or "no answer"
-            return Strength(level=Level.NONE, missing=(f"The sandbox could not be entered: {said}.",))
+        return answer
     finally:
         os.close(read_end)
         if write_end >= 0:
             os.close(write_end)
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+_TRY = """
+import sys, pathlib, msgspec
+sys.path[:0] = sys.argv[3:]
+from kernelllm.judge import sandbox
+sys.stdout.buffer.write(sandbox._tried_here(pathlib.Path(sys.argv[1]), sys.argv[2] == "gpu"))
+"""
+
+
+def _tried_in_bubblewrap(folder: Path, gpu: bool) -> bytes:
+    """The same, where the worker server will be put."""
+    folder.chmod(0o711)
+    work = folder / "work"
+    work.mkdir(mode=0o700)
+    command = [sys.executable, "-P", "-c", _TRY, str(work), "gpu" if gpu else "", *(place for place in sys.path if place)]
+    done = subprocess.run(wrap(command, str(folder), gpu=gpu), capture_output=True, check=False, timeout=60)
+    return done.stdout or done.stderr[-500:]
 
 
 def _checked(strength: Strength, home: str) -> Strength:
@@ -309,15 +341,35 @@ def _checked(strength: Strength, home: str) -> Strength:
     return msgspec.structs.replace(strength, level=level, missing=(*strength.missing, *leaks.files, *leaks.reach))
 
 
+@cache
+def bubblewrap(*, gpu: bool = False) -> str:
+    """The path of bubblewrap where it has to confine files, since Landlock does not, and where it works; else empty. Tried once."""
+    found = shutil.which("bwrap")
+    if found is None or landlock.abi() > 0 or os.environ.get(_CONTAINED) == "1":
+        return ""
+    with tempfile.TemporaryDirectory(prefix="kernelllm-") as folder, suppress(OSError, subprocess.TimeoutExpired):
+        command = _bubblewrapped(found, [sys.executable, "-S", "-c", ""], folder, gpu)
+        if subprocess.run(command, capture_output=True, check=False, timeout=20).returncode == 0:
+            return found
+    return ""
+
+
 def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False) -> list[str]:
-    """``command`` inside bubblewrap, where that is installed and Landlock is not there to do it better; else unchanged."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None or landlock.abi() > 0:
-        return list(command)
-    binds = [part for place in readable(gpu=gpu) for part in ("--ro-bind-try", place, place)]
-    network = [] if gpu else ["--unshare-net", "--unshare-ipc"]
+    """``command`` inside bubblewrap, where that works and Landlock is not there to do it better; else unchanged.
+
+    Inside, only :func:`kernelllm.judge.places.readable` can be read, only ``workdir`` be written, and (without a GPU) there is no network.
+    """
+    found = bubblewrap(gpu=gpu)
+    return _bubblewrapped(found, command, workdir, gpu) if found else list(command)
+
+
+def _bubblewrapped(program: str, command: Sequence[str], workdir: str, gpu: bool) -> list[str]:
+    places = readable(gpu=gpu)
+    above = sorted({str(folder) for place in (*places, workdir) for folder in Path(place).parents if folder != Path("/")})
+    folders = [part for folder in above for part in ("--perms", "0711", "--dir", folder)]  # workers of other users pass, and list nothing
+    binds = [part for place in places for part in ("--ro-bind-try", place, place)]
+    apart = ["--dev-bind", "/dev", "/dev"] if gpu else ["--unshare-net", "--unshare-ipc", "--dev", "/dev"]
     return [
-        bwrap, "--die-with-parent", "--new-session", *network, "--tmpfs", "/", "--proc", "/proc",
-        *(["--dev-bind", "/dev", "/dev"] if gpu else ["--dev", "/dev"]), *binds, "--bind", workdir, workdir, "--chdir", workdir,
-        "--setenv", "KERNELLLM_BWRAP", "1", "--", *command,
+        program, "--tmpfs", "/", *folders, *binds, "--proc", "/proc", *apart,
+        "--bind", workdir, workdir, "--chdir", workdir, "--setenv", _CONTAINED, "1", "--", *command,
     ]  # fmt: skip
