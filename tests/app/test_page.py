@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import importlib
 import json
 import re
 from pathlib import Path
@@ -68,3 +69,16 @@ def test_plots_are_written_by_suffix(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "a.svg").read_text()
     with pytest.raises(UsageError, match="gif"):
         save(figure, tmp_path / "a.gif")
+
+
+def test_it_opens_in_a_real_browser_with_an_attempts_source(html: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    probe = importlib.import_module("report_page")
+    program = probe.browser()
+    if program is None:
+        pytest.skip("there is no Chromium here")
+    target = tmp_path / "r.html"
+    target.write_text(html)
+    found = probe.opened(target, program)
+    assert found["source"]
+    assert found["load_ms"] < 20_000  # the limit of 2 s is the benchmark's, on a machine that does nothing else

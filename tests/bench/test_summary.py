@@ -41,7 +41,10 @@ def test_groups_are_levels_and_everything() -> None:
     assert everything.speedup_all["eager"] == pytest.approx(2**0.25)
     assert everything.floor_percent == 40.0
     text = summary.markdown(scores)
-    assert len({line.count("|") for line in text.splitlines()}) == 1
+    table, _, figures = text.partition("\n\n")
+    assert len({line.count("|") for line in table.splitlines()}) == 1
+    assert "| fast_0 | " in figures
+    assert "| x eager, all (unsolved 1.0) | " in figures
 
 
 def test_csv_has_a_row_an_attempt_and_reads_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -127,10 +128,38 @@ def _times(estimate: Estimate | None) -> str:
 
 
 def markdown(scores: Sequence[Scores]) -> str:
-    """The table as GitHub Markdown; brackets hold 95 % intervals over problems."""
+    """The table, and all figures of its last line, as GitHub Markdown; brackets hold 95 % intervals over problems."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row) + " |" for row in rows(scores)]
+    lines += ["", f"| {scores[-1].group} | |", "|---|---|", *(f"| {name} | {text} |" for name, text in figures(scores[-1]))]
     return "\n".join(lines) + "\n"
+
+
+def figures(s: Scores) -> list[tuple[str, str]]:
+    """Every figure of one group as (name, text): what :func:`rows` has no room for, too. Those that do not exist are left out."""
+    told = [(f"pass@{k}", _percent(e)) for k, e in s.pass_at.items()]
+    for baseline, thresholds in s.fast.items():
+        told += [(f"fast_{p:g}" + (f" {baseline}" if p else ""), _percent(e)) for p, e in thresholds.items()]
+    for baseline, speed in s.speedup.items():
+        if speed is None:
+            continue
+        told.append((f"x {baseline}, solved", _times(speed)))
+        told.append((f"x {baseline}, all (unsolved 1.0)", f"{s.speedup_all[baseline] or 1.0:.2f}"))
+        told.append((f"x {baseline}, median of solved", f"{s.median_speedup[baseline] or 0.0:.2f}"))
+        told.append((f"slower than {baseline}", str(s.slower[baseline])))
+    if s.floor_percent is not None:
+        told.append(("floor reached, %", f"{s.floor_percent:.0f}"))
+    if s.sol_score is not None:
+        told.append(("SOL score", f"{s.sol_score:.2f}"))
+    if s.usd_per_solved is not None:
+        told.append(("$ a solved problem", f"{s.usd_per_solved:.4g}"))
+    return list(dict(told).items())  # fast_0 is the same for every baseline
+
+
+def kinds(attempts: Iterable[Attempt]) -> dict[str, int]:
+    """How many attempts failed in each way of the error taxonomy, the most frequent first."""
+    counts = Counter(kind for a in attempts if (kind := error_kind(a)))
+    return dict(counts.most_common())
 
 
 ATTEMPT_COLUMNS = (

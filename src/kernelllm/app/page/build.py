@@ -64,15 +64,19 @@ def page(runs: Sequence[RunView]) -> str:
     )
     files = resources.files("kernelllm.app.page")
     problems = list(dict.fromkeys(o.problem for run in runs for o in run.outcomes))
+    scores = [(run, summary.by_group(run.outcomes, summary.level_of)) for run in runs]
+    filled = [(run, row) for run, made in scores for row in summary.rows(made)]
+    keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for _, row in filled)]
+    rows = [(run.name, [row[i] for i in keep]) for run, row in filled]
     return environment.get_template("report.html").render(
         version=__version__,
         runs=runs,
-        scores=[(run, summary.by_group(run.outcomes, summary.level_of)) for run in runs],
-        columns=summary.COLUMNS,
-        rows=summary.rows,
+        rows=rows,
+        columns=[summary.COLUMNS[i] for i in keep],
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
         statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
-        kinds=[(run.name, _kinds(run)) for run in runs],
+        kinds=[(run.name, summary.kinds(run.attempts)) for run in runs],
+        figures=_table([summary.figures(made[-1]) for _, made in scores]),
         plots=[(title, charts.inline(figure, title)) for title, figure in _figures(runs)],
         problems=problems,
         cells=[[_cell(run, p) for run in runs] for p in problems],
@@ -110,13 +114,10 @@ def _figures(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     return made
 
 
-def _kinds(run: RunView) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for attempt in run.attempts:
-        kind = summary.error_kind(attempt)
-        if kind:
-            counts[kind] = counts.get(kind, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+def _table(told: Sequence[list[tuple[str, str]]]) -> list[tuple[str, list[str]]]:
+    """Figures of several runs side by side: name, and its text in each run."""
+    by_run = [dict(one) for one in told]
+    return [(name, [one.get(name, "-") for one in by_run]) for name in dict.fromkeys(n for one in by_run for n in one)]
 
 
 def _cell(run: RunView, problem: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def fast_p(series: Series, baseline: str) -> Figure:
     """fast_p against p from 0 to 4: how many problems are solved at least that fast."""
     figure, axes = _figure()
     ps = np.linspace(0, 4, 81)
-    for (name, items), color in zip(series, SERIES, strict=False):
+    for (name, items), color in zip(series, cycle(SERIES), strict=False):
         axes.plot(ps, [100 * metrics.fast_p(items, float(p), baseline) for p in ps], color=color, label=name, drawstyle="steps-post")
     axes.axvline(1, color=_INK, linewidth=0.8, linestyle=":")
     axes.set(xlabel=f"p: speed-up over {baseline}", ylabel="fast_p, % of problems", xlim=(0, 4), ylim=(0, 100))
@@ -77,8 +78,8 @@ def pass_at_k(series: Series) -> Figure:
     """pass@k against k, logarithmic, with the 95 % interval over problems."""
     figure, axes = _figure()
     most = 1
-    for (name, items), color in zip(series, SERIES, strict=False):
-        n = min((o.n for o in items), default=1)
+    for (name, items), color in zip(series, cycle(SERIES), strict=False):
+        n = min((o.n for o in items if o.n), default=1)
         most = max(most, n)
         ks = sorted({int(k) for k in np.unique(np.geomspace(1, max(n, 1), 12).round())})
         estimates = [e for k in ks if (e := metrics.mean_pass_at_k(items, k)) is not None]
@@ -97,7 +98,7 @@ def speedups(series: Series, baseline: str) -> Figure:
     """Histogram of the best speed-up of each solved problem, logarithmic bins."""
     figure, axes = _figure()
     edges = np.geomspace(0.05, 50, 41)
-    for (name, items), color in zip(series, SERIES, strict=False):
+    for (name, items), color in zip(series, cycle(SERIES), strict=False):
         values = [s for o in items if (s := o.best(baseline)) is not None]
         axes.hist(np.clip(values, 0.051, 49), bins=edges, histtype="stepfilled", alpha=0.45, color=color, label=name)
     axes.axvline(1, color=_INK, linewidth=0.8, linestyle=":")
@@ -116,7 +117,7 @@ def roofline(series: Sequence[tuple[str, Sequence[Attempt]]], gpu: Gpu) -> Figur
     for rate, label in ((gpu.fp16, "16-bit"), (gpu.tf32, "tf32"), (gpu.fp32, "fp32")):
         axes.plot(intensity, np.minimum(rate, intensity * gpu.bandwidth) / 1e12, color=_INK, linewidth=0.8)
         axes.annotate(label, (5e4, rate / 1e12), ha="right", va="bottom", fontsize=8, color=_INK)
-    for (name, attempts), color in zip(series, SERIES, strict=False):
+    for (name, attempts), color in zip(series, cycle(SERIES), strict=False):
         points = [p for a in fastest(attempts).values() if (p := _point(a)) is not None]
         if points:
             axes.scatter(*zip(*points, strict=True), s=9, color=color, label=name, alpha=0.7, linewidths=0)
