@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,27 @@ from judge_candidates import RELU, replaying, zeroing
 from kernelbench_harness import compiled, evaluate, load, problem, say
 
 from kernelllm.core.types import Candidate, Problem, Severity, SizeSet, Status, Verdict
-from kernelllm.judge import Judge, JudgeSettings, measuring, timing
+from kernelllm.judge import Judge, JudgeSettings, measuring
 from kernelllm.judge.candidate import CandidateProcess
 from kernelllm.judge.compare import Rules
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.trials import INIT_SEED
+from kernelllm.pool.local import LocalPool, Slot
 
 MEDIUM = [
     "1/10", "1/88", "1/95", "1/73", "1/50", "2/6", "2/24", "2/36", "2/69", "2/12",
 ]  # fmt: skip
 """Eager takes 0.4 to 3 ms on an H200, inputs are below 0.6 GB."""
-MIXED = [
-    "2/12", "1/1", "2/24", "1/88", "2/36", "1/95", "2/69", "1/10", "2/6", "1/50", "2/86", "1/23", "2/17", "1/36", "2/59", "1/47",
-    "2/40", "1/67", "2/1", "1/19",
-]  # fmt: skip
+MIXED = [f"{level}/{number}" for number in range(1, 100, 10) for level in (1, 2)]
+"""Every tenth problem of two levels."""
 DEGENERATE = [
     "1/23", "1/37", "2/9", "2/23", "2/36", "2/38", "2/42", "2/65", "2/80", "2/83", "3/3", "3/7", "3/11", "3/12", "3/18", "3/28",
     "3/35",
 ]  # fmt: skip
+WARM_UP = "1/88"
+"""Judged first and not counted."""
 LISTS = {"relu": ["1/19"], "aa": MEDIUM, "dobench": MEDIUM, "degenerate": DEGENERATE, "speed": MIXED}
+
 NEEDS_COMPILER = ("dobench", "degenerate", "speed")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -83,7 +86,7 @@ def relu(context: Context) -> None:
     torch.cuda.init()
     for baselines in (("eager",), ("eager", "compile")):
         start = time.perf_counter()
-        with at_least(100), Judge(settings(seeds=5, baselines=baselines)) as judge:
+        with Judge(settings(seeds=5, baselines=baselines, timed_runs=100)) as judge:
             for label in ("cold", "warm", "warm"):
                 start = start if label == "cold" else time.perf_counter()
                 verdict = judge.judge(one, candidate)
@@ -97,16 +100,6 @@ def relu(context: Context) -> None:
     if context.options.kb_src:
         row = evaluate(load(context.options.kb_src), one.source, RELU)
         say(f"  KernelBench's harness, 5 trials, 100 timed runs: {row['seconds']:.2f} s  {row['status']} {row['ms']} ms {row['message']}")
-
-
-@contextmanager
-def at_least(runs: int) -> Iterator[None]:
-    """Time no candidate in fewer runs."""
-    before, timing.MIN_RUNS = timing.MIN_RUNS, runs
-    try:
-        yield
-    finally:
-        timing.MIN_RUNS = before
 
 
 def told(verdict: Verdict) -> str:
@@ -151,7 +144,7 @@ def aa(context: Context) -> None:
                     with worker(judge, reference, one.source + "\n\nModelNew = Model\n") as process:
                         for _ in range(min(a_worker, each - len(mine))):
                             found = measuring.measure(one, process, reference, baselines, Rules("kernelbench", None),
-                                                      budget_s=context.options.aa_budget, launches=50, floor=None)  # fmt: skip
+                                                      budget_s=context.options.aa_budget, launches=50, keep=True)  # fmt: skip
                             assert found.timing is not None
                             ratio = found.timing.speedups["eager"]
                             mine.append((one.name, ratio.value, ratio.tie, found.timing.candidate.median_ms))
@@ -207,7 +200,7 @@ def dobench(context: Context) -> None:
 def _median(judge: Judge, one: Problem, reference: Reference, source: str) -> float:
     none = measuring.Baselines((), judge.device)
     with worker(judge, reference, source) as process:
-        found = measuring.measure(one, process, reference, none, Rules("kernelbench", None), budget_s=2.0, launches=50, floor=None)
+        found = measuring.measure(one, process, reference, none, Rules("kernelbench", None), budget_s=2.0, launches=50)
     assert found.timing is not None
     return found.timing.candidate.median_ms
 
@@ -306,35 +299,67 @@ def degenerate(context: Context) -> None:
 
 
 def speed(context: Context) -> None:
-    """Seconds a verdict on mixed problems; KernelBench's own harness on the same candidates as far as its time goes."""
-    rows: dict[str, float] = {}
+    """Seconds a verdict on mixed problems, alone and from a pool; KernelBench's own harness on the same candidates.
+
+    Only eager is timed beside the candidate, as KernelBench does; the last line adds torch.compile.
+    """
     chosen = [p for p in context.problems("speed") if p.name in context.sources]
-    with Judge(settings()) as judge:
-        judge.judge(problem(context.options.kernelbench, "1/19"), Candidate(source=RELU))  # warm
+    alone: dict[str, float] = {}
+    with Judge(settings(baselines=("eager",), timed_runs=100, seeds=5)) as judge:
+        first = problem(context.options.kernelbench, WARM_UP)
+        judge.judge(first, Candidate(source=context.sources[first.name]))
         for one in chosen:
-            if not context.in_time():
-                break
             start = time.perf_counter()
             verdict = judge.judge(one, Candidate(source=context.sources[one.name]))
-            rows[one.name] = time.perf_counter() - start
-            say(f"  {one.name:48} {rows[one.name]:6.2f} s  {told(verdict)}")
+            alone[one.name] = time.perf_counter() - start
+            say(f"  {one.name:48} {alone[one.name]:6.2f} s  {told(verdict)}")
+    mean, median = statistics.mean(alone.values()), statistics.median(alone.values())
+    say(f"  {len(alone)} first verdicts, one at a time: mean {mean:.2f} s, median {median:.2f} s, {3600 / mean:.0f} a GPU-hour")
     torch.cuda.empty_cache()
-    if rows:
-        mean, median = statistics.mean(rows.values()), statistics.median(rows.values())
-        say(f"  {len(rows)} verdicts: mean {mean:.2f} s, median {median:.2f} s; {3600 / mean:.0f} a GPU-hour, one at a time")
+    pooled = {baselines: _pooled(context, chosen, baselines) for baselines in (("eager",), ("eager", "compile"))}
     if not context.options.kb_src:
         return
     function, theirs = load(context.options.kb_src), {}
     end = time.monotonic() + context.options.kb_budget
     for one in chosen:
-        if time.monotonic() > end or one.name not in rows:
+        if time.monotonic() > end:
             break
         row = evaluate(function, one.source, context.sources[one.name])
         theirs[one.name] = row["seconds"]
         say(f"  KernelBench: {one.name:35} {row['seconds']:6.2f} s  {row['status']} {row['ms']} ms {row['message'][:100]}")
-    if theirs:
-        ours = sum(rows[n] for n in theirs)
-        say(f"  {len(theirs)} problems through both: {sum(theirs.values()):.1f} s / {ours:.1f} s = {sum(theirs.values()) / ours:.1f} times")
+    total, ours = sum(theirs.values()), sum(alone[n] for n in theirs)
+    say(f"  {len(theirs)} through both: KernelBench {total:.1f} s; ours one at a time {ours:.1f} s = {total / ours:.1f} times")
+    if len(theirs) == len(chosen):
+        for baselines, seconds in pooled.items():
+            say(f"  from a pool, {'+'.join(baselines)}: {seconds:.1f} s = {total / seconds:.1f} times")
+
+
+def _pooled(context: Context, chosen: list[Problem], baselines: tuple[str, ...]) -> float:
+    """Seconds that a pool of judges on one GPU takes for all candidates, from its warm start to its last verdict."""
+    slots = context.options.slots
+    first = problem(context.options.kernelbench, WARM_UP)
+    with LocalPool(partial(_pool_judge, baselines), _pool_work, devices=("cuda:0",), per_device=slots) as pool:
+        for _ in pool.run([(first, context.sources[first.name])] * slots):
+            pass
+        start = time.perf_counter()
+        done = list(pool.run([(one, context.sources[one.name]) for one in chosen]))
+        seconds = time.perf_counter() - start
+    right = sum(d.result == Status.CORRECT.value for d in done)
+    for d in done:
+        if d.result != Status.CORRECT.value:
+            say(f"  {d.item[0].name}: {d.result or d.error[-300:]}")
+    head = f"  {len(done)} first verdicts from a pool of {slots}, {'+'.join(baselines)}"
+    say(f"{head}: {seconds:.1f} s, {3600 * len(done) / seconds:.0f} a GPU-hour, {right} correct")
+    return seconds
+
+
+def _pool_judge(baselines: tuple[str, ...], slot: Slot) -> Judge:
+    return Judge(settings(baselines=baselines, timed_runs=100, seeds=5))
+
+
+def _pool_work(judge: Judge, item: tuple[Problem, str]) -> str:
+    verdict = judge.judge(item[0], Candidate(source=item[1]))
+    return verdict.status.value if verdict.correct else f"{verdict.status.value}: {verdict.message[:200]}"
 
 
 SECTIONS: dict[str, Callable[[Context], None]] = {
@@ -353,6 +378,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kb-budget", type=float, default=40.0, help="seconds for KernelBench's harness in `speed`")
     parser.add_argument("--aa", type=int, default=200, help="measurements")
     parser.add_argument("--aa-budget", type=float, default=0.6, help="seconds a measurement may take")
+    parser.add_argument("--slots", type=int, default=8, help="judges at once for `speed`")
     parser.add_argument("--threads", type=int, default=6, help="judges at once for `fixtures`")
     parser.add_argument("--processes", type=int, default=12, help="processes that write candidates")
     parser.add_argument("--profile", action="store_true", help="profile of a warm verdict in `relu`")
@@ -372,6 +398,9 @@ def main() -> int:
     context, failed, began = Context(options), 0, time.monotonic()
     say(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     needed = {p.name: p for name in options.sections if name in NEEDS_COMPILER for p in context.problems(name)}
+    if "speed" in options.sections:
+        warm_up = problem(options.kernelbench, WARM_UP)
+        needed[warm_up.name] = warm_up
     if needed:  # at once, before the first section: their processes use all cores
         context.sources = compiled(needed.values(), options.known, options.processes)
     for name in options.sections:

@@ -125,9 +125,9 @@ class CandidateProcess:
         return f"The candidate did not finish within {self.seconds:g} s. {fix}"
 
     def construct(
-        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", fake: bool = False
+        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False
     ) -> p.Constructed:
-        """Build the model."""
+        """Build the model; ``there``: on the GPU where that works."""
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "state")
         reply = self.ask(
             p.Construct,
@@ -135,6 +135,7 @@ class CandidateProcess:
             args=p.Values(tree, specs, self._worker.ref(arena, (arena,))),
             seed=seed,
             class_name=class_name,
+            there=there,
             fake=fake,
         )
         return _expect(reply, p.Constructed)

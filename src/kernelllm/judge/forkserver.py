@@ -71,6 +71,12 @@ class Worker:
         new = [a.key for a in beside if a.fd >= 0 and a.key not in self._opened]
         return msgspec.structs.replace(arena.ref(True), fd=new.index(arena.key) if arena.key in new else -1)
 
+    def alive(self) -> bool:
+        """False once its supervisor has reported its end."""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return not poll.poll(0)
+
     def end(self, seconds: float = 20.0) -> Ended:
         """Kill the worker with everything it started and learn how it ended. Safe to call twice."""
         if self.ended is None:
@@ -115,10 +121,14 @@ class Worker:
 
 
 class ForkServer:
-    """One forkserver process of a mode (``interpret``, ``compile``, ``cuda``). Starts in the background; thread-safe."""
+    """One forkserver process of a mode (``interpret``, ``compile``, ``cuda``). Starts in the background; thread-safe.
 
-    def __init__(self, mode: str, target: str) -> None:
-        self.mode, self.target = mode, target
+    ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
+    """
+
+    def __init__(self, mode: str, target: str, spares: int = 0) -> None:
+        self.mode, self.target, self.spares = mode, target, spares
+        self._waiting: list[tuple[Limits, str | None, Worker]] = []
         self.ready: Ready | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -173,14 +183,38 @@ class ForkServer:
             assert self._process is not None
             if self._process.poll() is not None:  # a hostile candidate killed it: start another
                 self._control.close()
+                self._dismiss()
                 self._start()
                 self._wait_ready()
-            folder = self.root / f"w{next(self._numbers)}"
-            folder.mkdir(mode=0o700)
-            (folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
-            return self._spawn(folder, limits, sandbox)
+            worker = self._spare(limits, sandbox) or self._spawn(limits, sandbox)
+            (worker.folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
+            while len(self._waiting) < self.spares:
+                self._waiting.append((limits, sandbox, self._spawn(limits, sandbox)))
+            return worker
 
-    def _spawn(self, folder: Path, limits: Limits, sandbox: str | None) -> Worker:
+    def stock(self, limits: Limits, sandbox: str | None = None) -> None:
+        """Make the spare workers ready before the first candidate comes."""
+        with self._lock, contextlib.suppress(WorkerError):
+            self._wait_ready()
+            while len(self._waiting) < self.spares:
+                self._waiting.append((limits, sandbox, self._spawn(limits, sandbox)))
+
+    def _spare(self, limits: Limits, sandbox: str | None) -> Worker | None:
+        """A living spare under these limits; those of other limits are let go."""
+        while self._waiting:
+            its_limits, its_sandbox, worker = self._waiting.pop(0)
+            if its_limits == limits and its_sandbox == sandbox and worker.alive():
+                return worker
+            worker.close()
+        return None
+
+    def _dismiss(self) -> None:
+        while self._waiting:
+            self._waiting.pop()[2].close()
+
+    def _spawn(self, limits: Limits, sandbox: str | None) -> Worker:
+        folder = self.root / f"w{next(self._numbers)}"
+        folder.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
         status_r, status_w = os.pipe()
         leash_r, leash_w = os.pipe()
@@ -204,6 +238,7 @@ class ForkServer:
         with self._lock:
             if self._process is None:
                 return
+            self._dismiss()
             self._control.close()
             try:
                 self._process.wait(20)

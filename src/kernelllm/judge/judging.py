@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
@@ -32,8 +32,8 @@ from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
 from kernelllm.pool.locks import Turn
 
 _KEPT_PROBLEMS = 8
-_LARGE = 3 * 2**30
-"""Bytes of inputs and outputs from which on a judge wants the GPU's memory for itself."""
+_LARGE = 3 * 2**29
+"""Bytes of inputs and parameters from which on one problem at a time may fill a GPU's memory."""
 
 
 class Judge:
@@ -51,14 +51,15 @@ class Judge:
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
         self._verdicts = cache.opened(self.settings, self.device, target)
         self.baselines = measuring.Baselines(self.settings.baselines, self.device)
-        self._floors: dict[str, Floor | None] = {}
+        self._floors: dict[str, Future[Floor | None]] = {}
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
         self._servers: list[ForkServer] = []
         try:
             if self.device == "cpu":
                 self._servers = [ForkServer("interpret", target), ForkServer("compile", target)]
             else:
-                self._servers = [ForkServer("cuda", target)]
+                self._servers = [ForkServer("cuda", target, spares=2)]
+                self._pool.submit(self._servers[0].stock, self.limits(), self.settings.require_sandbox)
         except BaseException:
             self.close()
             raise
@@ -81,9 +82,15 @@ class Judge:
 
     def floor(self, problem: Problem) -> Floor | None:
         """The speed of light of a problem on this device, or on the target's; counted once a problem."""
-        if problem.digest not in self._floors:
-            self._floors[problem.digest] = measuring.floor_of(problem, self.target, device_name(self.device))
-        return self._floors[problem.digest]
+        return self.counting(problem).result()
+
+    def counting(self, problem: Problem) -> Future[Floor | None]:
+        """The floor of a problem, counted beside everything else."""
+        with self._lock:
+            if problem.digest not in self._floors:
+                name = device_name(self.device)
+                self._floors[problem.digest] = self._pool.submit(measuring.floor_of, problem, self.target, name)
+            return self._floors[problem.digest]
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""
@@ -169,10 +176,11 @@ class _Case:
         if any(f.severity is Severity.FAIL for f in self.findings):
             status, message = verdict.decide(None, self.findings, None)
             return self.finish(status, message)
-        with self._turn(), self.judge.borrowed(self.problem) as references:
+        self.judge.counting(self.problem)
+        with self.judge.borrowed(self.problem) as references, self._turn(references[-1]):
             self.shapes = tuple(r.sizes for r in references)
             rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
-            return self._conclude(rows)
+        return self._conclude(rows)
 
     def _try_and_compile(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """Trials in the interpreter, with the real compile in a thread beside them."""
@@ -196,48 +204,51 @@ class _Case:
             raise
 
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
-        s = self.settings
-        process = CandidateProcess(
-            self.judge._servers[0], self.candidate.source, self.judge.limits(), self.judge.device, self.judge.call_limit_s,
-            s.require_sandbox,
-        )
-        with process:
+        """All trials, then the measurement. On a GPU each size has a worker of its own, so that their kernels compile side by side."""
+        s, judge = self.settings, self.judge
+        arguments = (judge._servers[0], self.candidate.source, judge.limits(), judge.device, judge.call_limit_s, s.require_sandbox)
+        with contextlib.ExitStack() as stack:
+            processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in references[: 1 if judge.device == "cpu" else None]]
             rules = Rules(s.profile, s.tolerance)
-            examiner = Examiner(self.problem, self.candidate, process, rules=rules, seeds=s.seeds, variants=s.profile == STRICT)
+            examiner = Examiner(
+                self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT, turn=self.turn
+            )
             self.out = examiner.examine(references)
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
-                with contextlib.suppress(CandidateFailure):
-                    self.report = process.report()
-            if self.out.failure is None and self.judge.device != "cpu" and s.measure:
-                self._measure(process, references[-1], rules)
-        assert process.ended is not None
-        self.ended = process.ended
+                self.report = verdict.merge_reports(processes)
+            for process in processes[:-1]:
+                process.cut()
+            if self.out.failure is None and judge.device != "cpu" and s.measure:
+                self._measure(processes[-1], references[-1], rules)
+        self.ended = verdict.merge_ended([p.ended for p in processes if p.ended is not None])
         return ()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """A GPU is shared by judges that try small problems, and owned by one whose tensors fill it, or while it measures."""
+    def _turn(self, reference: Reference) -> Iterator[None]:
+        """A GPU is shared by judges, owned by one that measures; of problems that fill its memory, one at a time is judged."""
         if self.judge.device == "cpu":
             yield
             return
-        floor = self.judge.floor(self.problem)
-        with Turn(measuring.device_key(self.judge.device)) as self.turn:
-            if floor is None or floor.bytes > _LARGE:
-                self.turn.own()
-            else:
-                self.turn.share()
+        device = measuring.device_key(self.judge.device)
+        counted = self.judge.counting(self.problem)
+        floor = counted.result() if counted.done() else None
+        large = max(reference.bytes, floor.bytes if floor else 0) > _LARGE
+        with Turn(device) as self.turn, Turn(f"{device}-memory") as memory:
+            if large:
+                memory.own()
             try:
                 yield
             finally:
-                torch.cuda.empty_cache()  # others see only what is given back
+                if large:
+                    torch.cuda.empty_cache()  # others see only what is given back
 
     def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:
         launches = self.out.runs[0].launches if self.out.runs else 0
-        floor = self.judge.floor(self.problem)
         try:
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
-                budget_s=self.settings.time_budget_s, launches=launches, floor=floor, turn=self.turn,
+                budget_s=self.settings.time_budget_s, runs=self.settings.timed_runs, launches=launches,
+                floor=self.judge.counting(self.problem).result, turn=self.turn,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"

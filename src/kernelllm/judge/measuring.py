@@ -6,22 +6,24 @@ batch bounds them from above, outputs of randomly chosen timed runs must be righ
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge import roofline, timing, values
+from kernelllm.judge import ceilings, roofline, timing, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
-from kernelllm.judge.reference import Reference
+from kernelllm.judge.reference import LOCK, Reference
 from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
 
@@ -50,9 +52,11 @@ def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | No
 
     None where the reference cannot be counted without running it.
     """
-    gpu = gpus.by_name(device_name) or gpus.by_arch(target)
+    gpu, bandwidth = ceilings.applied(gpus.by_name(device_name) or gpus.by_arch(target), device_name)
     try:
-        return roofline.floor(roofline.count(Instance(problem)), gpu)
+        import_module("torch._dynamo")  # fake tensors need it: a long import, not to be waited for under the lock
+        with LOCK:
+            return roofline.floor(roofline.count(Instance(problem)), gpu, bandwidth=bandwidth)
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.debug("no floor for %s: %s", problem.name, error)
         return None
@@ -65,6 +69,7 @@ class Baselines:
         self.names, self.device = tuple(names), device
         self._problem = ""
         self._calls: dict[str, Callable[..., Any]] = {}
+        self._compiled = False
         self.missing: dict[str, str] = {}
         """Baseline to why it could not be had for the latest problem."""
 
@@ -82,6 +87,7 @@ class Baselines:
         if name != "eager":
             mode = None if name == "compile" else "max-autotune-no-cudagraphs"
             call = torch.compile(model, mode=mode)
+            self._compiled = True
         try:
             with torch.no_grad():
                 call(*inputs)
@@ -96,8 +102,9 @@ class Baselines:
         self._calls.clear()
         self.missing.clear()
         self._problem = ""
-        torch._dynamo.reset()
-        torch.cuda.empty_cache()
+        if self._compiled:
+            torch._dynamo.reset()
+            self._compiled = False
 
 
 class _Local:
@@ -192,18 +199,23 @@ def measure(
     rules: Rules,
     *,
     budget_s: float,
+    runs: int = timing.MIN_RUNS,
     launches: int,
-    floor: Floor | None,
+    floor: Callable[[], Floor | None] = lambda: None,
     turn: Turn | None = None,
+    keep: bool = False,
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
-    ``launches``: kernels that one call launches; ``floor``: the problem's speed of light on this device; ``turn``: owned
-    while measuring. Raises CandidateFailure when the candidate fails while it is timed.
+    ``runs``: fewest of the candidate; ``launches``: kernels that one call launches; ``floor`` gives the problem's speed of light
+    on this device; ``turn``: owned while measuring; ``keep``: the worker is needed afterwards.
+    Raises CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
+    _make_room()
     sets = _input_sets(reference, rng)
-    calls = baselines.calls(problem, reference.model, sets[0])
+    with turn.resting() if turn is not None else contextlib.nullcontext():  # torch.compile takes its time
+        calls = baselines.calls(problem, reference.model, sets[0])
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
     properties = torch.cuda.get_device_properties(torch.device(reference.device))
@@ -214,18 +226,29 @@ def measure(
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush) for n, c in calls.items())]
     if turn is not None:
         turn.own()
-    rounds = timing.run_rounds(contestants, budget_s=budget_s)
-    found.timing = timing.summarise(rounds, "candidate", gpu_name, floor)
-    found.findings += _clock_findings(candidate, found.timing, launches, rng)
+    rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
+    found.findings += _clock_findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
+    if not keep:
+        process.cut()  # it ends while the rest is done
+    if turn is not None:
+        turn.share()
+    found.timing = timing.summarise(rounds, "candidate", gpu_name, floor())
     found.findings += _output_findings(candidate, reference, rules, sets)
-    found.findings += _floor_findings(found.timing, floor, gpu_name)
+    found.findings += _floor_findings(found.timing, floor(), gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
     return found
 
 
-def _clock_findings(candidate: _Candidate, measured: Timing, launches: int, rng: random.Random) -> list[Finding]:
+def _make_room() -> None:
+    """Give memory back that only this process's allocator holds, where the worker will need it."""
+    free, total = torch.cuda.mem_get_info()
+    if free < 0.4 * total:
+        torch.cuda.empty_cache()
+
+
+def _clock_findings(candidate: _Candidate, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
     """Compare the worker's clock with ours over one batch without flushes. Our clock must not see far more time pass."""
-    runs = int(min(200, max(5, _CLOCK_BATCH_MS / max(measured.candidate.median_ms, 1e-3))))
+    runs = int(min(200, max(5, _CLOCK_BATCH_MS / max(median_ms, 1e-3))))
     order = [rng.randrange(candidate.input_sets) for _ in range(runs)]
     candidate.batch(order[:2], flush=False, keep=(1,))  # the output arena grows here, not below
     for _ in range(_CLOCK_TRIES):  # a hiccup of the machine passes, a forged clock does not
@@ -269,6 +292,7 @@ def _floor_findings(measured: Timing, floor: Floor | None, gpu_name: str) -> lis
         text = f"{median:.4f} ms is less than {gpu.name} needs to move the {floor.bytes} bytes of inputs and outputs."
         return [Finding(check="faster_than_light", message=text)]
     if median < floor.ms:
-        text = f"{median:.4f} ms is below the floor of {floor.ms:.4f} ms: fewer operations than the reference, by algebra."
+        why = "fewer operations than the reference, by algebra" if floor.bound == "compute" else f"more than the {floor.source} bandwidth"
+        text = f"{median:.4f} ms is below the floor of {floor.ms:.4f} ms: {why}."
         return [Finding(check="faster_than_light", severity=Severity.INFO, message=text)]
     return []

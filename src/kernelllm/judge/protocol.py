@@ -90,6 +90,8 @@ class Construct(msgspec.Struct, tag="construct"):
     seed: int
     """Torch is seeded with it just before the constructor."""
     class_name: str = "ModelNew"
+    there: bool = False
+    """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
+import re
 import sys
 import threading
 from collections import Counter
@@ -27,6 +29,7 @@ EXACT_LIMIT = 2**28
 HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
 HEAVIEST_FLOPS = 2e10
+_SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
 @dataclass
@@ -62,8 +65,8 @@ class Reference:
         with LOCK:
             self.instance = Instance(problem, constants)
             self.init_args = self.instance.init_inputs(seed)
-            with _untouched_generators():
-                self.model = self.instance.model(seed, device)
+            self.model = self._built(seed)
+        self._seeded = device == "cpu"
         self.training = self.model.training
         self.ops: Counter[str] = Counter()
         """Operators of one run, by name."""
@@ -78,6 +81,15 @@ class Reference:
     def tf32_convolutions(self) -> bool:
         """Whether the last run convolved, and fp32 convolutions may use TF32 where candidates are meant to run."""
         return "aten.convolution.default" in self.ops and (self.device == "cpu" or torch.backends.cudnn.allow_tf32)
+
+    @property
+    def bytes(self) -> int:
+        """Of parameters, buffers and one set of inputs."""
+        shapes = [_SHAPE.fullmatch(text) for text in self.sizes.inputs]
+        dims = [(getattr(torch, m[1]), m[2].split(",")) for m in shapes if m is not None]
+        own = sum(t.numel() * t.element_size() for t in self.state().values())
+        given = sum(kind.itemsize * math.prod(int(d) for d in lengths if d.strip()) for kind, lengths in dims)
+        return int(own + given)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name, detached."""
@@ -95,10 +107,27 @@ class Reference:
             for name, value in state.items():
                 mine[name].copy_(value)
 
+    def _built(self, seed: int) -> torch.nn.Module:
+        """The model, on a GPU built there where it can be: random numbers for large parameters take the CPU seconds."""
+        with LOCK, _untouched_generators():
+            if self.device != "cpu":
+                with contextlib.suppress(ProblemError):
+                    return self.instance.model(seed, self.device, there=True).to(self.device)
+            return self.instance.model(seed, self.device)
+
+    def as_seeded(self) -> None:
+        """Take the parameters that the seed gives on the CPU: those of a candidate that names them otherwise, and draws its own."""
+        if self._seeded:
+            return
+        with LOCK, _untouched_generators():
+            model = self.instance.model(self.seed, self.device)
+        named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+        self.load({name: tensor.detach() for name, tensor in named.items()})
+        self._seeded = True
+
     def other_state(self, seed: int) -> dict[str, torch.Tensor]:
         """A second, different state: built under another seed; what no seed changes gets a little noise (buffers stay)."""
-        with LOCK, _untouched_generators():
-            other = self.instance.model(seed, self.device)
+        other = self._built(seed)
         generator = torch.Generator(self.device).manual_seed(seed)
         mine = self.state()
         state = {n: t.detach() for n, t in other.named_parameters(remove_duplicate=False)}
@@ -152,7 +181,7 @@ class Reference:
         if self.device == "cpu":
             return elements <= EXACT_LIMIT and sum(self.flops.values()) <= (HEAVIEST_FLOPS if first else HEAVY_FLOPS)
         free, _ = torch.cuda.mem_get_info()
-        return elements * 8 * 5 < free
+        return elements * 8 * 5 < 0.8 * free
 
     def _closer(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
@@ -194,6 +223,10 @@ class Tf32Convolutions(TorchDispatchMode):
     cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
     cut off, as tensor cores do with operands that nobody rounded before.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:

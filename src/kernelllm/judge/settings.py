@@ -40,6 +40,8 @@ class JudgeSettings:
     measure: bool = True
     """Time a correct candidate where there is a GPU."""
     baselines: tuple[str, ...] = ("eager", "compile")
+    timed_runs: int = 24
+    """Fewest timed runs of a candidate; there are more until its median is known to 1 %, or the budget ends."""
     time_budget_s: float = 5.0
     """Most seconds to spend on measuring."""
     cache: bool = True

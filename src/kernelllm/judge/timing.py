@@ -21,7 +21,7 @@ from kernelllm.judge.roofline import sol_score
 
 GOAL = 0.01
 """Half-width of the median's interval, as a share of the median, at which measuring ends."""
-BATCH_MS = 40.0
+BATCH_MS = 20.0
 """Aim for one batch: long enough to drown its start, short enough to change turns often."""
 MIN_ROUNDS, MIN_RUNS, MAX_RUNS = 4, 24, 400
 _STABLE = 0.03
@@ -45,6 +45,7 @@ class Contestant(Protocol):
 @dataclass
 class _Track:
     contestant: Contestant
+    fewest: int = MIN_RUNS
     batch: int = 4
     rounds: list[list[float]] = field(default_factory=list)
 
@@ -54,7 +55,7 @@ class _Track:
 
     def done(self) -> bool:
         samples = self.samples
-        if len(self.rounds) < MIN_ROUNDS or len(samples) < MIN_RUNS:
+        if len(self.rounds) < MIN_ROUNDS or len(samples) < self.fewest:
             return False
         return len(samples) >= MAX_RUNS or statistics.relative_width(samples) < GOAL
 
@@ -84,14 +85,18 @@ class Rounds:
     graph_ms: dict[str, float]
 
 
-def run_rounds(contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2) -> Rounds:
+def run_rounds(
+    contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2,
+    fewest: Mapping[str, int] | None = None,
+) -> Rounds:  # fmt: skip
     """Measure the contestants in turns until all are known well enough or ``budget_s`` seconds are over.
 
+    ``fewest``: runs that a contestant of that name gets at least, :data:`MIN_RUNS` where it says nothing.
     Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
     """
     rng = random.Random(seed)
     deadline = time.monotonic() + budget_s
-    tracks = [_Track(c) for c in contestants]
+    tracks = [_Track(c, (fewest or {}).get(c.name, MIN_RUNS)) for c in contestants]
     for track in tracks:
         _warm_up(track, rng, time.monotonic() + budget_s / 4)
     while True:
@@ -108,6 +113,11 @@ def run_rounds(contestants: Sequence[Contestant], *, budget_s: float, seed: int 
             if replayed:
                 graphs[track.contestant.name] = float(np.median(replayed))
     return Rounds({t.contestant.name: t.rounds for t in tracks}, graphs)
+
+
+def median_ms(rounds: Rounds, name: str) -> float:
+    """The median of all runs of a contestant."""
+    return float(np.median([t for r in rounds.by_name[name] for t in r]))
 
 
 def summarise(rounds: Rounds, candidate: str, device: str, floor: Floor | None) -> Timing:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -15,6 +19,7 @@ from kernelllm.judge.candidate import CandidateFailure, CandidateProcess, Result
 from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.observation import OutputStats, Run
 from kernelllm.judge.reference import Outcome, Reference
+from kernelllm.pool.locks import Turn
 
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 _DIGEST_LIMIT = 2**26
@@ -52,13 +57,31 @@ class Findings:
     """Runs in which the worker counted operators."""
 
 
+@dataclass
+class Opening:
+    """The candidate built at one size with the reference's state, and its first run, which compiles its kernels."""
+
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    seed: int
+    inputs: list[Any]
+    result: Result | None = None
+    failure: CandidateFailure | None = None
+
+
 class Examiner:
-    """Runs the trials of one candidate at all sizes."""
+    """Runs the trials of one candidate at all sizes.
+
+    ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``turn``: at the GPU; it
+    rests while kernels compile.
+    """
 
     def __init__(
-        self, problem: Problem, candidate: Candidate, process: CandidateProcess, *, rules: Rules, seeds: int, variants: bool = True
-    ) -> None:
-        self.problem, self.candidate, self.process = problem, candidate, process
+        self, problem: Problem, candidate: Candidate, processes: Sequence[CandidateProcess], *, rules: Rules, seeds: int,
+        variants: bool = True, turn: Turn | None = None,
+    ) -> None:  # fmt: skip
+        self.problem, self.candidate, self.processes, self.turn = problem, candidate, processes, turn
+        self.process = processes[0]
         self.rules, self.seeds, self.variants = rules, max(seeds, 1), variants
         self.out = Findings()
         self._digests: dict[str, list[tuple[OutputStats, ...]]] = {}
@@ -67,11 +90,37 @@ class Examiner:
     def examine(self, references: Sequence[Reference]) -> Findings:
         """All trials; stops at the first failure. Raises ProblemError where the reference fails on the problem's own inputs."""
         try:
-            for position, reference in enumerate(references):
-                self._size(position, reference)
+            with self._opened(references) as openings:
+                for position, reference in enumerate(references):
+                    opening = openings[position]()
+                    if self.turn is not None:
+                        self.turn.share()
+                    self.process = self.processes[min(position, len(self.processes) - 1)]
+                    self._size(position, reference, opening)
         except CandidateFailure as failure:
             self.out.failure = failure
         return self.out
+
+    @contextlib.contextmanager
+    def _opened(self, references: Sequence[Reference]) -> Iterator[list[Callable[[], Opening]]]:
+        """For each size, what waits for its opening. With a worker each they are opened side by side, from now on."""
+        if len(self.processes) < len(references):
+            yield [partial(self._open, self.process, position, reference) for position, reference in enumerate(references)]
+            return
+        if self.turn is not None and "autotune" in self.candidate.source:
+            self.turn.share()  # it will measure, and must not be disturbed
+        with ThreadPoolExecutor(len(references), "kernelllm-open") as pool:
+            futures = [pool.submit(self._open, p, i, r) for i, (p, r) in enumerate(zip(self.processes, references, strict=True))]
+            try:
+                yield [partial(self._wait, future) for future in futures]
+            finally:
+                for process, future in zip(self.processes, futures, strict=True):
+                    if not future.done():
+                        process.cut()
+
+    def _wait(self, future: Future[Opening]) -> Opening:
+        with self.turn.resting() if self.turn is not None and not future.done() else contextlib.nullcontext():
+            return future.result()
 
     def _plans(self, position: int) -> Iterator[Plan]:
         """The trials at one size; at the first, which is small, other parameters and every other kind of input as well."""
@@ -89,17 +138,35 @@ class Examiner:
             for extra, kind in enumerate(others[1:]):
                 yield Plan(kind, 100 + extra)
 
-    def _size(self, position: int, reference: Reference) -> None:
-        built = self.process.construct(reference.init_args, INIT_SEED)
-        agree = self._match_state(built.state, reference)
-        first = reference.state()
-        saved = {n: t.clone() for n, t in first.items()}
-        shared = [n for n in first if n not in self.out.state_missing]
-        self.process.load({n: saved[n] for n in shared}, reference.training)
+    def _open(self, process: CandidateProcess, position: int, reference: Reference) -> Opening:
+        built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
+        mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
+        state = reference.state()
+        theirs = {n: (tuple(t.shape), values.dtype_name(t.dtype)) for n, t in state.items()}
+        missing = tuple(n for n in theirs if mine.get(n) != theirs[n])
+        extra = tuple(n for n in mine if n not in theirs)
+        if missing and process.device != "cpu":  # then both sides keep what the seed gives
+            process.construct(reference.init_args, INIT_SEED)
+            reference.as_seeded()
+        process.load({n: t for n, t in state.items() if n not in missing}, reference.training)
+        seed = self._seed(position, kinds.PROBLEM, 0)
+        inputs = reference.inputs(seed)
+        try:
+            result = process.run(inputs, seed, observe=position == 0)
+        except CandidateFailure as failure:
+            return Opening(missing, extra, seed, inputs, failure=failure)
+        return Opening(missing, extra, seed, inputs, result)
+
+    def _size(self, position: int, reference: Reference, opening: Opening) -> None:
+        self.out.state_missing, self.out.state_extra = opening.missing, opening.extra
+        saved = {n: t.clone() for n, t in reference.state().items()}
         try:
             for plan in self._plans(position):
-                if plan.number < 100 or not reference.heavy:
-                    self._planned(position, reference, plan, saved, agree)
+                if plan.number == 0 and plan.kind == kinds.PROBLEM:
+                    self._judged(position, reference, plan, opening)
+                    opening.inputs, opening.result = [], None  # they may be large
+                elif plan.number < 100 or not reference.heavy:
+                    self._planned(position, reference, plan, saved, not opening.missing)
             if position == 0:
                 self._without_kernels(reference)
         finally:
@@ -123,13 +190,6 @@ class Examiner:
             reference.load(saved)
             self.process.load(shared, reference.training)
 
-    def _match_state(self, entries: Sequence[object], reference: Reference) -> bool:
-        mine = {e.name: (tuple(e.shape), e.dtype) for e in entries}  # type: ignore[attr-defined]
-        theirs = {n: (tuple(t.shape), values.dtype_name(t.dtype)) for n, t in reference.state().items()}
-        self.out.state_missing = tuple(n for n in theirs if mine.get(n) != theirs[n])
-        self.out.state_extra = tuple(n for n in mine if n not in theirs)
-        return not self.out.state_missing
-
     def _seed(self, *parts: object) -> int:
         """Deterministic, and not foreseen by a candidate: its own source is in the hash."""
         text = "/".join([self.problem.digest, self.candidate.digest, *map(str, parts)])
@@ -141,18 +201,21 @@ class Examiner:
         if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
             return
         inputs = kinds.vary(own, plan.kind, seed)
-        observe = position == 0  # every run: a candidate may behave in its first call alone
-        label = reference.sizes.label
-        failure: CandidateFailure | None = None
-        result: Result | None = None
+        opening = Opening((), (), seed, inputs)
         try:
-            result = self.process.run(inputs, seed, observe=observe)
-            self.out.observed_runs += observe
-        except CandidateFailure as error:
-            failure = error
-        outcome = reference.run(inputs, seed, first=plan.number == 0)
+            # every run at the small size is observed: a candidate may behave in its first call alone
+            opening = replace(opening, result=self.process.run(inputs, seed, observe=position == 0))
+        except CandidateFailure as failure:
+            opening = replace(opening, failure=failure)
+        self._judged(position, reference, plan, opening)
+
+    def _judged(self, position: int, reference: Reference, plan: Plan, ran: Opening) -> None:
+        """A run of the candidate against the reference, which runs only now."""
+        label, failure, result = reference.sizes.label, ran.failure, ran.result
+        self.out.observed_runs += position == 0 and result is not None
+        outcome = reference.run(ran.inputs, ran.seed, first=plan.number == 0)
         comparison = self._compare(plan, result, outcome) if result is not None and not outcome.error else None
-        if observe and plan.number == 0:
+        if position == 0 and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
         if outcome.error or (plan.kind != kinds.PROBLEM and (not outcome.finite or outcome.unstable)):
             if plan.kind == kinds.PROBLEM:
@@ -165,7 +228,7 @@ class Examiner:
             raise failure
         assert result is not None
         assert comparison is not None
-        self._verify(reference, plan, seed, result, outcome, comparison)
+        self._verify(reference, plan, ran.seed, result, outcome, comparison)
 
     def _compare(self, plan: Plan, result: Result, outcome: Outcome) -> Comparison:
         """Against the reference as it ran; against float64 where precision matters, and with all excuses before it is called wrong."""

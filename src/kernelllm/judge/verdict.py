@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from kernelllm.core.types import Finding, KernelUse, Severity, Status
 from kernelllm.judge import protocol as p
-from kernelllm.judge.candidate import CandidateFailure
+from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+from kernelllm.judge.limits import Ended
 from kernelllm.judge.protocol import LAUNCH
+
+N = TypeVar("N", int, float)
 
 _HEAVY_SHARE = 0.999
 
@@ -64,6 +71,44 @@ def merge_kernels(
         if known.error:
             lines[name] = known.line
     return tuple(uses), lines
+
+
+def merge_reports(processes: Iterable[CandidateProcess]) -> p.Reported | None:
+    """What the workers of one candidate noted, as if it had been one worker; those that are gone say nothing."""
+    merged: p.Reported | None = None
+    for process in processes:
+        try:
+            report = process.report()
+        except CandidateFailure:
+            continue
+        merged = report if merged is None else _both(merged, report)
+    return merged
+
+
+def _both(a: p.Reported, b: p.Reported) -> p.Reported:
+    kernels = {k.name: k for k in a.kernels}
+    for k in b.kernels:
+        known = kernels.get(k.name)
+        if known is not None:
+            k = msgspec.structs.replace(k, launches=k.launches + known.launches, error=known.error or k.error)
+        kernels[k.name] = k
+    return msgspec.structs.replace(
+        a, kernels=tuple(kernels.values()), bodies={**a.bodies, **b.bodies}, ops=_sum(a.ops, b.ops), flops=_sum(a.flops, b.flops),
+        events=(*a.events, *b.events), threads=max(a.threads, b.threads), streams=max(a.streams, b.streams),
+        tampered=tuple(dict.fromkeys((*a.tampered, *b.tampered))), peak_bytes=max(a.peak_bytes, b.peak_bytes),
+    )  # fmt: skip
+
+
+def _sum(a: Mapping[str, N], b: Mapping[str, N]) -> dict[str, N]:
+    return dict(Counter(a) + Counter(b))
+
+
+def merge_ended(ended: Sequence[Ended]) -> Ended:
+    """How the workers of one candidate ended: the first's fate, what all of them printed, the most processes and memory of any."""
+    return msgspec.structs.replace(
+        ended[0], printed=b"".join(e.printed for e in ended), printed_bytes=sum(e.printed_bytes for e in ended),
+        processes=max(e.processes for e in ended), peak_bytes=max(e.peak_bytes for e in ended),
+    )  # fmt: skip
 
 
 def coverage(candidate: Mapping[str, float], reference: Mapping[str, float], launches: int) -> float | None:

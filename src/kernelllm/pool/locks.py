@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
+
+_NOTHING = fcntl.LOCK_UN
 
 
 class Turn:
@@ -22,7 +26,7 @@ class Turn:
         folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._handle = (folder / name).open("w")
-        self._owned = False
+        self._held = _NOTHING
 
     def __enter__(self) -> Self:
         return self
@@ -32,11 +36,23 @@ class Turn:
 
     def share(self) -> None:
         """Use the device beside others, but never while somebody owns it."""
-        fcntl.flock(self._handle, fcntl.LOCK_SH)
-        self._owned = False
+        self._take(fcntl.LOCK_SH)
 
     def own(self) -> None:
         """Have the device alone until the end of the turn. From a shared turn this lets others go first."""
-        if not self._owned:
-            fcntl.flock(self._handle, fcntl.LOCK_EX)
-            self._owned = True
+        self._take(fcntl.LOCK_EX)
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Leave the device to others while this process compiles or waits; afterwards it is held as before."""
+        held = self._held
+        self._take(_NOTHING)
+        try:
+            yield
+        finally:
+            self._take(held)
+
+    def _take(self, wanted: int) -> None:
+        if wanted != self._held:
+            fcntl.flock(self._handle, wanted)
+            self._held = wanted

@@ -71,9 +71,10 @@ class Instance:
                 return args, kwargs
         return list(value), {}
 
-    def model(self, seed: int, device: str = "cpu") -> torch.nn.Module:
+    def model(self, seed: int, device: str = "cpu", *, there: bool = False) -> torch.nn.Module:
         """``Model(*init_inputs)`` built under ``seed`` on the CPU, as KernelBench does, then moved to ``device``.
 
+        ``there``: built on the device itself, which is quick for large models; its parameters are other random numbers then.
         Its mode is whatever the constructor leaves, which is training mode unless it calls ``eval``.
         Raises ProblemError where the constructor raises or returns something that is not an ``nn.Module``.
         """
@@ -82,7 +83,8 @@ class Instance:
         args, kwargs = self.init_inputs(seed)
         with self._running("Model(...)"):
             seed_all(seed)
-            model = self.namespace["Model"](*args, **kwargs)
+            with torch.device(device) if there else contextlib.nullcontext():
+                model = self.namespace["Model"](*args, **kwargs)
             if not isinstance(model, torch.nn.Module):
                 raise ProblemError(f"Model is not a torch.nn.Module but {type(model).__name__}.", where=_where(self.problem))
             return model if device == "cpu" else model.to(device)

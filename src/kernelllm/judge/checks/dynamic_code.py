@@ -39,7 +39,7 @@ class DynamicCode:
         ]  # fmt: skip
         found += [
             Finding(check=self.name, message=f"Imports all of {node.module}: names that cannot be followed.", line=node.lineno)
-            for node in ast.walk(tree)
+            for node in analyse(tree).nodes
             if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *_LIBRARIES, "typing")
         ]  # fmt: skip
         for call, path in known.calls():

@@ -47,7 +47,7 @@ class Files:
         known = analyse(tree)
         named: set[ast.AST] = set()
         found = []
-        for node in ast.walk(tree):
+        for node in analyse(tree).nodes:
             key: ast.AST | None = None
             if isinstance(node, ast.Subscript) and known.paths(node.value) & set(_ENVIRONMENT):
                 key, owner = node.slice, node.value

@@ -37,7 +37,7 @@ class Introspection:
             for node in known.attributes() if node.attr in _FRAME_ATTRIBUTES
         ]  # fmt: skip
         own = {
-            node.value for node in ast.walk(tree)
+            node.value for node in analyse(tree).nodes
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == "__name__"
         }  # fmt: skip
         found += [

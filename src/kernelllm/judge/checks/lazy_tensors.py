@@ -35,7 +35,7 @@ class LazyTensors:
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
             for use in known.uses() if starts(use.path, *_CERTAIN)
         ]  # fmt: skip
-        for node in ast.walk(tree):
+        for node in analyse(tree).nodes:
             if isinstance(node, ast.ClassDef):
                 found += self._of_class(node, {path for base in node.bases for path in known.paths(base)})
             elif isinstance(node, ast.Attribute) and _odd(node):

@@ -21,7 +21,7 @@ class Replay:
         """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide."""
         known = analyse(tree)
         found = []
-        for node in ast.walk(tree):
+        for node in analyse(tree).nodes:
             keys: list[ast.AST] = []
             if isinstance(node, ast.Subscript):
                 keys = [node.slice]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 _DEPTH = 8
@@ -68,6 +68,8 @@ class Source:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
+        self.nodes = tuple(ast.walk(tree))
+        """Every node, in the order of ``ast.walk``: many checks look at all of them."""
         self.scopes: dict[ast.AST, _Scope] = {}
         self.members: dict[str, list[tuple[_Scope, ast.expr]]] = {}
         """Attribute name to what is assigned to it on ``self`` anywhere."""
@@ -75,9 +77,16 @@ class Source:
         self.module = _Scope(None)
         self._bind(tree, self.module)
 
-    def uses(self) -> Iterator[Use]:
+    def uses(self) -> Sequence[Use]:
         """Every expression that names a known path, and every import."""
-        for node in ast.walk(self.tree):
+        return self._uses
+
+    @cached_property
+    def _uses(self) -> tuple[Use, ...]:
+        return tuple(self._find_uses())
+
+    def _find_uses(self) -> Iterator[Use]:
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (Use(node, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -85,16 +94,24 @@ class Source:
             elif isinstance(node, _NAMING) and isinstance(getattr(node, "ctx", _LOAD), ast.Load):
                 yield from (Use(node, path) for path in self.paths(node))
 
-    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+    def calls(self) -> Sequence[tuple[ast.Call, str]]:
         """Every call of a known path."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call):
-                for path in self.paths(node.func):
-                    yield node, path
+        return self._calls
 
-    def stores(self) -> Iterator[Use]:
+    @cached_property
+    def _calls(self) -> tuple[tuple[ast.Call, str], ...]:
+        return tuple((node, path) for node in self.nodes if isinstance(node, ast.Call) for path in self.paths(node.func))
+
+    def stores(self) -> Sequence[Use]:
         """Every known path that is assigned to, deleted, or set by ``setattr``."""
-        for node in ast.walk(self.tree):
+        return self._stores
+
+    @cached_property
+    def _stores(self) -> tuple[Use, ...]:
+        return tuple(self._find_stores())
+
+    def _find_stores(self) -> Iterator[Use]:
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 yield from (Use(node, f"{path}.{node.attr}") for path in self.paths(node.value))
             elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -105,7 +122,7 @@ class Source:
 
     def attributes(self) -> Iterator[ast.Attribute]:
         """Every attribute access, whatever its object."""
-        yield from (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
+        yield from (node for node in self.nodes if isinstance(node, ast.Attribute))
 
     def text(self, node: ast.AST, depth: int = 0) -> str | None:
         """The string that an expression gives, where it is built from constants."""
@@ -342,6 +359,7 @@ def analyse(tree: ast.Module) -> Source:
     return Source(tree)
 
 
+@lru_cache(maxsize=2**16)
 def starts(path: str, *roots: str) -> bool:
     """True when ``path`` is one of ``roots`` or lies below one."""
     return any(path == root or path.startswith(root + ".") for root in roots)
@@ -350,7 +368,7 @@ def starts(path: str, *roots: str) -> bool:
 def kernels(source: Source) -> list[ast.FunctionDef]:
     """Functions that a Triton decorator turns into kernels or helpers of kernels."""
     found = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
                 named = decorator.func if isinstance(decorator, ast.Call) else decorator

@@ -12,7 +12,7 @@ from triton.runtime import jit
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
-from kernelllm.judge.worker import launch
+from kernelllm.judge.worker import launch, warm
 from kernelllm.judge.worker.recorder import Recorder
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
@@ -30,6 +30,7 @@ class _State:
 def install(recorder: Recorder) -> None:
     """Initialise CUDA and watch launches."""
     torch.cuda.init()
+    warm.up()
     _State.recorder = recorder
     jit.JITFunction.run = _watched_run
     original = _Stream.__new__

@@ -153,13 +153,21 @@ class Session:
         else:
             context = contextlib.nullcontext()
         with self.candidate_code("construct"), context:
-            seed_all(command.seed)
-            self.model = kind(*args, **kwargs)
+            self.model = self._built(kind, args, kwargs, command)
             if self.mode == setup.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
             raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
         return p.Constructed(command.id, self._state_entries(), bool(getattr(self.model, "training", True)))
+
+    @staticmethod
+    def _built(kind: Any, args: list[Any], kwargs: dict[str, Any], command: p.Construct) -> Any:
+        if command.there:
+            seed_all(command.seed)
+            with contextlib.suppress(Exception), torch.device("cuda"):
+                return kind(*args, **kwargs)
+        seed_all(command.seed)
+        return kind(*args, **kwargs)
 
     def _load(self) -> ModuleType:
         spec = importlib.util.spec_from_file_location(MODULE, self.path)

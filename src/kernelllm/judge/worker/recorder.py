@@ -149,6 +149,10 @@ def _watched_functions() -> list[tuple[str, Any, str, Any]]:
 class OperatorCounter(TorchDispatchMode):
     """Counts ATen operators, and FLOPs of the heavy ones, into ``ops`` and ``flops``. Shared by worker and judge."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
     def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops, self.flops, self._paused = ops, flops, paused

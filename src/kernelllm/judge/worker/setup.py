@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import warnings
 
 from kernelllm.judge.limits import Ready
@@ -12,9 +14,11 @@ INTERPRET, COMPILE, CUDA = "interpret", "compile", "cuda"
 
 def prepare(mode: str, target: str) -> Ready:
     """Import everything a worker needs and install the shims of ``mode``. CUDA is not initialised: a context does not survive a fork."""
+    helper = threading.Thread(target=_build_helper)
+    if mode == CUDA:
+        helper.start()  # gcc at work while torch is imported
     import numpy
     import torch
-    import torch._dynamo
     import torch.utils.flop_counter
     import triton
     import triton.language.extra.cuda.libdevice
@@ -23,6 +27,8 @@ def prepare(mode: str, target: str) -> Ready:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     numpy.seterr(all="ignore")
     if mode != CUDA:
+        import torch._dynamo  # before the shims: it lists torch's functions as it finds them
+
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         from kernelllm.judge.worker import devices
 
@@ -35,4 +41,17 @@ def prepare(mode: str, target: str) -> Ready:
         interpreter.install()
     elif mode == COMPILE:
         from kernelllm.judge.worker import compilecheck  # noqa: F401
+    else:
+        from kernelllm.judge.worker import gpu, warm  # noqa: F401
+
+        helper.join()  # a fork copies one thread only
     return Ready(str(torch.__version__), str(triton.__version__))
+
+
+def _build_helper() -> None:
+    """Triton's module of driver calls, compiled and loaded once for all workers instead of in each."""
+    with contextlib.suppress(Exception):  # where it cannot be had, a worker's first launch says why
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
+        CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
