@@ -11,7 +11,7 @@ import pytest
 from problems import SQUARE, elementwise
 
 from kernelllm.core.types import Candidate, Finding, Measured, Problem, Status, Timing, Verdict
-from kernelllm.judge import Judge, JudgeSettings, cache, landlock
+from kernelllm.judge import Judge, JudgeSettings, cache, landlock, sandbox
 from kernelllm.judge.cache import Verdicts, prune
 
 pytestmark = pytest.mark.skipif(landlock.abi() == 0, reason="files cannot be confined here, so no verdict is kept")
@@ -48,7 +48,7 @@ def test_only_the_same_content_settings_device_and_versions_are_the_same(tmp_pat
     judge = Verdicts("cpu", "sm_90", tmp_path)
     assert judge.get(SETTINGS, PROBLEM, CANDIDATE) is not None
     assert judge.get(replace(SETTINGS, keep_verdicts=True), PROBLEM, CANDIDATE) is not None  # where it is kept decides nothing
-    changes: dict[str, Any] = {"seeds": 4, "profile": "kernelbench", "tolerance": 1e-3, "track": "hybrid", "checks": ("zeros",), "cache": False}
+    changes: dict[str, Any] = {"seeds": 4, "profile": "kernelbench", "tolerance": 1e-3, "track": "hybrid", "checks": (), "cache": False}
     for name, value in changes.items():
         assert judge.get(replace(SETTINGS, **{name: value}), PROBLEM, CANDIDATE) is None, name
     assert judge.get(SETTINGS, msgspec.structs.replace(PROBLEM, source="class Model: ..."), CANDIDATE) is None
@@ -114,6 +114,7 @@ def test_the_folder_is_bounded_and_the_longest_unused_go_first(tmp_path: Path) -
 
 def test_nothing_is_kept_where_candidates_could_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "abi", lambda: 0)
+    monkeypatch.setattr(sandbox, "bubblewrap", lambda *, gpu=False: "")
     assert kept(tmp_path) is None
     assert not files(tmp_path)
 

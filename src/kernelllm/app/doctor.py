@@ -29,6 +29,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     detail: str
     fix: str = ""
+    figures: dict[str, float] = {}
+    """Measured rates: bytes/s and FLOP/s."""
 
 
 def examine(only: str = "") -> Iterator[Probe]:
@@ -39,6 +41,40 @@ def examine(only: str = "") -> Iterator[Probe]:
                 yield probe()
             except (ImportError, OSError, RuntimeError, KernelLLMError) as error:
                 yield Probe(name=probe.__name__.removeprefix("_"), state="missing", detail=f"{type(error).__name__}: {error}")
+
+
+def measure() -> Iterator[Probe]:
+    """Measure what each GPU really reaches, and keep it for floors; one Probe a GPU. One that says so where there is none."""
+    import torch
+
+    from kernelllm.judge import ceilings
+    from kernelllm.judge.measuring import device_key
+    from kernelllm.pool.locks import Turn
+
+    if not torch.cuda.is_available():
+        detail = "torch sees no GPU here, so nothing was measured; floors are estimated from the datasheet of the target"
+        yield Probe(name="ceilings", state="limited", detail=detail, fix="Run 'kernelllm doctor --measure' on the machine with the GPU.")
+        return
+    for index in range(torch.cuda.device_count()):
+        device, name = f"cuda:{index}", torch.cuda.get_device_name(index)
+        try:
+            with Turn(device_key(device)) as turn:
+                turn.own()
+                found = ceilings.measure(device)
+            ceilings.keep(name, found)
+        except (OSError, RuntimeError) as error:
+            yield Probe(name="ceilings", state="limited", detail=f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        rates, table = found.rates(), gpus.by_name(name)
+        shown = [_rate(what, value, getattr(table, what, None)) for what, value in rates.items()]
+        fix = "" if table else "It is not in the GPU table (kernelllm/core/gpus.py): add a row, so that floors can be told."
+        detail = f"{name}: {', '.join(shown)}; kept in {ceilings.file()}"
+        yield Probe(name="ceilings", state="ok" if table else "limited", detail=detail, fix=fix, figures=rates)
+
+
+def _rate(what: str, value: float, datasheet: float | None) -> str:
+    text = f"{what} {value / 1e12:.3g} T{'B' if what == 'bandwidth' else 'FLOP'}/s"
+    return text + (f" ({value / datasheet:.0%} of the datasheet's)" if datasheet else "")
 
 
 def _python() -> Probe:

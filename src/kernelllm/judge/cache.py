@@ -32,7 +32,7 @@ import torch
 import kernelllm
 from kernelllm.core import settings as user_settings
 from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
-from kernelllm.judge import landlock
+from kernelllm.judge import ceilings, landlock, sandbox
 from kernelllm.judge.settings import JudgeSettings, device_name
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ class Verdicts:
     """The verdicts of one judge. Safe for several threads; ``folder`` None keeps them in memory only."""
 
     def __init__(self, device: str, target: str, folder: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
-        self.folder = folder if folder is not None and landlock.abi() > 0 else None
+        confined = folder is not None and (landlock.abi() > 0 or bool(sandbox.bubblewrap(gpu=device != "cpu")))
+        self.folder = folder if confined else None
         self._device, self._target, self._most = device, target, most_bytes
         self._lock = threading.Lock()
         self._memory: OrderedDict[str, Verdict] = OrderedDict()
@@ -88,7 +89,8 @@ class Verdicts:
 
     def _key(self, settings: JudgeSettings, problem: Problem, candidate: Candidate) -> str:
         if not self._versions:
-            self._versions = "\n".join([_versions(), self._device, device_name(self._device), self._target])
+            name = device_name(self._device)
+            self._versions = "\n".join([_versions(), self._device, name, self._target, str(ceilings.kept())])
         chosen = dataclasses.asdict(dataclasses.replace(settings, cache=True, keep_verdicts=False))
         parts = [self._versions, problem.digest, candidate.digest, candidate.backend, repr(sorted(chosen.items()))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

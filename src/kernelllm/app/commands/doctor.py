@@ -8,20 +8,21 @@ from kernelllm.app.options import json_option, verbose_option
 
 
 @click.command()
+@click.option("--measure", "measured", is_flag=True, help="Also measure what the GPU really reaches, and use it for floors from now on.")
 @json_option
 @verbose_option
 @click.pass_context
-def doctor(ctx: click.Context, /, as_json: bool, verbose: bool) -> None:
+def doctor(ctx: click.Context, /, measured: bool, as_json: bool, verbose: bool) -> None:
     """Say what this machine can do and what is missing.
 
     Each missing thing comes with the way to get it.
 
     Exit code 0: 'kernelllm optimize' works here; 1: something that it needs is missing.
     """
-    from kernelllm.app.doctor import examine
+    from kernelllm.app.doctor import examine, measure
     from kernelllm.core.types import to_json
 
-    probes = list(examine())
+    probes = [*examine(), *(measure() if measured else ())]
     if as_json:
         click.echo(to_json(probes))
     else:

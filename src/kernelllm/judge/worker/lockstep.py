@@ -1,0 +1,351 @@
+"""Many programs of a grid at once: the interpreter's time is Python's, not NumPy's, so each operation does a group of programs.
+
+Values that differ between the programs of a group have one more axis, in front: a block of shape ``s`` is an array ``(programs, *s)``,
+a scalar ``(programs,)``. What is the same for all stays as it was, and NumPy's broadcasting joins the two. Operations that look at
+axes are replaced below; elementwise ones need nothing.
+
+Where programs part ways (a branch or a loop that depends on the program), everything the group wrote is put back and its parts run on
+their own. So do single programs after any error in a group: errors are those of one program, exactly as without groups.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as ti
+from triton.runtime.errors import InterpreterError
+
+from kernelllm.judge.worker import memory
+
+ELEMENTS = 2**16
+"""Elements of the largest block times programs in a group: more would leave the processor's cache."""
+MOST_PROGRAMS = 2048
+MOST_SPLITS = 24
+"""Partings of one launch after which its programs run one by one."""
+
+Place = tuple[int, int, int]
+
+
+class Diverged(BaseException):
+    """Programs of a group differ in what decides a branch or a loop. Not an Exception: Triton wraps those."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__("programs part ways")
+        self.values = values
+
+
+class Unsuitable(Exception):
+    """An operation that is only done for one program at a time."""
+
+
+class _Group:
+    """The programs that run now; ``size`` 1 means a single one, with nothing special about any value."""
+
+    size = 1
+    ids: tuple[Any, Any, Any] = (None, None, None)
+    largest = 1
+    """Elements of the largest block seen in this launch."""
+
+
+def is_wide(tensor: Any) -> bool:
+    """Whether a value differs between the programs of the group."""
+    data = tensor.handle.data
+    return bool(data.ndim > len(tensor.type.shape) if tensor.type.is_block() else data.size > 1)
+
+
+class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
+    """One launch."""
+
+    serial: set[Any] = set()  # noqa: RUF012 (kernels that do not run in groups, for the life of the process)
+
+    def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
+        names = inspect.getfullargspec(self.fn).args
+        kwargs = {k: v for k, v in kwargs.items() if k in names}
+        args_hst, kwargs_hst = self._init_args_hst(args_dev, kwargs)
+        for hook in self.pre_run_hooks:
+            hook(*args_hst, **kwargs_hst)
+        bound = inspect.getcallargs(self.fn, *args_hst, **kwargs_hst)
+        self.bound = {n: a if n in self.constexprs else ti._implicit_cvt(a) for n, a in bound.items()}
+        grid = tuple(self.grid(self.bound) if callable(self.grid) else self.grid)
+        grid += (1,) * (3 - len(grid))
+        ti.interpreter_builder.set_grid_dim(*grid)
+        try:
+            self._all(itertools.product(*map(range, grid)))
+        except Exception as error:
+            raise InterpreterError(repr(error)) from error
+        finally:
+            _Group.size = 1
+        self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
+
+    def _all(self, places: itertools.product[Place]) -> None:
+        self.splits, _Group.largest = 0, 1
+        for place in itertools.islice(places, 1):  # shows how large its blocks are
+            self._single(place)
+        size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
+        while chunk := list(itertools.islice(places, size)):
+            self._some(chunk)
+
+    def _single(self, place: Place) -> None:
+        _Group.size = 1
+        ti.interpreter_builder.set_grid_idx(*place)
+        self.fn(**self.bound)
+
+    def _some(self, places: list[Place]) -> None:
+        if len(places) > 1 and self.splits <= MOST_SPLITS and self.fn not in self.serial:
+            undo = memory.Undo()
+            try:
+                with undo:
+                    self._together(places)
+                return
+            except Diverged as parting:
+                undo.restore()
+                self.splits += 1
+                parts = _parted(places, parting.values)
+                if len(parts) <= max(2, len(places) // 4):
+                    for part in parts:
+                        self._some(part)
+                    return
+                self.splits += MOST_SPLITS // 4
+            except Exception:  # noqa: BLE001 (whatever it is, single programs say it better, or do it right)
+                undo.restore()
+                self.serial.add(self.fn)
+        for place in places:
+            self._single(place)
+
+    def _together(self, places: list[Place]) -> None:
+        ti.interpreter_builder.set_grid_idx(*places[0])
+        _Group.ids = tuple(np.array(axis, dtype=np.int32) for axis in zip(*places, strict=True))  # type: ignore[assignment]
+        _Group.size = len(places)
+        try:
+            self.fn(**self.bound)
+        finally:
+            _Group.size = 1
+
+
+def _parted(places: list[Place], values: Any) -> list[list[Place]]:
+    """The programs by value, in the order of their first members."""
+    parts: dict[Any, list[Place]] = {}
+    for place, value in zip(places, values.tolist(), strict=True):
+        parts.setdefault(value, []).append(place)
+    return list(parts.values())
+
+
+def install() -> None:
+    """Replace what looks at axes in the interpreter's builder and language. After all other patches, before launches are wrapped."""
+    builder, semantic = ti.InterpreterBuilder, ti.interpreter_semantic
+    for function in (_program_id, _splat, _unsplat, _broadcast, _reshape, _trans, _cat, _join, _make_range, _advance):
+        setattr(builder, f"create_{function.__name__.removeprefix('_').replace('program_id', 'get_program_id')}", function)
+    for name in ("create_gather", "create_histogram", "create_descriptor_gather", "create_descriptor_scatter", "create_atomic_cas"):
+        setattr(builder, name, _one_by_one(getattr(builder, name)))
+    builder.create_masked_load = _joined(builder.create_masked_load, 3)
+    builder.create_masked_store = _joined(builder.create_masked_store, 3)
+    ti.BlockPointerHandle.materialize_pointers = _block_pointers
+    ti.TensorDescHandle.materialize_pointers = _one_by_one(ti.TensorDescHandle.materialize_pointers)
+    ti.ReduceOps.apply_impl = _lifted(ti.ReduceOps.apply_impl)
+    ti.ScanOps.apply_impl = _lifted(ti.ScanOps.apply_impl)
+    semantic.expand_dims = _expand_dims
+    check = semantic.atom_red_typechecking_impl
+    semantic.atom_red_typechecking_impl = lambda *args: _each_program(*check(*args))
+    tl.core.tensor.__index__ = lambda self: int(_same(self))
+    tl.core.tensor.__bool__ = lambda self: True if self.type.is_block() and self.handle.data.size > 1 else bool(_same(self))
+    tl.core.tensor.T = property(_transposed)
+    ti.GridExecutor = GridExecutor
+
+
+def _same(tensor: Any) -> Any:
+    """The value of a scalar; Diverged where the programs of the group have different ones."""
+    flat = tensor.handle.data.reshape(-1)
+    if _Group.size > 1 and flat.size > 1 and not (flat == flat[0]).all():
+        raise Diverged(flat) if flat.size == _Group.size else Unsuitable("a block where a scalar is needed")
+    return flat[0]
+
+
+def _handle(data: Any, like: Any) -> Any:
+    return ti.TensorHandle(data, like.dtype.scalar)
+
+
+def _sized(shape: Sequence[int]) -> int:
+    elements = math.prod(shape)
+    if elements > _Group.largest:
+        _Group.largest = elements
+    return elements
+
+
+def _program_id(self: Any, axis: int) -> Any:
+    if _Group.size > 1:
+        ids = _Group.ids[axis]
+        return ti.TensorHandle(ids if (ids != ids[0]).any() else ids[:1], tl.int32)
+    return ti.TensorHandle(np.array([self.grid_idx[axis]], dtype=np.int32), tl.int32)
+
+
+def _make_range(self: Any, ret_ty: Any, start: int, stop: int) -> Any:
+    _sized((stop - start,))
+    return ti.TensorHandle(np.arange(start, stop, dtype=np.int32), tl.int32)
+
+
+def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+    shape = tuple(ret_ty.shape)
+    _sized(shape)
+    data = arg.data
+    if data.size == 1:
+        return _handle(np.full(shape, data.reshape(-1)[0], dtype=ti._get_np_dtype(arg.dtype)), arg)
+    return _handle(np.broadcast_to(data.reshape(-1, *[1] * len(shape)), (data.size, *shape)), arg)
+
+
+def _unsplat(self: Any, arg: Any) -> Any:
+    return _handle(arg.data.reshape(-1), arg)
+
+
+def _broadcast(self: Any, arg: Any, shape: Sequence[int]) -> Any:
+    _sized(shape)
+    wide = arg.data.shape[:1] if arg.data.ndim > len(shape) else ()
+    return _handle(np.broadcast_to(arg.data, (*wide, *shape)), arg)
+
+
+def _reshape(self: Any, arg: Any, shape: Sequence[int], allow_reorder: bool) -> Any:
+    wide = () if arg.data.size == math.prod(shape) else arg.data.shape[:1]
+    return _handle(arg.data.reshape(*wide, *shape), arg)
+
+
+def _trans(self: Any, arg: Any, perm: Sequence[int]) -> Any:
+    more = arg.data.ndim - len(perm)
+    return _handle(np.transpose(arg.data, (*range(more), *[p + more for p in perm])), arg)
+
+
+def _transposed(tensor: Any) -> Any:
+    shape = [*tensor.type.shape[:-2], tensor.type.shape[-1], tensor.type.shape[-2]]
+    return tl.core.tensor(_handle(np.swapaxes(tensor.handle.data, -1, -2), tensor.handle), tl.core.block_type(tensor.dtype, shape))
+
+
+def _cat(self: Any, lhs: Any, rhs: Any) -> Any:
+    wide = np.broadcast_shapes(lhs.data.shape[:-1], rhs.data.shape[:-1])
+    parts = [np.broadcast_to(h.data, (*wide, h.data.shape[-1])) for h in (lhs, rhs)]
+    return _handle(np.concatenate(parts, axis=-1), lhs)
+
+
+def _join(self: Any, lhs: Any, rhs: Any) -> Any:
+    return _handle(np.stack(np.broadcast_arrays(lhs.data, rhs.data), axis=-1), lhs)
+
+
+def _expand_dims(input: Any, axis: int) -> Any:
+    semantic = ti.interpreter_semantic
+    shape = [getattr(s, "value", s) for s in input.shape]
+    shape.insert(axis, 1)
+    if not input.type.is_block():
+        return semantic.splat(input, shape=shape)
+    # counted from the end, the axis is the same with and without the programs' axis
+    data = np.expand_dims(input.handle.data, axis - len(shape) if axis >= 0 else axis)
+    return tl.core.tensor(_handle(data, input.handle), tl.core.block_type(input.type.scalar, shape))
+
+
+def _one_by_one(original: Callable[..., Any]) -> Callable[..., Any]:
+    def operation(*args: Any, **named: Any) -> Any:
+        if _Group.size > 1:
+            raise Unsuitable(original.__name__)
+        return original(*args, **named)
+
+    return operation
+
+
+def _joined(original: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The first ``count`` operands, handles or arrays or None, are brought to one shape: the operation goes through them flat."""
+
+    def operation(self: Any, *args: Any, **named: Any) -> Any:
+        if _Group.size == 1:
+            return original(self, *args, **named)
+        arrays = [a.data if isinstance(a, ti.TensorHandle) else a for a in args[:count]]
+        shape = np.broadcast_shapes(*[a.shape for a in arrays if a is not None])
+        full = [None if a is None else _whole(a, shape) for a in arrays]
+        pairs = zip(args[:count], full, strict=True)
+        args = (*[ti.TensorHandle(f, a.dtype) if isinstance(a, ti.TensorHandle) else f for a, f in pairs], *args[count:])
+        return original(self, *args, **named)
+
+    return operation
+
+
+def _whole(data: Any, shape: tuple[int, ...]) -> Any:
+    """The array at its full shape, in memory of its own where it was not: what is written through NumPy's views must not be."""
+    return data if data.shape == shape and data.flags.writeable else np.broadcast_to(data, shape).copy()
+
+
+def _each_program(pointer: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """Operands of an atomic operation, which every program of the group must do, even where all do the same."""
+    if _Group.size == 1:
+        return pointer, value, mask
+
+    def wide(tensor: Any) -> Any:
+        shape = (_Group.size, *(tensor.type.shape if tensor.type.is_block() else ()))
+        data = _whole(tensor.handle.data, shape)
+        return tl.core.tensor(ti.TensorHandle(data, tensor.handle.dtype), tensor.type)
+
+    return wide(pointer), wide(value), wide(mask)
+
+
+def _advance(self: Any, ptr: Any, offsets: Sequence[Any]) -> Any:
+    moved = [ti.TensorHandle(o.data + d.data.astype(o.data.dtype), o.dtype) for o, d in zip(ptr.offsets, offsets, strict=True)]
+    return ti.BlockPointerHandle(ptr.base, ptr.shape, ptr.strides, moved, ptr.block_shape, ptr.order)
+
+
+def _block_pointers(self: Any, boundary_check: Sequence[int]) -> tuple[Any, Any]:
+    rank = len(self.block_shape)
+    _sized(self.block_shape)
+
+    def wide(data: Any) -> Any:
+        return data.reshape(-1, *[1] * rank) if data.size > 1 else data
+
+    width = self.base.get_element_ty().primitive_bitwidth // 8
+    pointers, mask = wide(self.base.data), np.ones(self.block_shape, dtype=bool)
+    for dim, extent in enumerate(self.block_shape):
+        steps = np.arange(extent).reshape([-1 if d == dim else 1 for d in range(rank)])
+        at = wide(self.offsets[dim].data) + steps
+        pointers = pointers + (width * at * wide(self.strides[dim].data)).astype(np.uint64)
+        if dim in boundary_check:
+            mask = mask & (at < wide(self.shape[dim].data)) & (at >= 0)
+    shape = np.broadcast_shapes(pointers.shape, mask.shape)
+    return ti.TensorHandle(_whole(pointers, shape), self.base.dtype.scalar), _whole(mask, shape)
+
+
+def _lifted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Reductions and scans of a group: those of a block with one more axis, whose type says so meanwhile."""
+
+    def apply_impl(self: Any, input: Any) -> Any:
+        if _Group.size == 1 or not any(is_wide(t) for t in input):
+            return original(self, input)
+        axis, keep = getattr(self.axis, "value", self.axis), getattr(self, "keep_dims", False)
+        rank = len(input[0].type.shape)
+        data = [np.broadcast_to(t.handle.data, (_Group.size, *t.type.shape)) for t in input]
+        if axis is None:
+            self.axis, self.keep_dims = 1, False
+            data = [d.reshape(_Group.size, -1) for d in data]
+        elif axis >= 0:
+            self.axis = axis + 1
+        try:
+            full = [_tensor(d, t.handle, d.shape) for d, t in zip(data, input, strict=True)]
+            result = original(self, tuple(full))
+        finally:
+            self.axis = axis
+            if axis is None:
+                self.keep_dims = keep
+        results = result if isinstance(result, list | tuple) else [result]
+        shape = (1,) * rank if axis is None and keep else None
+        return [_narrowed(t, shape) for t in results]
+
+    return apply_impl
+
+
+def _narrowed(tensor: Any, shape: tuple[int, ...] | None) -> Any:
+    data = tensor.handle.data
+    if shape is not None:
+        data = data.reshape(-1, *shape)
+    return _tensor(data, tensor.handle, data.shape[1:])
+
+
+def _tensor(data: Any, like: Any, shape: tuple[int, ...]) -> Any:
+    kind = like.dtype.scalar
+    return tl.core.tensor(ti.TensorHandle(data, kind), tl.core.block_type(kind, list(shape)) if shape else kind)
