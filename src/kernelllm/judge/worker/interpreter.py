@@ -6,6 +6,7 @@ TF32 rounding, is slow on custom reductions, and reads any address it is handed;
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import types
@@ -18,7 +19,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.judge.worker import libdevice, memory
+from kernelllm.judge.worker import libdevice, lockstep, memory
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -77,6 +78,9 @@ def install() -> None:
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
+    # without debug its assertions are not even made, but everything would be computed twice for them
+    ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, sanitize_overflow=False)
+    lockstep.install()
     launch.install()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ MOST_PROGRAMS = 2048
 MOST_SPLITS = 24
 """Partings of one launch after which its programs run one by one."""
 
-Place = tuple[int, int, int]
+Place = tuple[int, ...]
 
 
 class Diverged(BaseException):
@@ -83,7 +83,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
             _Group.size = 1
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
-    def _all(self, places: itertools.product[Place]) -> None:
+    def _all(self, places: Iterator[tuple[int, ...]]) -> None:
         self.splits, _Group.largest = 0, 1
         for place in itertools.islice(places, 1):  # shows how large its blocks are
             self._single(place)

@@ -76,6 +76,35 @@ class _Current:
     bounds: Bounds | None = None
 
 
+class Undo:
+    """What a group of programs overwrites, to be put back where the group has to be run again. A context around the run."""
+
+    active: Undo | None = None
+
+    def __init__(self) -> None:
+        self._saved: list[tuple[Any, Any, Any]] = []
+
+    def __enter__(self) -> Undo:
+        Undo.active = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Undo.active = None
+
+    def note(self, ptr: Any, mask: Any) -> None:
+        """Save what is at these addresses; they were checked before."""
+        kind = ti._get_np_dtype(ptr.get_element_ty())
+        lanes = np.ones(ptr.data.shape, dtype=bool) if mask is None else np.array(np.broadcast_to(mask, ptr.data.shape))
+        old = ti._interpreter.load(ptr.data, lanes, np.zeros(ptr.data.shape, dtype=kind), kind)
+        self._saved.append((ptr.data, old, lanes))
+
+    def restore(self) -> None:
+        """Put everything back, the last write first."""
+        for pointers, old, lanes in reversed(self._saved):
+            ti._interpreter.store(pointers, old, lanes)
+        self._saved.clear()
+
+
 def current(bounds: Bounds | None) -> None:
     """Set the bounds of the launch that runs now."""
     _Current.bounds = bounds
@@ -98,6 +127,8 @@ def install(builder: Any) -> None:
 
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         check(self, ptrs, _mask(mask), "writes")
+        if Undo.active is not None:
+            Undo.active.note(ptrs, _mask(mask))
         return store(self, ptrs, value, mask, *rest, **named)
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
@@ -106,6 +137,8 @@ def install(builder: Any) -> None:
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         check(self, ptr, _mask(mask), "updates")
+        if Undo.active is not None:
+            Undo.active.note(ptr, _mask(mask))
         return rmw(self, op, ptr, value, mask, *rest, **named)
 
     def create_int_to_ptr(self: Any, src: Any, dst_type: Any) -> Any:
