@@ -127,3 +127,24 @@ def test_the_meter_counts_money_and_says_nothing_of_gpus_that_are_not_there() ->
     assert meter.text().startswith("m: 2 of 4, 2 correct, ")
     assert meter.text().endswith(", $0.75")
     assert "$" not in Meter("m", 4, [attempt(0, None)]).text()
+
+
+def test_compare_holds_several_runs_against_the_first_and_kernelbenchs_verdicts_too(database: str, tmp_path: Path) -> None:
+    first, second = _runs(database)
+    folder = tmp_path / "kb"
+    assert CliRunner().invoke(cli, ["report", first, "--db", database, "--kernelbench", str(folder)]).exit_code == 0
+    theirs = next(folder.rglob("level1/eval_results.json"))
+    result = CliRunner().invoke(cli, ["compare", first, second, str(theirs), "--each", "--db", database])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count(" against ") == 2
+    same = result.stdout[result.stdout.rindex(" against ") :]
+    assert "pass@1: +0.00 points" in same
+    assert "level1/1_p: correct " in same
+    told = CliRunner().invoke(cli, ["compare", first, str(theirs), "--db", database, "--json"])
+    assert len(json.loads(told.stdout)["pairs"]) == 12
+    lost = tmp_path / "eval_results.json"
+    lost.write_text(theirs.read_text())
+    for wrong, said in ((lost, "which level"), (tmp_path / "no.json", "no file")):
+        result = CliRunner().invoke(cli, ["report", str(wrong), "--db", database])
+        assert result.exit_code == 2
+        assert said in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -88,6 +89,27 @@ def answers_of(key: str, store: Store) -> Any:
     return Generations(Path(key)) if Path(key).is_dir() else Stored(store.run(key))
 
 
+def results_of(path: Path, beside: Sequence[str] = ()) -> tuple[list[Attempt], int]:
+    """The attempts in an ``eval_results.json`` of KernelBench, and their level, told by the generations or the folder around it.
+
+    Problems have their full names where a checkout is known or one of ``beside`` has the number. Raises UsageError.
+    """
+    from kernelllm.bench import kernelbench_files as files
+    from kernelllm.core import settings
+    from kernelllm.suites import open_suite
+
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}.", fix="Give a run (kernelllm runs list) or an eval_results.json of KernelBench.")
+    told = re.findall(r"level_?(\d)", " ".join([*(p.name for p in path.parent.glob("level_*_kernel.py")), path.resolve().parent.name]))
+    if len(set(told)) != 1:
+        fix = "Put it in a folder called level1, or beside its generations (level_1_problem_2_sample_0_kernel.py)."
+        raise UsageError("Nothing says which level these results are of.", where=str(path), fix=fix)
+    level = int(told[0])
+    known = [p.name for p in open_suite(f"kernelbench/level{level}").problems()] if settings.load().kernelbench else []
+    names = {n[1]: name for name in [*known, *beside] if (n := files.problem_number(name)) and n[0] == level}
+    return files.read_results(path, level, names), level
+
+
 def devices_of(device: str) -> list[str]:
     """``auto``, ``cpu`` or ``cuda`` to pool devices: every GPU, or the CPU."""
     import torch
@@ -98,11 +120,20 @@ def devices_of(device: str) -> list[str]:
 
 
 def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ()) -> Iterator[RunView]:
-    """Stored runs as the report shows them. Each of ``runs`` is an id, its beginning, or ``last``. Raises UsageError."""
+    """Stored runs as the report shows them. Each of ``runs`` is an id, its beginning, ``last``, or KernelBench's eval_results.json.
+
+    Raises UsageError.
+    """
     from kernelllm.app.page import view
 
     with open_store(db) as store:
         for index, key in enumerate(runs):
+            if key.endswith(".json"):
+                beside = [p.name for other in runs if not other.endswith(".json") for p in store.run(other).problems()]
+                found, level = results_of(Path(key), beside)
+                name = names[index] if index < len(names) else str(Path(key).parent.name or key)
+                yield view(name, "kernelbench", f"kernelbench/level{level}", found, "Verdicts of KernelBench's own harness.")
+                continue
             run = store.run(key)
             info = run.info()
             attempts = run.attempts()

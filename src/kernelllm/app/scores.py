@@ -24,7 +24,8 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
     keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for row in filled)]
     cells = [list(summary.COLUMNS), *filled]
     wide = sum(max(len(row[i]) for row in cells) + 2 for i in keep) > console.width
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    console.print(title, style="italic", highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False)
     for i in keep:
         table.add_column(summary.COLUMNS[i], justify="left" if i == 0 else "right", no_wrap=not wide)
     for row in filled:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("suites", metavar="SUITE...", nargs=-1, required=True)
 @click.option("-m", "--model", "models", metavar="NAME", multiple=True, help="Who writes; may be given again.  [default: compiler]")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Samples for each problem.")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), help="Samples for each problem.  [default: 1]")
 @click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
 @click.option("--top-p", type=click.FloatRange(min=0, max=1), help="Nucleus sampling.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
@@ -49,6 +49,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
 
     suite = wiring.problems_of(suites, limit=options["limit"], part=options["shard"])
     with open_store(options["db"]) as store:
+        options["named"] = bool(models)
         opened = [_open(wiring, suite, name, store, options) for name in models or (settings.load().model,)]
         if options["dry_run"]:
             plans = [wiring.estimate(b) for b in opened]
@@ -82,8 +83,11 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     again = wiring.answers_of(options["rejudge"], store) if options["rejudge"] else None
     n = options["n"]
     if again is not None and hasattr(again, "n"):
-        model, n = again.name, max(n, again.n)
-    plan = wiring.make_plan(suite, model, n, asking=asking, extern=options["extern"], judge=settings)
+        model, n = again.name, max(n or 1, again.n)
+    elif again is not None:  # a stored run: its own model and number of samples, unless others are asked for
+        told = store.run(options["rejudge"]).info().settings
+        model, n = (model if options["named"] else str(told.get("model", model))), n or int(told.get("n", 1))
+    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=options["extern"], judge=settings)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
     made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, again=again)

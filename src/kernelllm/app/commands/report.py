@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelllm.app.options import json_option, verbose_option
+
+if TYPE_CHECKING:
+    from kernelllm.bench.compare import Comparison
 
 
 @click.command()
@@ -34,7 +39,10 @@ def report(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Show the scores of runs, and write them as a page, tables, plots or KernelBench's files. RUN is an id, its start, or last."""
+    """Show the scores of runs, and write them as a page, tables, plots or KernelBench's files.
+
+    RUN is an id, its start, last, or an eval_results.json of KernelBench.
+    """
     from kernelllm.app import bench as wiring
     from kernelllm.app.output import check_writable, write_text
     from kernelllm.app.scores import show_scores
@@ -78,6 +86,7 @@ def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
 
     from kernelllm.app.output import write_text
     from kernelllm.bench import kernelbench_files as files
+    from kernelllm.bench.summary import BASELINES
 
     for one in views:
         target = folder / one.name.replace("/", "_").replace(" ", "_")
@@ -88,42 +97,58 @@ def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
                 inner = target / f"level{level}"
                 inner.mkdir(parents=True, exist_ok=True)
                 write_text(inner / "eval_results.json", json.dumps(table, indent=4))
-        for baseline in ("eager", "compile"):
+        for baseline in BASELINES:
             found = files.baseline(one.attempts, baseline)
             if found:
                 write_text(target / f"baseline_{baseline}.json", json.dumps(found, indent=4))
 
 
 @click.command()
-@click.argument("first")
-@click.argument("second")
-@click.option("--baseline", default="eager", show_default=True, help="Speed-ups over eager, compile or max-autotune.")
+@click.argument("first", metavar="RUN")
+@click.argument("others", metavar="RUN...", nargs=-1, required=True)
+@click.option("--baseline", type=click.Choice(("eager", "compile", "max-autotune")), default="eager", show_default=True,
+              help="What speed-ups are over.")  # fmt: skip
+@click.option("--each", is_flag=True, help="Every shared problem on a line of its own.")
 @click.option("--db", metavar="URL", help="The attempt store.")
 @json_option
 @verbose_option
-def compare(first: str, second: str, baseline: str, db: str | None, as_json: bool, verbose: bool) -> None:
-    """Hold one run against another: paired differences over the problems that both have, with 95 % intervals."""
+def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: str | None, as_json: bool, verbose: bool) -> None:
+    """Hold runs against the first: paired differences over the problems that both have, with 95 % intervals.
+
+    RUN is an id, its start, last, or an eval_results.json of KernelBench.
+    """
     from kernelllm.app import bench as wiring
     from kernelllm.bench import compare as comparing
     from kernelllm.core.types import to_json
 
-    one, two = wiring.views([first, second], db)
-    found = comparing.compare(one.outcomes, two.outcomes, baseline)
+    one, *rest = wiring.views([first, *others], db)
+    found = [comparing.compare(one.outcomes, two.outcomes, baseline) for two in rest]
     if as_json:
-        click.echo(to_json(found))
+        click.echo(to_json(found[0] if len(found) == 1 else found))
         return
-    click.echo(f"{two.name} against {one.name}, {len(found.pairs)} shared problems (brackets: 95 % intervals)")
+    for two, told in zip(rest, found, strict=True):
+        click.echo(f"{two.name} against {one.name}, {len(told.pairs)} shared problems (brackets: 95 % intervals)")
+        for line in _comparison(told, each):
+            click.echo(f"  {line}")
+
+
+def _comparison(found: Comparison, each: bool) -> Iterator[str]:
+    """The figures, the problems that only one solved or has, and with ``each`` every shared problem."""
+    timed = any(s is not None for p in found.pairs for s in p.speedups)
     for label, estimate, scale, unit in (
         ("pass@1", found.pass_at_1, 100, " points"),
         ("solved", found.solved, 100, " points"),
-        (f"fast_1 over {baseline}", found.faster, 100, " points"),
-        (f"speed over {baseline}, where both solved", found.speed, 1, "x"),
+        (f"fast_1 over {found.baseline}", found.faster if timed else None, 100, " points"),
+        (f"speed over {found.baseline}, where both solved", found.speed, 1, "x"),
     ):
         if estimate is not None:
             low, high = scale * estimate.low, scale * estimate.high
             sign = "+" if unit != "x" else ""
-            click.echo(f"  {label}: {scale * estimate.value:{sign}.2f}{unit} [{low:{sign}.2f}, {high:{sign}.2f}]")
+            yield f"{label}: {scale * estimate.value:{sign}.2f}{unit} [{low:{sign}.2f}, {high:{sign}.2f}]"
     lists = (found.gained, found.lost, found.only_first, found.only_second)
     for label, listed in zip(("gained", "lost", "only in the first", "only in the second"), lists, strict=True):
         if listed:
-            click.echo(f"  {label}: {', '.join(listed[:12])}{' ...' if len(listed) > 12 else ''}")
+            yield f"{label}: {', '.join(listed[:12])}" + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+    for pair in found.pairs if each else ():
+        rates, speeds = (f"{100 * r:.0f} %" for r in pair.rates), ("-" if s is None else f"{s:.2f}x" for s in pair.speedups)
+        yield f"{pair.problem}: correct {' to '.join(rates)}" + (f", {' to '.join(speeds)}" if timed else "")
