@@ -221,26 +221,22 @@ def _remember_types() -> None:
     block, tensor, numpy_type = tl.core.block_type, tl.core.tensor, ti._get_np_dtype
     make_block = block.__init__
     blocks: dict[Any, dict[str, Any]] = {}
-    shapes: dict[Any, tuple[Any, Any]] = {}
     numpy_types: dict[str, Any] = {}
+    of_scalar = tl.core.tuple([]), tl.constexpr(1)
 
     def block_init(self: Any, element_ty: Any, shape: Any) -> None:
         key = (getattr(element_ty, "name", element_ty), tuple([getattr(s, "value", s) for s in shape]))
         known = blocks.get(key)
         if known is None:
             make_block(self, element_ty, shape)
+            self.seen_as = tl.core.tuple([tl.constexpr(s) for s in key[1]]), tl.constexpr(math.prod(key[1]))
             blocks[key] = dict(self.__dict__)
         else:
             self.__dict__.update(known)
 
     def tensor_init(self: Any, handle: Any, type: Any) -> None:
         self.handle, self.type, self.dtype = handle, type, type.scalar
-        sizes = type.shape if type.is_block() else ()
-        known = shapes.get(sizes)
-        if known is None:
-            numel = tl.constexpr(math.prod(sizes))
-            known = shapes[sizes] = tl.core.tuple([tl.constexpr(s) for s in sizes]), numel
-        self.shape, self.numel = known
+        self.shape, self.numel = type.seen_as if isinstance(type, block) else of_scalar
 
     def get_np_dtype(kind: Any) -> Any:
         known = numpy_types.get(kind.name)
@@ -248,6 +244,13 @@ def _remember_types() -> None:
             known = numpy_types[kind.name] = numpy_type(kind)
         return known
 
+    same_shape = ti.interpreter_semantic.broadcast_impl_value
+
+    def broadcast_impl_value(lhs: Any, rhs: Any) -> Any:
+        left, right = getattr(lhs.type, "shape", None), getattr(rhs.type, "shape", None)
+        return (lhs, rhs) if left is right else same_shape(lhs, rhs)  # the usual case, and no scalar has a shape
+
+    ti.interpreter_semantic.broadcast_impl_value = broadcast_impl_value
     block.__init__, tensor.__init__, ti._get_np_dtype = block_init, tensor_init, get_np_dtype
 
 

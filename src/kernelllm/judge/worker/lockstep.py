@@ -23,7 +23,7 @@ from triton.runtime.errors import InterpreterError
 
 from kernelllm.judge.worker import memory
 
-ELEMENTS = 2**16
+ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
 MOST_PROGRAMS = 2048
 MOST_SPLITS = 24
@@ -63,6 +63,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
     """One launch."""
 
     serial: set[Any] = set()  # noqa: RUF012 (kernels that do not run in groups, for the life of the process)
+    largest: dict[Any, int] = {}  # noqa: RUF012 (elements of the largest block of a kernel with certain constants)
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
         names = inspect.getfullargspec(self.fn).args
@@ -84,9 +85,12 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
     def _all(self, places: Iterator[tuple[int, ...]]) -> None:
-        self.splits, _Group.largest = 0, 1
-        for place in itertools.islice(places, 1):  # shows how large its blocks are
-            self._single(place)
+        key = self.fn, tuple(repr(self.bound[n]) for n in self.constexprs)
+        self.splits, _Group.largest = 0, self.largest.get(key, 1)
+        if key not in self.largest:  # one program shows how large its blocks are
+            for place in itertools.islice(places, 1):
+                self._single(place)
+            self.largest[key] = _Group.largest
         size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
         while chunk := list(itertools.islice(places, size)):
             self._some(chunk)
