@@ -17,8 +17,7 @@ from kernelllm.generate.compiler import derived, passes
 from kernelllm.generate.compiler.capture import Captured, Size, Slot, free_symbols
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.places import places, sizes_of, text
-from kernelllm.generate.compiler.symbols import Factor
-from kernelllm.generate.compiler.tracing import Built, Leaf, Untraceable, argument_names
+from kernelllm.generate.compiler.tracing import Built, Leaf, UnknownSize, Untraceable, argument_names, root_of
 
 
 def variable_names(leaves: list[Leaf]) -> list[str]:
@@ -50,6 +49,7 @@ _RESERVED = {
 def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any) -> Captured:
     """The Captured of a traced graph."""
     env = built.env
+    _refuse_unknown_sizes(graph, built)
     names = variable_names(leaves)
     slots: dict[torch.fx.Node, Leaf] = {}
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
@@ -83,6 +83,26 @@ def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves
     )
 
 
+def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: Built) -> None:
+    """Raise UnknownSize for the first operator whose result has a size that only the tensors' values tell."""
+    known = set(derived.hints(built.env))
+    for node in graph.graph.nodes:
+        unknown = {s for s in free_symbols(node.meta.get("val")) if s not in known}
+        if unknown and node.op == "call_function":
+            reason = "the size of its result depends on the values of a tensor, as with a boolean mask as an index"
+            advice = "torch.where or a masked sum keeps sizes fixed"
+            raise UnknownSize(f"{str(node.target).removesuffix('.default')}{_line_of(node, built)}: {reason}; {advice}")
+
+
+def _line_of(node: torch.fx.Node, built: Built) -> str:
+    """`` (line 9: return y[mask])`` for a node that a line of the problem made."""
+    rows = (node.meta.get("stack_trace") or "").splitlines()
+    name = built.problem.path or f"<{built.problem.name}>"
+    at = [i for i, row in enumerate(rows[:-1]) if f'"{name}"' in row]
+    number = re.search(r"line (\d+)", rows[at[-1]]) if at else None
+    return f" (line {number[1]}: {rows[at[-1] + 1].strip()})" if number else ""
+
+
 def _restore_hints(built: Built) -> None:
     """Hint every symbol with the problem's own size (tracing may have used others)."""
     hints = derived.hints(built.env)
@@ -91,17 +111,6 @@ def _restore_hints(built: Built) -> None:
         hints[symbol] = sympy.Integer(built.values[key] // (built.values[factor] if isinstance(factor, str) else factor))
     for expression, symbol in derived.table(built.env).items():
         hints[symbol] = expression.xreplace(hints)
-
-
-def root_of(built: Built, key: str) -> tuple[sympy.Symbol, Factor]:
-    """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
-    expression = built.table[key].node._expr
-    factor = built.factors.get(key, 1)
-    if isinstance(factor, str):
-        (symbol,) = expression.free_symbols - built.table[factor].node._expr.free_symbols
-        return symbol, factor
-    (symbol,) = expression.free_symbols
-    return symbol, int(expression.subs(symbol, 1))
 
 
 def _size_arguments(

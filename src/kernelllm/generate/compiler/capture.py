@@ -90,6 +90,8 @@ class Captured:
     arguments: tuple[str, ...] = ()
     """Names of the forward's arguments that the problem passes, in order."""
     notes: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
+    """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
 
 
 LOCK = threading.RLock()
@@ -105,6 +107,7 @@ def capture(problem: Problem, options: Options) -> Captured:
     from kernelllm.generate.compiler import exporting, tracing
 
     failures: list[str] = []
+    unknown: list[str] = []
     with LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
         if options.symbolic:
@@ -115,10 +118,13 @@ def capture(problem: Problem, options: Options) -> Captured:
                     return captured
                 except tracing.Untraceable as error:
                     failures.append(str(error))
+                    if isinstance(error, tracing.UnknownSize):
+                        unknown.append(str(error))
         try:
             return tracing.static(problem, options, notes=tuple(failures))
         except tracing.Untraceable as error:
             failures.append(str(error))
+    failures = [max(unknown, key=len)] if unknown else failures  # torch.export knows the line
     raise CaptureError(
         f"The forward of {problem.name!r} could not be traced. " + " Then: ".join(dict.fromkeys(failures)),
         where=problem.path or problem.name,

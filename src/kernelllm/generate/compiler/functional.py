@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, cast
 
 import torch
@@ -11,8 +11,11 @@ from torch._functorch._aot_autograd.functional_utils import from_fun, has_data_m
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 
-def functional(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """``function`` of flat arguments without mutations inside; an argument it wrote into gets one ``copy_`` of the result."""
+def functional(function: Callable[..., tuple[Any, ...]], replaced: Set[int] = frozenset()) -> Callable[..., tuple[Any, ...]]:
+    """``function`` of flat arguments without mutations inside; an argument it wrote into gets one ``copy_`` of the result.
+
+    ``replaced`` holds, once the function has run, the positions of arguments that nobody sees afterwards: writes into those are dropped.
+    """
 
     def run(*args: Any) -> tuple[Any, ...]:
         off = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
@@ -21,8 +24,8 @@ def functional(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[
             outputs = pytree.tree_map(from_fun, function(*wrapped))
             written = [
                 (argument, cast(torch.Tensor, from_fun(wrapper)))
-                for argument, wrapper in zip(args, wrapped, strict=True)
-                if isinstance(argument, torch.Tensor) and has_data_mutation(wrapper)
+                for i, (argument, wrapper) in enumerate(zip(args, wrapped, strict=True))
+                if isinstance(argument, torch.Tensor) and has_data_mutation(wrapper) and i not in replaced
             ]
         for argument, value in written:
             argument.copy_(value)

@@ -254,11 +254,9 @@ def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> C
     return chosen
 
 
-def _math(name: str, symbolic: Callable[..., Any]) -> Callable[..., Any]:
-    plain = getattr(math, name)
-
-    def function(*args: Any) -> Any:
-        return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args)
+def _math(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args, **kwargs)
 
     return function
 
@@ -291,7 +289,9 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             ("log", lambda *args: math.log(*(_pinned(a) for a in args))),
             ("log2", lambda x: math.log2(_pinned(x))),
         ):
-            replace(stack, math, name, _math(name, function))
+            replace(stack, math, name, _math(function, getattr(math, name)))
+        if "numpy" in sys.modules:
+            replace(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
         replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
         replace(stack, rnn, "int", SymbolicInt)
         replace(stack, torch.nn.functional, "float", SymbolicFloat)

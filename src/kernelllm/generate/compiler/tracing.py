@@ -18,6 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import Mod
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -29,6 +31,10 @@ from kernelllm.generate.compiler.options import Options
 
 class Untraceable(Exception):
     """This way of tracing does not fit; says which operator or construct."""
+
+
+class UnknownSize(Untraceable):
+    """A size depends on the values of a tensor: no way of tracing fits."""
 
 
 # What user code raises when it meets symbols or fake tensors it cannot handle: any ordinary exception.
@@ -135,8 +141,11 @@ def argument_names(model: torch.nn.Module, count: int) -> list[str]:
     return names[:count] + [f"input{i}" for i in range(len(names), count)]
 
 
-def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., Any]]:
-    """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced."""
+def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
+    """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced.
+
+    The function returns the forward's result, and what it bound to tensor attributes by the position of their argument.
+    """
     model, mode = built.model, built.mode
     leaves = [Leaf("size", key, symbol) for key, symbol in built.table.items()]
     state_leaves = [Leaf("parameter", n, p) for n, p in model.named_parameters()]
@@ -151,7 +160,7 @@ def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., Any]]:
     leaves += state_leaves + input_leaves
     dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf.value, torch.Tensor) or leaf.kind == "size"]
 
-    def run(*values: Any) -> Any:
+    def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor]]:
         current = [leaf.value for leaf in leaves]
         for i, value in zip(dynamic, values, strict=True):
             current[i] = value
@@ -159,14 +168,52 @@ def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., Any]]:
         named = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind in ("parameter", "buffer")}
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
         arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
-        with _swapped(model, loose):
-            return torch.func.functional_call(model, named, tuple(arguments))
+        symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
+        with _swapped(model, {**loose, **_recomputed(built, symbols_now)}):
+            result = torch.func.functional_call(model, named, tuple(arguments))
+            after = _loose_tensors(model)
+        positions = {leaves[i].name: place for place, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
+        return result, {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
 
     chosen = [leaves[i] for i in dynamic]
     for leaf in chosen:
         if isinstance(leaf.value, torch.Tensor):
             leaf.value = _fake(leaf.value.detach(), mode)
     return chosen, run
+
+
+class _Arithmetic(PythonReferenceAnalysis):
+    """Size formulas in Python numbers; torch leaves the quotient of two sizes out."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+
+def _recomputed(built: Built, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fractional numbers that modules derived from sizes (``width ** -0.5``), computed again from the graph's own size arguments."""
+    values = {}
+    for key, value in sizes.items():
+        symbol, factor = root_of(built, key)
+        values[symbol] = value // (sizes[factor] if isinstance(factor, str) else factor)
+    found = {}
+    for prefix, module in built.model.named_modules():
+        for name, number in vars(module).items():
+            if isinstance(number, torch.SymFloat) and number.node.expr.free_symbols <= set(values):
+                path = f"{prefix}.{name}" if prefix else name
+                found[path] = sympy_interp(_Arithmetic, values, number.node.expr)
+    return found
+
+
+def root_of(built: Built, key: str) -> tuple[sympy.Symbol, symbols.Factor]:
+    """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
+    expression = built.table[key].node._expr
+    factor = built.factors.get(key, 1)
+    if isinstance(factor, str):
+        (symbol,) = expression.free_symbols - built.table[factor].node._expr.free_symbols
+        return symbol, factor
+    (symbol,) = expression.free_symbols
+    return symbol, int(expression.subs(symbol, 1))
 
 
 def _fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
@@ -207,12 +254,15 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
 
     leaves, run = leaves_of(built)
     out_spec: list[Any] = []
+    replaced: dict[int, str] = {}
 
     def flat(*values: Any) -> tuple[Any, ...]:
-        result = run(*values)
+        result, bound = run(*values)
         out, spec = pytree.tree_flatten(result)
         out_spec[:] = [spec, [RETURNED if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
-        return tuple(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat))
+        replaced.clear()
+        replaced.update({i: leaves[i].name for i in bound})
+        return (*(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat)), *bound.values())
 
     try:
         with ExitStack() as stack:
@@ -221,11 +271,13 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
                 intercept.whole_layers(options), derived.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
-            tracer = make_fx(functional(flat), decomposition_table=select_decomp_table(), record_module_stack=True)
+            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=select_decomp_table(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
-    return assemble(built, options, graph, leaves, out_spec, way)
+    captured = assemble(built, options, graph, leaves, out_spec, way)
+    captured.bound = tuple(replaced.values())
+    return captured
 
 
 def symbolic(problem: Problem, options: Options) -> Captured:

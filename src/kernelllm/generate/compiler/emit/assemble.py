@@ -11,7 +11,7 @@ from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.generate.compiler.options import Options
 
-from . import chunks, integers, kernels, layout, module, twins
+from . import chunks, foreign, integers, kernels, layout, module, twins
 from . import forward as fw
 from .clean import Cleaned, clean
 from .embed import copied
@@ -34,6 +34,7 @@ class Assembly:
         self.problem, self.captured, self.options = problem, lowered.captured, options
         self.wrapper: Wrapper = parse(lowered.wrapper)
         self.carried = module.carry(problem.source)
+        foreign.without(self.carried, problem)
         self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
         self.pieces = copied(called - set(TORCH_SCHEMAS))
@@ -161,6 +162,7 @@ class Assembly:
                 names = [self.namer.paths[t] for t in item.targets if self._droppable(t)]
                 if names:
                     steps.append(f"del {', '.join(names)}")
+        steps += self._bound()
         steps.append(self._return())
         steps = _merged_dels(steps)
         top = self._reading([p for _, p in inputs], " ".join(steps))
@@ -191,10 +193,10 @@ class Assembly:
                 lines[id(step)] = f"{', '.join(names)} = {call}"
             else:
                 continue
-            foreign = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
+            torchs = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
             for other in members.values():
                 path = self.namer.paths[other.target]
-                lines[id(other)] = f"{path} = {path}.contiguous()" if foreign else ""
+                lines[id(other)] = f"{path} = {path}.contiguous()" if torchs else ""
         return lines
 
     def _droppable(self, target: str) -> bool:
@@ -242,7 +244,7 @@ class Assembly:
         lines, loose = self.sizes.reading(
             self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"}
         )
-        top = [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
+        top = self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
         mutated = {s.variable for s in self.captured.slots if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
@@ -251,6 +253,18 @@ class Assembly:
             if path.isidentifier() and is_contiguous(tensor):
                 top.append(f"{path} = {path}.contiguous()")
         return top
+
+    def _moved(self) -> list[str]:
+        """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
+        used = self._used_names() | {n.id for e in self.program.result for n in ast.walk(e) if isinstance(n, ast.Name)}
+        paths = [self.namer.paths[s.variable] for s in self.captured.slots if s.kind == "attribute" and s.variable in used]
+        return [f"{path} = {path}.to({self.namer.device})" for path in paths if not path.startswith(("getattr", self._device()))]
+
+    def _bound(self) -> list[str]:
+        """Tensor attributes that the forward replaces."""
+        first = len(self.program.result) - len(self.captured.bound)
+        values = self.program.result[first:]
+        return [f"{_attribute(n)} = {self.namer.text(v)}" for n, v in zip(self.captured.bound, values, strict=True)]
 
     def _return(self) -> str:
         texts = [self.namer.text(e) for e in self.program.result]
