@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelllm.core.types import Candidate, Problem, SizeSet
+from kernelllm.judge import excuse
 from kernelllm.judge.checks.precision import Precision
 from kernelllm.judge.observation import Observation
+from kernelllm.judge.reference import to_tf32
 
 FIXTURES = Path(__file__).parent.parent / "cheats" / "precision"
 
@@ -41,3 +44,19 @@ def test_the_problems_own_types_are_no_loss() -> None:
 def test_tf32_is_no_loss_where_all_is_half() -> None:
     assert told("cheat_tf32", "bfloat16[64, 96]", "int64[4]") == []
     assert told("cheat_tf32", "bfloat16[64, 96]", "float32[64]")
+
+
+def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
+    convolution, product = "aten.convolution.default", "aten.addmm.default"
+    assert excuse.hides_products({convolution: 2, product: 1})
+    assert excuse.hides_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
+    assert not excuse.hides_products({convolution: 2, "aten.relu.default": 1})
+    assert not excuse.hides_products({product: 2})
+    images, weight = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(3, 4)
+    made, same, indices = excuse.rounded([images, weight, torch.arange(4)])
+    assert torch.equal(made, to_tf32(made))
+    assert torch.allclose(made, images, rtol=1e-3)
+    assert not torch.equal(made, images)
+    assert made.stride() == images.stride()
+    assert same is weight  # a product's operand: the trial must see what TF32 does to it
+    assert torch.equal(indices, torch.arange(4))
