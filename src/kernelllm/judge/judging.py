@@ -23,13 +23,14 @@ from kernelllm.judge import checks as all_checks
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
-from kernelllm.judge.limits import Ended, Limits
+from kernelllm.judge.limits import Ended, Limits, call_seconds
 from kernelllm.judge.observation import Event, Observation
 from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
 from kernelllm.pool.locks import Turn
+from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
 _LARGE = 3 * 2**29
@@ -121,8 +122,6 @@ class Judge:
                 self._references.popitem(last=False)
 
     def _build(self, problem: Problem) -> list[Reference]:
-        from kernelllm.suites import shrink
-
         exact = self.settings.profile == STRICT
         sets: list[tuple[str, dict[str, Any]]] = []
         wanted = self.settings.sizes if self.device == "cpu" else min(1, self.settings.sizes)
@@ -138,12 +137,12 @@ class Judge:
             references.append(prepare(problem, size, overrides, self.device, INIT_SEED, exact))
         return references
 
-    def limits(self) -> Limits:
-        """Limits of a worker under these settings."""
+    def limits(self, call_s: float | None = None) -> Limits:
+        """Limits of a worker under these settings, where one call may take ``call_s`` seconds (None: as the settings say)."""
         s = self.settings
         # On a GPU, models of the problem's own size are built in host memory first.
         memory = s.memory_limit_bytes * (1 if self.device == "cpu" else 4)
-        return Limits(memory_bytes=memory, cpu_s=int(self.call_limit_s * 8) + 60, address_limit=self.device == "cpu")
+        return Limits(memory_bytes=memory, cpu_s=int((call_s or self.call_limit_s) * 8) + 60, address_limit=self.device == "cpu")
 
     @property
     def call_limit_s(self) -> float:
@@ -206,7 +205,10 @@ class _Case:
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """All trials, then the measurement. On a GPU each size has a worker of its own, so that their kernels compile side by side."""
         s, judge = self.settings, self.judge
-        arguments = (judge._servers[0], self.candidate.source, judge.limits(), judge.device, judge.call_limit_s, s.require_sandbox)
+        patience = judge.call_limit_s
+        if judge.device == "cpu":
+            patience = call_seconds(patience, max(shrink.flops(self.problem, r.instance.constants) for r in references))
+        arguments = (judge._servers[0], self.candidate.source, judge.limits(patience), judge.device, patience, s.require_sandbox)
         with contextlib.ExitStack() as stack:
             processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in references[: 1 if judge.device == "cpu" else None]]
             rules = Rules(s.profile, s.tolerance)

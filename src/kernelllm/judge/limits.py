@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+FLOP_RATE = 1e8
+"""FLOPs a second that a kernel should reach in the interpreter: a twentieth of what good tiles do on a free core."""
+MOST_PATIENCE = 10
+
+
+def call_seconds(base: float, flops: float) -> float:
+    """What one interpreted call may take, in seconds: ``base``, and longer for a problem of many FLOPs, up to ten times that."""
+    return min(base / 2 + flops / FLOP_RATE, base * MOST_PATIENCE) if flops / FLOP_RATE > base / 2 else base
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one worker; 0 means none."""

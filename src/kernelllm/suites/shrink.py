@@ -7,6 +7,7 @@ the budgets, and the result is confirmed by running the reference for real. Rela
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -61,6 +62,16 @@ def shrunk(
 def within(problem: Problem, budget: Budget) -> dict[str, Any]:
     """One set of constants within a budget of the caller's own; as :func:`shrunk` otherwise."""
     return dict(_shrunk(problem, 1, budget)[0])
+
+
+def flops(problem: Problem, overrides: Mapping[str, Any]) -> int:
+    """FLOPs of one run of the reference at these constants (a multiply-add is two), by a dry run. Raises ProblemError as the run."""
+    return _flops(problem, repr(dict(overrides)))
+
+
+@lru_cache(maxsize=512)
+def _flops(problem: Problem, constants: str) -> int:
+    return Tracer(problem).trace(ast.literal_eval(constants)).flops
 
 
 def describe(problem: Problem, overrides: Mapping[str, Any]) -> SizeSet:
