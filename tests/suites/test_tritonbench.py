@@ -13,6 +13,8 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.suites import open_suite
 from kernelllm.suites.instance import Instance
+from kernelllm.suites.shrink import shrunk
+from kernelllm.suites.sizes import constants
 
 LINE = "\n" + "#" * 146 + "\n"
 
@@ -65,6 +67,32 @@ def test_scale_shift():
     return results
 
 test_results = test_scale_shift()
+"""
+
+TIMING = """
+import torch
+from TorchBench_v1.scale_shift import scale_shift
+from performance_utils import Performance_Metrics
+
+class performance_metrics(Performance_Metrics):
+    def __init__(self, dtype=None, factor=0.5, **kwargs):
+        super().__init__('scale_shift', dtype=dtype, **kwargs)
+        self.factor = factor
+
+    def get_input_tensors(self):
+        self.input_tensors = []
+        for i in range(4, 12):
+            rows = 2 ** i
+            x = torch.rand(rows, 256, dtype=self.dtype)
+            other = torch.rand(256, dtype=self.dtype)
+            self.input_tensors.append((x, other, 3.0))
+
+    def to_cuda(self, inputs):
+        return tuple(x.cuda() for x in inputs)
+
+    def call_op(self, inputs):
+        x, other, power = inputs
+        return scale_shift(x, other, alpha=self.factor)
 """
 
 UTILS = """
@@ -123,6 +151,9 @@ def checkout(folder: Path) -> Path:
     (folder / "utils" / "data_utils.py").write_text(UTILS)
     about = [{"name": "scale_shift", "description": "Scales and\nshifts."}]
     (folder / "data" / "TritonBench_T_v1.jsonl").write_text(json.dumps(about))
+    timing = folder / "performance_metrics" / "perf_T" / "golden_metrics" / "scale_shift_perf.py"
+    timing.parent.mkdir(parents=True)
+    timing.write_text(TIMING)
     (folder / "setup.py").write_text("print('no task')\n")
     return folder
 
@@ -130,7 +161,7 @@ def checkout(folder: Path) -> Path:
 def test_each_call_of_a_test_is_a_problem(tmp_path: Path) -> None:
     suite = open_suite(f"tritonbench/{checkout(tmp_path)}")
     found = {p.name: p for p in suite.problems()}
-    assert list(found) == ["T/scale_shift/1", "T/scale_shift/2", "T/scale_shift/3", "T/step_/1"]
+    assert list(found) == ["T/scale_shift/1", "T/scale_shift/2", "T/scale_shift/3", "T/scale_shift/timed", "T/step_/1"]
     assert found["T/scale_shift/1"].source.startswith("# Scales and shifts.")
     assert "cuda" not in "".join(p.source for p in found.values())
     first, second, third = (Instance(found[f"T/scale_shift/{n}"]) for n in (1, 2, 3))
@@ -155,6 +186,19 @@ def test_a_reference_that_writes_into_its_arguments_gets_its_own_copies(tmp_path
     out = instance.model(0)(params, grads)
     assert torch.equal(out[0], torch.zeros(3, 5))
     assert torch.equal(params[0], torch.ones(3, 5))
+
+
+def test_the_timing_script_gives_a_problem_at_its_largest_inputs_that_shrinks(tmp_path: Path) -> None:
+    found = {p.name: p for p in open_suite(f"tritonbench/{checkout(tmp_path)}").problems()}
+    problem = found["T/scale_shift/timed"]
+    assert [p.name for p in open_suite(f"tritonbench/{tmp_path}?cases=timed").problems()] == [problem.name]
+    assert constants(problem)["i"] == 11
+    x, other = Instance(problem).inputs(0)
+    assert (x.shape, x.dtype, other.shape) == ((2048, 256), torch.float32, (256,))
+    assert torch.equal(Instance(problem).model(0)(x, other), 0.5 * x + other)
+    first, second = shrunk(problem)
+    assert first["i"] < 11
+    assert first != second
 
 
 def test_selection_version_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +247,9 @@ def test_candidates_are_judged(tmp_path: Path) -> None:
     problems: dict[str, Problem] = {p.name: p for p in open_suite(f"tritonbench/{checkout(tmp_path)}/").problems()}
     with Judge(JudgeSettings(device="cpu", sizes=1, seeds=1, cache=False)) as judge:
         for name, alpha, status in (
-            ("T/scale_shift/1", 1.0, Status.CORRECT),
-            ("T/scale_shift/2", 0.5, Status.CORRECT),
             ("T/scale_shift/3", 1.0, Status.CORRECT),
+            ("T/scale_shift/2", 0.5, Status.CORRECT),
+            ("T/scale_shift/timed", 0.5, Status.CORRECT),
             ("T/scale_shift/2", 1.0, Status.INCORRECT),
         ):
             verdict = judge.judge(problems[name], Candidate(source=KERNEL.replace("ALPHA", str(alpha))))

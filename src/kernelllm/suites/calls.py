@@ -33,6 +33,8 @@ _FRESH = [
 class Case:
     """One call: its statements, the names and expressions of what becomes an input, and the call as ``forward`` makes it."""
 
+    constants: tuple[str, ...]
+    """Assignments of loop variables for the module's level, where the sizes that follow from them can be changed."""
     steps: tuple[str, ...]
     parameters: tuple[str, ...]
     values: tuple[str, ...]
@@ -41,12 +43,15 @@ class Case:
     """Every name that the steps and values read, for the imports that they need."""
 
 
-def cases(test: ast.FunctionDef, function: ast.FunctionDef) -> Iterator[Case | ProblemError]:
-    """Each different call of ``function`` in ``test``, in order; a ProblemError stands for a call that is no problem."""
+def cases(test: ast.FunctionDef, function: ast.FunctionDef, *, last: bool = False) -> Iterator[Case | ProblemError]:
+    """Each different call of ``function`` in ``test``, in order; a ProblemError stands for a call that is no problem.
+
+    ``last`` takes the last pass of a loop instead of the first, and its variable as a constant of the module.
+    """
     seen: set[tuple[tuple[str, ...], str, tuple[str, ...]]] = set()
     for node in _calls(test, function.name):
         try:
-            case = _case(test, node, function)
+            case = _case(test, node, function, last)
         except ProblemError as error:
             yield ProblemError(error.what, where=f"line {node.lineno} of the test")
             continue
@@ -58,7 +63,8 @@ def cases(test: ast.FunctionDef, function: ast.FunctionDef) -> Iterator[Case | P
 
 def source(case: Case, head: Iterable[str], about: str) -> str:
     """A problem's source: ``head`` (imports, helpers and the reference as they are), the model that makes the call, and its inputs."""
-    lines = [*head, *(_FRESH if "_fresh(" in case.call else []), "", "", "class Model(torch.nn.Module):", f'    """{about}"""', ""]
+    lines = [*head, *(["", *case.constants] if case.constants else []), *(_FRESH if "_fresh(" in case.call else [])]
+    lines += ["", "", "class Model(torch.nn.Module):", f'    """{about}"""', ""]
     lines += [f"    def forward({', '.join(['self', *case.parameters])}):", f"        return {case.call}", "", "", "def get_inputs():"]
     lines += [f"    {line}" for step in case.steps for line in step.splitlines()]
     lines += [f"    return [{', '.join(case.values)}]", "", "", "def get_init_inputs():", "    return []"]
@@ -99,10 +105,10 @@ def _calls(test: ast.FunctionDef, name: str) -> list[ast.Call]:
     return sorted(found, key=lambda n: (n.lineno, n.col_offset))
 
 
-def _case(test: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -> Case:
+def _case(test: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef, last: bool) -> Case:
     if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
         raise ProblemError("The test passes its arguments as *args or **kwargs.")
-    path = _path(test.body, call)
+    path = _path(test.body, call, last)
     given = _arguments(call, function)
     for name, value in given:
         if name in WRITES and ast.unparse(_resolved(value, path)) != WRITES[name]:
@@ -123,9 +129,11 @@ def _case(test: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -> C
         raise ProblemError("The call has no tensor among its arguments.")
     fresh = writes(function)
     said = [(f"{key}=" if key else "") + (f"_fresh({text})" if fresh and text in parameters else text) for key, text in arguments]
-    kept = [ast.unparse(on_any_device(step)) for step in steps]
+    bound = [step for step in steps if last and getattr(step, "of_loop", False) and isinstance(step.value, ast.Constant)]  # type: ignore[attr-defined]
+    kept = [ast.unparse(on_any_device(step)) for step in steps if step not in bound]
     names = frozenset().union(*(loaded(ast.parse(text)) for text in [*kept, *values, *(text for _, text in arguments)]))
-    return Case(tuple(kept), tuple(parameters), tuple(values), f"{function.name}({', '.join(said)})", names)
+    constants = tuple(ast.unparse(step) for step in bound)
+    return Case(constants, tuple(kept), tuple(parameters), tuple(values), f"{function.name}({', '.join(said)})", names)
 
 
 def _arguments(call: ast.Call, function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
@@ -139,8 +147,8 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> list[tuple[str, ast
     return [*zip(names, call.args, strict=False), *((str(k.arg), k.value) for k in call.keywords)]
 
 
-def _path(body: list[ast.stmt], call: ast.Call) -> list[ast.stmt]:
-    """The statements that run before the call, its own excluded; of a loop that holds it, the first pass."""
+def _path(body: list[ast.stmt], call: ast.Call, last: bool) -> list[ast.stmt]:
+    """The statements that run before the call, its own excluded; of a loop that holds it, the first or last pass."""
     path: list[ast.stmt] = []
     for statement in body:
         if not _holds(statement, call):
@@ -151,15 +159,15 @@ def _path(body: list[ast.stmt], call: ast.Call) -> list[ast.stmt]:
         if isinstance(statement, ast.Try) and statement.handlers:
             raise ProblemError("The test expects that the call may fail.")
         if isinstance(statement, ast.For):
-            path.append(_bind(statement.target, statement.iter))
+            path.append(_bind(statement.target, statement.iter, last))
         for inner in (getattr(statement, name, []) for name in ("body", "orelse", "finalbody")):
             if any(_holds(s, call) for s in inner):
-                return path + _path(inner, call)
+                return path + _path(inner, call, last)
         for node in ast.walk(statement):
             if isinstance(node, ast.Lambda) and _holds(node, call):
                 raise ProblemError("The test calls the reference from a function of its own.")
             if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) and _holds(node, call):
-                path += [_bind(loop.target, loop.iter) for loop in node.generators]
+                path += [_bind(loop.target, loop.iter, last) for loop in node.generators]
         return path
     return path
 
@@ -168,16 +176,22 @@ def _holds(tree: ast.AST, node: ast.AST) -> bool:
     return any(inner is node for inner in ast.walk(tree))
 
 
-def _bind(target: ast.expr, values: ast.expr) -> ast.stmt:
-    """The first pass of a loop: its target bound to the first value."""
-    return ast.fix_missing_locations(ast.Assign(targets=[target], value=_first(values), lineno=values.lineno))
+def _bind(target: ast.expr, values: ast.expr, last: bool) -> ast.stmt:
+    """One pass of a loop: its target bound to the first or last value."""
+    made = ast.fix_missing_locations(ast.Assign(targets=[target], value=_end(values, last), lineno=values.lineno))
+    made.of_loop = isinstance(target, ast.Name)  # type: ignore[attr-defined]
+    return made
 
 
-def _first(values: ast.expr) -> ast.expr:
-    """The first of what a loop goes over."""
+def _end(values: ast.expr, last: bool) -> ast.expr:
+    """The first or last of what a loop goes over; written out where that can be told."""
     if isinstance(values, ast.List | ast.Tuple) and values.elts:
-        return values.elts[0]
-    return ast.parse(f"next(iter({ast.unparse(values)}))", mode="eval").body
+        return values.elts[-1 if last else 0]
+    if isinstance(values, ast.Call) and ast.unparse(values.func) == "range" and all(isinstance(a, ast.Constant) for a in values.args):
+        passes = range(*(ast.literal_eval(a) for a in values.args))
+        if passes:
+            return ast.Constant(passes[-1 if last else 0])
+    return ast.parse(f"list({ast.unparse(values)})[{-1 if last else 0}]", mode="eval").body
 
 
 def _slice(path: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
@@ -193,6 +207,8 @@ def _slice(path: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
 
 def changes(statement: ast.stmt) -> set[str]:
     """Names that a statement binds or imports, stores into, or calls a method of that writes (``x.fill_(0)``)."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
     names: set[str] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -20,20 +20,26 @@ from typing import Any
 from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base, calls, file, sizes, wrap
+from kernelllm.suites import base, calls, file, sizes, timed, wrap
 
 _SEPARATOR = re.compile(r"^#{80,}[ \t]*$", re.MULTILINE)
 _NO_REFERENCE = (
     "Its reference is a Triton kernel (TritonBench-G), and there is no PyTorch code to hold an answer against; "
     "write one as Model with get_inputs to judge such kernels."
 )
+_SCRIPTS = ("performance_metrics/perf_T/golden_metrics", "metrics/golden_metrics")
+_UNREAD = "Its timing script makes no call that can be read."
+_CALL = "Call {} of the task's test."
 
 
 class TritonBench:
     """Problems named ``T/abs/1``, ``T/abs/2`` and on: the calls in the test of the task ``abs``, in the order of the test.
 
+    ``T/abs/timed`` is the largest call of its timing script, where the checkout has one.
+
     The selection after the name is a path, or the beginning of names in the checkout that the settings name: ``tritonbench/T/abs``,
-    ``kernelbench-x/Math``. ``?cases=first`` takes the first call of each task alone. ``skipped`` says what was left out and why.
+    ``kernelbench-x/Math``. ``?cases=first`` takes the first call of each task alone, ``?cases=timed`` that of the timing script.
+    ``skipped`` says what was left out and why.
     Raises UsageError where there is no such folder or selection.
     """
 
@@ -42,9 +48,9 @@ class TritonBench:
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")
-        if query not in ("", "cases=first", "cases=all"):
-            raise UsageError(f"Unknown option {query!r}.", fix=f"Write {self.name}/PATH?cases=first for one problem of each task.")
-        self.first = query == "cases=first"
+        if query.removeprefix("cases=") not in ("", "all", "first", "timed"):
+            raise UsageError(f"Unknown option {query!r}.", fix=f"Write {self.name}/PATH?cases=first, ?cases=timed or ?cases=all.")
+        self.cases = query.removeprefix("cases=") or "all"
         self.selection = ""
         self.skipped: dict[str, str] = {}
         known = getattr(settings.load(), self.setting)
@@ -56,7 +62,8 @@ class TritonBench:
         else:
             self.root, self.selection = Path(known).expanduser(), path.strip("/")
         if not self.root.is_dir():
-            raise UsageError(f"There is no folder {self.root}.", fix=f"Give a checkout of {self.name} or a folder of its tasks.")
+            fix = f"Give a checkout or a folder of tasks, or set {self.setting} in kernelllm.toml."
+            raise UsageError(f"There is no folder {self.root}.", fix=fix)
 
     @cached_property
     def version(self) -> str:
@@ -106,27 +113,45 @@ class TritonBench:
         function, tester = _functions(reference, test, path)
         text = _SEPARATOR.split(file.read(path))[0].strip()
         number, last = 0, ""
-        for case in calls.cases(tester, function):
+        for case in calls.cases(tester, function) if self.cases != "timed" else ():
             if isinstance(case, ProblemError):
                 last = case.what
                 self.skipped[f"{name} ({case.where})"] = case.what
                 continue
             number += 1
-            full = f"{name}/{number}"
-            added = dict.fromkeys(["import torch", *self._helpers(test, function.name, case, path)])
-            head = [*self._about(path.stem), text, "", *(line for line in added if line not in text.splitlines())]
-            about = f"Call {number} of the task's test."
-            yield Problem(
-                name=full,
-                source=calls.source(case, head, about),
-                origin=f"{self.name}:{full}",
-                path=str(path.resolve()),
-                tags=(self.name, name.partition("/")[0]) if "/" in name else (self.name,),
-            )
-            if self.first:
+            head = self._head(text, test, function.name, case, path)
+            yield self._problem(f"{name}/{number}", path, calls.source(case, head, _CALL.format(number)))
+            if self.cases == "first":
                 return
-        if not number:
+        if self.cases != "first":
+            yield from self._timed(name, path, text, function)
+        if not number and self.cases != "timed":
             raise ProblemError(last or "Its test never calls the reference.", where=str(path))
+
+    def _timed(self, name: str, path: Path, text: str, function: ast.FunctionDef) -> Iterator[Problem]:
+        """The problem at the largest inputs of the task's timing script, where the checkout has one that can be read."""
+        scripts = [self.root / folder / f"{path.stem}_perf.py" for folder in _SCRIPTS]
+        script = next((s for s in scripts if s.is_file()), None)
+        if script is None:
+            return
+        try:
+            tree = sizes.parse(file.read(script), str(script))
+            case = next(iter(calls.cases(timed.as_test(tree), function, last=True)), None)
+        except KernelLLMError as error:
+            case = ProblemError(error.what)
+        if case is None or isinstance(case, ProblemError) or "self" in case.names:
+            self.skipped[f"{name}/timed"] = case.what if isinstance(case, ProblemError) else _UNREAD
+            return
+        head = self._head(text, tree, function.name, case, path)
+        yield self._problem(f"{name}/timed", path, calls.source(case, head, "The largest call of the task's timing script."))
+
+    def _head(self, text: str, test: ast.Module, function: str, case: calls.Case, path: Path) -> list[str]:
+        added = dict.fromkeys(["import torch", *self._helpers(test, function, case, path)])
+        return [*self._about(path.stem), text, "", *(line for line in added if line not in text.splitlines())]
+
+    def _problem(self, name: str, path: Path, source: str) -> Problem:
+        tags = (self.name, name.split("/")[0]) if name.count("/") > 1 else (self.name,)
+        return Problem(name=name, source=source, origin=f"{self.name}:{name}", path=str(path.resolve()), tags=tags)
 
     def _about(self, stem: str) -> list[str]:
         """The task's description as comment lines, where the checkout has it."""
