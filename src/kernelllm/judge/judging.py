@@ -17,6 +17,7 @@ import torch
 
 import kernelllm
 from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
+from kernelllm.core.source import parse
 from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import cache, compiling, measuring, sandbox, verdict
 from kernelllm.judge import checks as all_checks
@@ -29,12 +30,15 @@ from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
-from kernelllm.pool.locks import Turn
+from kernelllm.pool.locks import Room, Turn
 from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
-_LARGE = 3 * 2**29
-"""Bytes of inputs and parameters from which on one problem at a time may fill a GPU's memory."""
+_COPIES, _CONTEXTS = 10, 3 * 2**30
+"""GPU memory that judging takes: so many times the problem's inputs and parameters (in float64, in arenas, in sets to be timed),
+and bytes for the contexts of its processes."""
+_USABLE = 0.8
+"""Share of a GPU's memory that all judges together may plan with."""
 
 
 class Judge:
@@ -165,6 +169,8 @@ class _Case:
         self.coverage: float | None = None
         self.measured = measuring.Measurement()
         self.turn: Turn | None = None
+        self.memory = 0
+        """Bytes of the GPU's memory that it may plan with."""
 
     def verdict(self) -> Verdict:
         """Source first, then trials (and on the CPU the compile beside them), then what the checks say of all that."""
@@ -227,21 +233,21 @@ class _Case:
 
     @contextlib.contextmanager
     def _turn(self, reference: Reference) -> Iterator[None]:
-        """A GPU is shared by judges, owned by one that measures; of problems that fill its memory, one at a time is judged."""
+        """A GPU is shared by judges, owned by one that measures; its memory is promised to them as they come."""
         if self.judge.device == "cpu":
             yield
             return
         device = measuring.device_key(self.judge.device)
         counted = self.judge.counting(self.problem)
         floor = counted.result() if counted.done() else None
-        large = max(reference.bytes, floor.bytes if floor else 0) > _LARGE
-        with Turn(device) as self.turn, Turn(f"{device}-memory") as memory:
-            if large:
-                memory.own()
+        wanted = _COPIES * max(reference.bytes, floor.bytes // 2 if floor else 0) + _CONTEXTS
+        total = torch.cuda.get_device_properties(self.judge.device).total_memory
+        with Room(device, int(_USABLE * total)).taken(wanted) as self.memory, Turn(device) as self.turn:
+            reference.memory = self.memory
             try:
                 yield
             finally:
-                if large:
+                if torch.cuda.memory_reserved() > _CONTEXTS:
                     torch.cuda.empty_cache()  # others see only what is given back
 
     def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:
@@ -250,7 +256,7 @@ class _Case:
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
                 budget_s=self.settings.time_budget_s, runs=self.settings.timed_runs, launches=launches,
-                floor=self.judge.counting(self.problem).result, turn=self.turn,
+                floor=self.judge.counting(self.problem).result, turn=self.turn, memory=self.memory,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"
@@ -344,7 +350,7 @@ def invalid(source: str) -> str:
     if not source.strip():
         return "The candidate is empty. Send Python source that defines ModelNew."
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError as error:
         return f"The candidate is not Python: {error.msg} (line {error.lineno}). Send plain source without prose or code fences."
     except (ValueError, RecursionError, MemoryError) as error:

@@ -29,8 +29,8 @@ from kernelllm.suites.instance import Instance
 
 _LOG = logging.getLogger(__name__)
 _MOST_SETS = 3
-_SET_SHARE = 0.12
-"""Of the GPU's free memory, for one copy of all input sets (each side holds one)."""
+_SET_SHARE = 0.3
+"""Of the memory to plan with, for one copy of all input sets (each side holds one)."""
 _CHECKED_RUNS = 3
 _SEED = 42
 _CLOCK_BATCH_MS = 30.0
@@ -177,12 +177,12 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
     return graph.replay
 
 
-def _input_sets(reference: Reference, rng: random.Random) -> list[list[Any]]:
+def _input_sets(reference: Reference, rng: random.Random, memory: int | None) -> list[list[Any]]:
     """As many different input sets as memory allows, at least one, at most three."""
     first = reference.inputs(rng.randrange(2**31))
     size = sum(t.numel() * t.element_size() for t in first if isinstance(t, torch.Tensor))
     free, _ = torch.cuda.mem_get_info()
-    count = max(1, min(_MOST_SETS, int(_SET_SHARE * free // max(size, 1))))
+    count = max(1, min(_MOST_SETS, int(_SET_SHARE * min(memory or free, free) // max(size, 1))))
     return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(count - 1))]
 
 
@@ -203,17 +203,19 @@ def measure(
     launches: int,
     floor: Callable[[], Floor | None] = lambda: None,
     turn: Turn | None = None,
+    memory: int | None = None,
     keep: bool = False,
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
     ``runs``: fewest of the candidate; ``launches``: kernels that one call launches; ``floor`` gives the problem's speed of light
-    on this device; ``turn``: owned while measuring; ``keep``: the worker is needed afterwards.
+    on this device; ``turn``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
+    worker is needed afterwards.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
     _make_room()
-    sets = _input_sets(reference, rng)
+    sets = _input_sets(reference, rng, memory)
     with turn.resting() if turn is not None else contextlib.nullcontext():  # torch.compile takes its time
         calls = baselines.calls(problem, reference.model, sets[0])
     process.left = max(process.left, 0.0) + 4 * budget_s

@@ -72,6 +72,8 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
+        self.memory: int | None = None
+        """Bytes of the GPU's memory that may be planned with; None: what is free."""
         self._exact = exact
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
@@ -181,7 +183,7 @@ class Reference:
         if self.device == "cpu":
             return elements <= EXACT_LIMIT and sum(self.flops.values()) <= (HEAVIEST_FLOPS if first else HEAVY_FLOPS)
         free, _ = torch.cuda.mem_get_info()
-        return elements * 8 * 5 < 0.8 * free
+        return elements * 8 * 4 < min(0.8 * free, self.memory or free)
 
     def _closer(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool

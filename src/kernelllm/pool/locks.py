@@ -1,4 +1,4 @@
-"""Who may use a device now: many at once to work on it, one alone to measure on it or to fill its memory."""
+"""Who may use a device now: many at once to work on it, one alone to measure on it; and who may fill how much of its memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import fcntl
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 _NOTHING = fcntl.LOCK_UN
+_LOOK_AGAIN_S = 0.02
+
+
+def _file(name: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
 class Turn:
@@ -22,10 +30,7 @@ class Turn:
     """
 
     def __init__(self, device: str) -> None:
-        name = re.sub(r"[^A-Za-z0-9_.-]", "_", device)
-        folder = Path(tempfile.gettempdir()) / f"kernelllm-locks-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._handle = (folder / name).open("w")
+        self._handle = _file(device).open("w")
         self._held = _NOTHING
 
     def __enter__(self) -> Self:
@@ -56,3 +61,56 @@ class Turn:
         if wanted != self._held:
             fcntl.flock(self._handle, wanted)
             self._held = wanted
+
+
+class Room:
+    """``total`` bytes of a device's memory, promised to this user's processes in the order in which they ask.
+
+    A promise is a file whose lock its holder keeps: the kernel drops it when the holder dies.
+    """
+
+    def __init__(self, device: str, total: int) -> None:
+        self.total = total
+        self._door = _file(f"{device}-door")
+        self._folder = _file(f"{device}-room")
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+
+    @contextlib.contextmanager
+    def taken(self, wanted: int) -> Iterator[int]:
+        """Wait until ``wanted`` bytes are free beside all earlier promises (never more than there are in all); yields how many it got."""
+        wanted = min(wanted, self.total)
+        with self._alone():
+            number = 1 + max((int(p.name.partition("-")[0]) for p in self._folder.iterdir()), default=0)
+            mine = self._folder / f"{number:09d}-{wanted}"
+            handle = mine.open("w")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            while self._before(mine) + wanted > self.total:
+                time.sleep(_LOOK_AGAIN_S)
+            yield wanted
+        finally:
+            mine.unlink(missing_ok=True)
+            handle.close()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._door.open("w") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            yield
+
+    def _before(self, mine: Path) -> int:
+        """Bytes promised before ``mine``; promises of the dead are taken away."""
+        promised = 0
+        with self._alone():
+            for path in self._folder.iterdir():
+                if path.name >= mine.name:
+                    continue
+                try:
+                    with path.open("r+") as other:
+                        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        path.unlink()
+                except BlockingIOError:
+                    promised += int(path.name.partition("-")[2])
+                except FileNotFoundError:
+                    continue
+        return promised

@@ -1,0 +1,66 @@
+"""Promises of a device's memory: in order, never too much, and gone with their holder."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import uuid
+
+import pytest
+
+from kernelllm.pool.locks import Room
+
+
+@pytest.fixture
+def device() -> str:
+    return f"test-{uuid.uuid4()}"
+
+
+def test_all_who_fit_hold_at_once_and_nobody_gets_more_than_there_is(device: str) -> None:
+    room = Room(device, 100)
+    with room.taken(60) as first, room.taken(40) as second:
+        assert (first, second) == (60, 40)
+    with room.taken(1000) as everything:
+        assert everything == 100
+
+
+def test_who_came_first_goes_first(device: str) -> None:
+    room, order = Room(device, 100), []
+    entered = threading.Event()
+
+    def take(name: str, wanted: int) -> None:
+        with room.taken(wanted):
+            order.append(name)
+
+    with room.taken(50):
+        large = threading.Thread(target=take, args=("large", 80))
+        large.start()
+        while room._before(room._folder / "999999999-0") < 130:  # until its promise is asked for
+            entered.wait(0.01)
+        small = threading.Thread(target=take, args=("small", 30))  # would fit now, but came later
+        small.start()
+        small.join(0.2)
+        assert order == []
+    large.join(10)
+    small.join(10)
+    assert order == ["large", "small"]
+    assert list(room._folder.iterdir()) == []
+
+
+def _hold(device: str, ready: "multiprocessing.synchronize.Event") -> None:
+    with Room(device, 100).taken(100):
+        ready.set()
+        signal.pause()
+
+
+def test_a_killed_holder_gives_its_room_back(device: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=_hold, args=(device, ready))
+    holder.start()
+    assert ready.wait(60)
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    with Room(device, 100).taken(100) as got:
+        assert got == 100
