@@ -31,6 +31,7 @@ import torch
 
 import kernelllm
 from kernelllm.core import settings as user_settings
+from kernelllm.core.source import parse
 from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge import ceilings, landlock, sandbox
 from kernelllm.judge.settings import JudgeSettings, device_name
@@ -130,7 +131,7 @@ def _needs_files(problem: Problem) -> bool:
         return False
     beside = Path(problem.path).parent
     try:
-        tree = ast.parse(problem.source)
+        tree = parse(problem.source)
     except (SyntaxError, ValueError):
         return True
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}

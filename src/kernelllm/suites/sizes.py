@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.source import parse as parse_source
 from kernelllm.core.types import Problem
 
 INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
@@ -104,7 +105,7 @@ def literals(source: str) -> dict[tuple[int, int], tuple[str, int]]:
 def parse(source: str, where: str = "") -> ast.Module:
     """``ast.parse`` with ProblemError naming the line of a syntax error."""
     try:
-        return ast.parse(source)
+        return parse_source(source)
     except SyntaxError as error:
         line = (error.text or "").strip()
         raise ProblemError(

@@ -11,6 +11,8 @@ import io
 import re
 import tokenize
 
+from kernelllm.core.source import parse as parse_source
+
 UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 """What ``ast.parse`` raises: the last two for nesting that is too deep, which a model that repeats itself writes."""
 
@@ -58,7 +60,7 @@ def readable(text: str, *, closed: bool) -> tuple[str, tuple[str, ...], str]:
 def _fault(text: str) -> str | None:
     """Why a text does not parse, None when it does."""
     try:
-        ast.parse(text)
+        parse_source(text)
     except SyntaxError as error:
         return f"{error.msg} (line {error.lineno})"
     except ValueError as error:
@@ -118,7 +120,7 @@ def without_tail(text: str) -> tuple[str, int]:
 def classes(text: str) -> list[str]:
     """Names of the classes at the top level, [] where the text does not parse."""
     try:
-        return [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+        return [node.name for node in parse_source(text).body if isinstance(node, ast.ClassDef)]
     except UNPARSABLE:
         return []
 
@@ -130,7 +132,7 @@ def has_kernel(text: str) -> bool:
 
 def incomplete(text: str) -> str:
     """What is missing in ModelNew, for an answer that ends in the middle of it; empty when it is whole."""
-    model = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
+    model = next(n for n in parse_source(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
     forward = next((n for n in model.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "forward"), None)
     if forward is None:
         return "" if _inherits(model) else "ModelNew has no forward: the answer is cut off or incomplete."
@@ -154,7 +156,7 @@ def module_to_rename(text: str) -> str:
     if not has_kernel(text):
         return ""
     try:
-        tree = ast.parse(text)
+        tree = parse_source(text)
     except UNPARSABLE:
         return ""
     modules = [n for n in tree.body if isinstance(n, ast.ClassDef) and any(ast.unparse(b).endswith("Module") for b in n.bases)]
@@ -185,7 +187,7 @@ def _bound_and_used(text: str) -> tuple[set[str], set[str]]:
     """Names that a text binds anywhere, and names that it reads."""
     bound: set[str] = set(dir(builtins))
     used: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_source(text)):
         if isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -218,7 +220,7 @@ def with_earlier(text: str, earlier: list[str]) -> tuple[str, tuple[str, ...]]:
 def _top_level(text: str) -> set[str]:
     """Functions, classes and variables that a piece defines at its top level."""
     names: set[str] = set()
-    for node in ast.parse(text).body:
+    for node in parse_source(text).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -240,7 +242,7 @@ def with_imports(text: str) -> tuple[str, tuple[str, ...]]:
 def _after_future(text: str) -> int:
     """The line after a module docstring and ``from __future__`` imports, where imports may go."""
     at = 0
-    for index, node in enumerate(ast.parse(text).body):
+    for index, node in enumerate(parse_source(text).body):
         docstring = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
         if not (docstring or future):

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kernelllm.core.source import parse as parse_source
 from kernelllm.generate.lm import mend
 
 _THINKING = re.compile(
@@ -191,7 +192,7 @@ def _bare(text: str) -> Iterable[str]:
     """Runs of lines that parse as Python, in a text with no fence, each from a line that looks like code."""
     dedented = textwrap.dedent(text)
     if _parses(dedented):  # a text with nothing to import or define is prose, or data
-        if any(isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef) for n in ast.parse(dedented).body):
+        if any(isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef) for n in parse_source(dedented).body):
             yield dedented.strip("\n") + "\n"
         return
     lines = text.split("\n")
@@ -213,7 +214,7 @@ def _longest(lines: list[str]) -> tuple[str, int]:
     for _ in range(80):
         piece = textwrap.dedent("\n".join(lines[:end])) if indent else "\n".join(lines[:end])
         try:
-            ast.parse(piece)
+            parse_source(piece)
         except mend.UNPARSABLE as error:
             line = (getattr(error, "lineno", None) or end) - 1
             end = min(end - 1, max(line, 0))
@@ -228,7 +229,7 @@ def _longest(lines: list[str]) -> tuple[str, int]:
 
 
 def _trim_prose(piece: str) -> str:
-    tree = ast.parse(piece)
+    tree = parse_source(piece)
     body = list(tree.body)
     while body and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, (ast.Name, ast.Constant, ast.Tuple, ast.Compare)):
         body.pop()
@@ -240,7 +241,7 @@ def _trim_prose(piece: str) -> str:
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse_source(text)
     except mend.UNPARSABLE:
         return False
     return True

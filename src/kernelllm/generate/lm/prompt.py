@@ -19,6 +19,7 @@ import msgspec
 
 from kernelllm.core import gpus
 from kernelllm.core.errors import UnknownName, UsageError
+from kernelllm.core.source import parse as parse_source
 from kernelllm.core.types import Attempt, Problem
 from kernelllm.generate.lm import feedback
 from kernelllm.models.base import Message
@@ -151,7 +152,7 @@ _POINTWISE = {
 def _operator_names(source: str) -> set[str]:
     """Lower-case names of what is called, of operators, and of modules that are built."""
     try:
-        tree = ast.parse(source)
+        tree = parse_source(source)
     except (SyntaxError, ValueError):
         return set()
     operators = {ast.MatMult: "matmult", ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}

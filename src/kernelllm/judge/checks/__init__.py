@@ -7,11 +7,11 @@ verdict; the source alone fails a candidate only where it leaves no doubt. docs/
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernelllm.core import registry
+from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.observation import Observation
 
@@ -26,7 +26,7 @@ def load(names: Iterable[str] | None = None) -> list[Any]:
 def source_findings(checks: Sequence[Any], text: str) -> list[Finding]:
     """What the source alone tells, worst first. Raises SyntaxError where ``text`` is not Python."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
         found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, text)]
     except (RecursionError, MemoryError):
         return [Finding(check="dynamic_code", message="The source is nested too deeply to be read.")]

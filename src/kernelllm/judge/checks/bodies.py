@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import textwrap
 
+from kernelllm.core.source import parse
+
 _STORES = {"store"}
 _SOURCES = {"load", "zeros", "full", "zeros_like", "cast"}
 _SHAPES = {"to", "trans", "reshape", "view", "broadcast_to", "expand_dims", "permute", "ravel", "join", "flip"}
@@ -13,7 +15,7 @@ _SHAPES = {"to", "trans", "reshape", "view", "broadcast_to", "expand_dims", "per
 def computes(source: str) -> bool:
     """False when every value that the kernel stores was loaded (or is a constant) and nothing was done to it. True in doubt."""
     try:
-        tree = ast.parse(textwrap.dedent(source))
+        tree = parse(textwrap.dedent(source))
     except (SyntaxError, ValueError, RecursionError):
         return True
     assigned: dict[str, list[ast.expr | None]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 
+from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.observation import Observation
@@ -31,7 +32,7 @@ class Precision:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Casts to types narrower than any of the problem's, TF32 dot products of wide tensors, and switches; reported, never failed."""
-        known = analyse(ast.parse(seen.candidate.source))
+        known = analyse(parse(seen.candidate.source))
         asked = _types(seen)
         found = []
         for kernel in kernels(known):
@@ -62,7 +63,7 @@ def _types(seen: Observation) -> set[str]:
     found = {text.partition("[")[0] for size in seen.sizes for text in size.inputs}
     found |= {output.dtype for run in seen.runs for output in run.reference}
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        for node in ast.walk(ast.parse(seen.problem.source)):
+        for node in ast.walk(parse(seen.problem.source)):
             if isinstance(node, ast.Attribute) and node.attr in _NARROW:
                 found.add(_NARROW[node.attr])
     return found

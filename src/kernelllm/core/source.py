@@ -1,0 +1,35 @@
+"""Python source to its syntax tree, from any thread."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from typing import Literal, overload
+
+_LOCK = threading.Lock()
+_TRIES = 10
+
+
+@overload
+def parse(text: str, mode: Literal["exec"] = "exec") -> ast.Module: ...
+
+
+@overload
+def parse(text: str, mode: Literal["eval"]) -> ast.Expression: ...
+
+
+def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
+    """``ast.parse``, one thread at a time.
+
+    Before Python 3.13, threads that build trees at the same time share a count of their depth, and one of them can fail with
+    SystemError ("recursion depth mismatch"). Libraries do not take this lock, so such a failure is tried again. Raises what
+    ``ast.parse`` raises: SyntaxError, ValueError, RecursionError, MemoryError.
+    """
+    for _ in range(_TRIES):
+        try:
+            with _LOCK:
+                tree: ast.Module | ast.Expression = compile(text, "<unknown>", mode, ast.PyCF_ONLY_AST)
+                return tree
+        except SystemError:
+            continue
+    raise RecursionError("The source could not be parsed.")
