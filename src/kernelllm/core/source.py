@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
-from typing import Literal, overload
+from typing import Literal, cast, overload
 
 _LOCK = threading.Lock()
 _TRIES = 10
@@ -28,8 +28,7 @@ def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast
     for _ in range(_TRIES):
         try:
             with _LOCK:
-                tree: ast.Module | ast.Expression = compile(text, "<unknown>", mode, ast.PyCF_ONLY_AST)
-                return tree
+                return cast("ast.Module | ast.Expression", ast.parse(text, mode=mode))
         except SystemError:
             continue
     raise RecursionError("The source could not be parsed.")
