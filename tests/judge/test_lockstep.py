@@ -34,6 +34,11 @@ class ModelNew(nn.Module):
 """
 HEAD = """
 @triton.jit
+def both(m1, s1, m2, s2):
+    top = tl.maximum(m1, m2)
+    return top, s1 * tl.exp(m1 - top) + s2 * tl.exp(m2 - top)
+
+@triton.jit
 def k(x, y, rows, n, BLOCK: tl.constexpr):
     r = tl.program_id(0)
     i = tl.arange(0, BLOCK)
@@ -75,8 +80,13 @@ def verdict(judge: Judge, reference: str, body: str, output: str = "torch.empty_
         ("x @ x.T", "row = tl.load(x + r * n + i, mask=m, other=0.0)\nfor j in range(0, rows):\n"
          "    other = tl.load(x + j * n + i, mask=m, other=0.0)\n    tl.store(y + r * rows + j, tl.sum(row * other))",
          "x.new_empty(rows, rows)", "(rows,)"),
+        ("torch.logsumexp(x, 1)",
+         "v = tl.load(x + r * n + i, mask=m, other=-1e30)\nbig, total = tl.reduce((v, tl.full((BLOCK,), 1.0, tl.float32)), 0, both)\n"
+         "tl.store(y + r, big + tl.log(total))", "x.new_empty(rows)", "(rows,)"),
+        ("torch.cumsum(x, 1)", "tl.store(y + r * n + i, tl.cumsum(tl.load(x + r * n + i, mask=m, other=0.0), 0), mask=m)",
+         "torch.empty_like(x)", "(rows,)"),
     ],
-    ids=["branch", "loop", "return", "in-place", "atomics", "same-atomics", "reduce-keep", "two-axes", "same-loads"],
+    ids=["branch", "loop", "return", "in-place", "atomics", "same-atomics", "reduce-keep", "two-axes", "same-loads", "pair-reduce", "scan"],
 )  # fmt: skip
 def test_programs_together_give_what_they_give_alone(judge: Judge, reference: str, body: str, output: str, grid: str) -> None:
     found = verdict(judge, reference, body, output, grid)

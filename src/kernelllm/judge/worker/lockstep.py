@@ -51,6 +51,8 @@ class _Group:
     ids: tuple[Any, Any, Any] = (None, None, None)
     largest = 1
     """Elements of the largest block seen in this launch."""
+    lifted = False
+    """Whether the programs' axis is an axis of blocks' types as well, which need not be a power of two then."""
 
 
 def is_wide(tensor: Any) -> bool:
@@ -156,6 +158,8 @@ def install() -> None:
     semantic.expand_dims = _expand_dims
     check = semantic.atom_red_typechecking_impl
     semantic.atom_red_typechecking_impl = lambda *args: _each_program(*check(*args))
+    valid = tl.core.validate_block_shape
+    tl.core.validate_block_shape = lambda shape: math.prod(shape) if _Group.lifted else valid(shape)
     tl.core.tensor.__index__ = lambda self: int(_same(self))
     tl.core.tensor.__bool__ = lambda self: True if self.type.is_block() and self.handle.data.size > 1 else bool(_same(self))
     tl.core.tensor.T = property(_transposed)
@@ -329,10 +333,12 @@ def _lifted(original: Callable[..., Any]) -> Callable[..., Any]:
             data = [d.reshape(_Group.size, -1) for d in data]
         elif axis >= 0:
             self.axis = axis + 1
+        _Group.lifted = True
         try:
             full = [_tensor(d, t.handle, d.shape) for d, t in zip(data, input, strict=True)]
             result = original(self, tuple(full))
         finally:
+            _Group.lifted = False
             self.axis = axis
             if axis is None:
                 self.keep_dims = keep
