@@ -130,10 +130,33 @@ def _case(test: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef, last
     fresh = writes(function)
     said = [(f"{key}=" if key else "") + (f"_fresh({text})" if fresh and text in parameters else text) for key, text in arguments]
     bound = [step for step in steps if last and getattr(step, "of_loop", False) and isinstance(step.value, ast.Constant)]  # type: ignore[attr-defined]
-    kept = [ast.unparse(on_any_device(step)) for step in steps if step not in bound]
+    bound, steps = _folded(bound, [step for step in steps if step not in bound], {n for _, value in given for n in loaded(value)})
+    kept = [ast.unparse(on_any_device(step)) for step in steps]
     names = frozenset().union(*(loaded(ast.parse(text)) for text in [*kept, *values, *(text for _, text in arguments)]))
     constants = tuple(ast.unparse(step) for step in bound)
     return Case(constants, tuple(kept), tuple(parameters), tuple(values), f"{function.name}({', '.join(said)})", names)
+
+
+_ARITHMETIC = (ast.Expression, ast.BinOp, ast.Name, ast.Load, ast.Constant, ast.operator)
+
+
+def _folded(bound: list[ast.stmt], steps: list[ast.stmt], used: set[str]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """``size = 2 ** i`` becomes a constant of its own: a size that can be any number, where an exponent gives powers only."""
+    known = {step.targets[0].id: step.value.value for step in bound if isinstance(step, ast.Assign)}  # type: ignore[attr-defined]
+    left: list[ast.stmt] = []
+    for step in steps:
+        power = isinstance(step, ast.Assign) and any(isinstance(n, ast.Pow | ast.LShift) for n in ast.walk(step.value))
+        if not (power and isinstance(step, ast.Assign) and isinstance(step.targets[0], ast.Name) and loaded(step.value) <= set(known)):
+            left.append(step)
+            continue
+        tree = ast.Expression(step.value)
+        if not all(isinstance(n, _ARITHMETIC) for n in ast.walk(tree)):
+            left.append(step)
+            continue
+        value = eval(compile(ast.fix_missing_locations(tree), "<size>", "eval"), {"__builtins__": {}}, known)
+        bound = [*bound, ast.Assign(targets=step.targets, value=ast.Constant(value), lineno=step.lineno)]
+    used = used | {name for step in left for name in loaded(step)}
+    return [b for b in bound if changes(b) & used], left
 
 
 def _arguments(call: ast.Call, function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
