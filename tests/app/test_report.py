@@ -64,12 +64,22 @@ def test_measured_times_have_their_spread_and_baselines() -> None:
 
     ratios = {"eager": Ratio(value=8.42, low=8.3, high=8.5), "compile": Ratio(value=1.0, low=0.99, high=1.01, tie=True)}
     baselines = {"eager": ms(8.08), "compile": ms(0.96)}
-    timing = Timing(device="NVIDIA H200", candidate=ms(0.96), baselines=baselines, speedups=ratios, floor_percent=58.2)
+    timing = Timing(device="NVIDIA H200", candidate=ms(0.96), baselines=baselines, speedups=ratios, floor_percent=58.2, sol_score=0.93)
     said = text_of(msgspec.structs.replace(VERDICT, timing=timing))["speed"]
     assert "0.96 ms (0.95 ms to 0.97 ms) on NVIDIA H200" in said
     assert "eager 8.08 ms: 8.42x (8.30 to 8.50)" in said
     assert "compile 0.96 ms: 1.00x (0.99 to 1.01, a tie)" in said
-    assert "58% of it reached" in said
+    assert "58% of it reached; SOL score 0.93" in said
+
+
+def test_times_out_of_a_cache_say_so() -> None:
+    when = "2026-01-02T03:04:05+00:00"
+    one = Measured(median_ms=1.0, low_ms=1.0, high_ms=1.0, runs=9)
+    timing = Timing(device="NVIDIA H200", candidate=one, recorded=when)
+    said = text_of(msgspec.structs.replace(VERDICT, timing=timing, recorded=when))
+    assert f"measured at {when}, not now" in said["speed"]
+    assert when in said["recorded"]
+    assert "--no-cache" in said["recorded"]
 
 
 def test_a_failure_leads_with_its_message() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from problems import SQUARE, elementwise
 
+import kernelllm
 from kernelllm.core.types import Candidate, Finding, Measured, Problem, Status, Timing, Verdict
 from kernelllm.judge import Judge, JudgeSettings, cache, landlock, sandbox
 from kernelllm.judge.cache import Verdicts, prune
@@ -132,7 +133,8 @@ def test_a_judge_keeps_what_it_was_told_to_keep(tmp_path: Path, monkeypatch: pyt
         assert not first.recorded
         assert judge.judge(SQUARE, elementwise("v * v")).recorded
     assert first.status is Status.CORRECT
-    again = cache.opened(settings, "cpu", settings.target).get(settings, SQUARE, elementwise("v * v"))
-    assert again is not None
+    monkeypatch.setattr("kernelllm.judge.judging.Judge", None)  # nothing is started for what is known
+    again = kernelllm.judge(SQUARE, elementwise("v * v"), settings)
+    assert again.recorded
     assert again.trials == first.trials
-    assert cache.opened(replace(settings, keep_verdicts=False), "cpu", settings.target).get(settings, SQUARE, elementwise("v * v")) is None
+    assert cache.kept(replace(settings, keep_verdicts=False), SQUARE, elementwise("v * v")) is None

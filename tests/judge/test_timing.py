@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.core.types import Floor
-from kernelllm.judge import statistics, timing
+from kernelllm.core.types import Floor, Measured, Severity, Timing
+from kernelllm.judge import measuring, statistics, timing
 from kernelllm.judge.roofline import sol_score
 
 
@@ -96,3 +96,13 @@ def test_below_the_memory_floor_is_impossible_and_below_the_arithmetic_floor_is_
     floor = Floor(ms=5.0, bytes=4_000_000_000, flops={"fp32": 1e15}, bound="compute")
     assert timing.below_floor({"candidate": 0.5}, floor, bandwidth=4e12)
     assert not timing.below_floor({"candidate": 1.0}, floor, bandwidth=4e12)
+
+    def told(ms: float) -> list[Severity]:
+        one = Measured(median_ms=ms, low_ms=ms, high_ms=ms, runs=9)
+        found = measuring._floor_findings(Timing(device="NVIDIA H200", candidate=one), floor, "NVIDIA H200")
+        assert all(f.check == "faster_than_light" for f in found)
+        return [f.severity for f in found]
+
+    assert told(0.5) == [Severity.FAIL]
+    assert told(2.0) == [Severity.INFO]
+    assert told(6.0) == []

@@ -48,7 +48,8 @@ def show_result(result: Result) -> None:
 
 def show_verdict(title: str, verdict: Verdict) -> None:
     """Print what ``check`` found."""
-    show(title, [*verdict_rows(verdict), ("took", f"{verdict.seconds:.1f} s")], verdict)
+    took = f"{verdict.seconds:.1f} s" + (" when it was judged" if verdict.recorded else "")
+    show(title, [*verdict_rows(verdict), ("took", took)], verdict)
 
 
 def show(title: str, rows: Rows, verdict: Verdict | None) -> None:

@@ -34,7 +34,7 @@ from kernelllm.core import settings as user_settings
 from kernelllm.core.source import parse
 from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge import ceilings, landlock, sandbox
-from kernelllm.judge.settings import JudgeSettings, device_name
+from kernelllm.judge.settings import JudgeSettings, capability, device_name, resolve_device
 
 _LOG = logging.getLogger(__name__)
 IN_MEMORY = 4096
@@ -100,6 +100,15 @@ class Verdicts:
 def opened(settings: JudgeSettings, device: str, target: str) -> Verdicts:
     """The cache that these settings ask for."""
     return Verdicts(device, target, folder() if settings.cache and settings.keep_verdicts else None)
+
+
+def kept(settings: JudgeSettings, problem: Problem, candidate: Candidate) -> Verdict | None:
+    """The kept verdict that a judge with these settings would give, found with no judge at hand. Raises UsageError for a wrong device."""
+    if not (settings.cache and settings.keep_verdicts):
+        return None
+    device = resolve_device(settings.device)
+    target = settings.target if device == "cpu" else capability(device)
+    return opened(settings, device, target).get(settings, problem, candidate)
 
 
 def folder() -> Path:

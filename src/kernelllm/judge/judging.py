@@ -341,6 +341,9 @@ class _Case:
 
 def judge(problem: Problem, candidate: Candidate, settings: JudgeSettings | None = None) -> Verdict:
     """Judge one candidate; starts and ends the worker servers (a :class:`Judge` keeps them warm for many)."""
+    known = cache.kept(checked(settings or JudgeSettings()), problem, candidate)
+    if known is not None:
+        return known
     with Judge(settings) as one:
         return one.judge(problem, candidate)
 
