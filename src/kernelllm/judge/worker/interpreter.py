@@ -69,6 +69,7 @@ def install() -> None:
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
     builder.create_assume = lambda self, condition: None
+    lockstep.join(builder)
     memory.install(builder)
     libdevice.install()
     ti.ReduceOps.generic_reduce = _reduce

@@ -142,6 +142,12 @@ def _parted(places: list[Place], values: Any) -> list[list[Place]]:
     return list(parts.values())
 
 
+def join(builder: Any) -> None:
+    """Let Triton's own loads and stores take operands of which only some differ between programs. Before bounds are put on them."""
+    builder.create_masked_load = _joined(builder.create_masked_load, 3)
+    builder.create_masked_store = _joined(builder.create_masked_store, 3)
+
+
 def install() -> None:
     """Replace what looks at axes in the interpreter's builder and language. After all other patches, before launches are wrapped."""
     builder, semantic = ti.InterpreterBuilder, ti.interpreter_semantic
@@ -149,8 +155,6 @@ def install() -> None:
         setattr(builder, f"create_{function.__name__.removeprefix('_').replace('program_id', 'get_program_id')}", function)
     for name in ("create_gather", "create_histogram", "create_descriptor_gather", "create_descriptor_scatter", "create_atomic_cas"):
         setattr(builder, name, _one_by_one(getattr(builder, name)))
-    builder.create_masked_load = _joined(builder.create_masked_load, 3)
-    builder.create_masked_store = _joined(builder.create_masked_store, 3)
     ti.BlockPointerHandle.materialize_pointers = _block_pointers
     ti.TensorDescHandle.materialize_pointers = _one_by_one(ti.TensorDescHandle.materialize_pointers)
     ti.ReduceOps.apply_impl = _lifted(ti.ReduceOps.apply_impl)
