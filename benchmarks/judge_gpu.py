@@ -24,21 +24,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from judge_candidates import RELU, replaying, zeroing
+from judge_pool import from_pool, told
 from kernelbench_harness import compiled, evaluate, load, problem, say
 
-from kernelllm.core.types import Candidate, Problem, Severity, SizeSet, Status, Verdict
+from kernelllm.core.types import Candidate, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings, measuring
 from kernelllm.judge.candidate import CandidateProcess
 from kernelllm.judge.compare import Rules
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.trials import INIT_SEED
-from kernelllm.pool.local import LocalPool, Slot
 
 MEDIUM = [
     "1/10", "1/88", "1/95", "1/73", "1/50", "2/6", "2/24", "2/36", "2/69", "2/12",
@@ -50,6 +49,8 @@ DEGENERATE = [
     "1/23", "1/37", "2/9", "2/23", "2/36", "2/38", "2/42", "2/65", "2/80", "2/83", "3/3", "3/7", "3/11", "3/12", "3/18", "3/28",
     "3/35",
 ]  # fmt: skip
+AS_KERNELBENCH = {"seeds": 5, "timed_runs": 100}
+BASELINES = (("eager",), ("eager", "compile"))
 WARM_UP = "1/88"
 """Judged first and not counted."""
 LISTS = {"relu": ["1/19"], "aa": MEDIUM, "dobench": MEDIUM, "degenerate": DEGENERATE, "speed": MIXED}
@@ -84,9 +85,9 @@ def relu(context: Context) -> None:
     """Seconds of a verdict on level 1 #19, with a judge that is fresh and with one that is warm; at least 100 timed runs."""
     one, candidate = context.problems("relu")[0], Candidate(source=RELU)
     torch.cuda.init()
-    for baselines in (("eager",), ("eager", "compile")):
+    for baselines in BASELINES:
         start = time.perf_counter()
-        with Judge(settings(seeds=5, baselines=baselines, timed_runs=100)) as judge:
+        with Judge(settings(baselines=baselines, **AS_KERNELBENCH)) as judge:
             for label in ("cold", "warm", "warm"):
                 start = start if label == "cold" else time.perf_counter()
                 verdict = judge.judge(one, candidate)
@@ -100,14 +101,6 @@ def relu(context: Context) -> None:
     if context.options.kb_src:
         row = evaluate(load(context.options.kb_src), one.source, RELU)
         say(f"  KernelBench's harness, 5 trials, 100 timed runs: {row['seconds']:.2f} s  {row['status']} {row['ms']} ms {row['message']}")
-
-
-def told(verdict: Verdict) -> str:
-    ratios = verdict.timing.speedups if verdict.timing else {}
-    speeds = "".join(f" {n} {r.value:.2f}x{' (tie)' if r.tie else ''}" for n, r in ratios.items())
-    ms = f" {verdict.timing.candidate.median_ms:.3f} ms" if verdict.timing else ""
-    findings = [f.check for f in verdict.findings if f.severity is not Severity.INFO]
-    return f"{verdict.status.value}{ms}{speeds}{f' {findings}' if findings else ''}{'' if verdict.correct else ' ' + verdict.message[:120]}"
 
 
 # -- times ---------------------------------------------------------------------------------------
@@ -305,7 +298,7 @@ def speed(context: Context) -> None:
     """
     chosen = [p for p in context.problems("speed") if p.name in context.sources]
     alone: dict[str, float] = {}
-    with Judge(settings(baselines=("eager",), timed_runs=100, seeds=5)) as judge:
+    with Judge(settings(baselines=("eager",), **AS_KERNELBENCH)) as judge:
         first = problem(context.options.kernelbench, WARM_UP)
         judge.judge(first, Candidate(source=context.sources[first.name]))
         for one in chosen:
@@ -316,7 +309,9 @@ def speed(context: Context) -> None:
     mean, median = statistics.mean(alone.values()), statistics.median(alone.values())
     say(f"  {len(alone)} first verdicts, one at a time: mean {mean:.2f} s, median {median:.2f} s, {3600 / mean:.0f} a GPU-hour")
     torch.cuda.empty_cache()
-    pooled = {baselines: _pooled(context, chosen, baselines) for baselines in (("eager",), ("eager", "compile"))}
+    first = problem(context.options.kernelbench, WARM_UP)
+    items = [(one, context.sources[one.name]) for one in (first, *chosen)]
+    pooled = {names: from_pool(items, settings(baselines=names, **AS_KERNELBENCH), slots=context.options.slots) for names in BASELINES}
     if not context.options.kb_src:
         return
     function, theirs = load(context.options.kb_src), {}
@@ -332,34 +327,6 @@ def speed(context: Context) -> None:
     if len(theirs) == len(chosen):
         for baselines, seconds in pooled.items():
             say(f"  from a pool, {'+'.join(baselines)}: {seconds:.1f} s = {total / seconds:.1f} times")
-
-
-def _pooled(context: Context, chosen: list[Problem], baselines: tuple[str, ...]) -> float:
-    """Seconds that a pool of judges on one GPU takes for all candidates, from its warm start to its last verdict."""
-    slots = context.options.slots
-    first = problem(context.options.kernelbench, WARM_UP)
-    with LocalPool(partial(_pool_judge, baselines), _pool_work, devices=("cuda:0",), per_device=slots) as pool:
-        for _ in pool.run([(first, context.sources[first.name])] * slots):
-            pass
-        start = time.perf_counter()
-        done = list(pool.run([(one, context.sources[one.name]) for one in chosen]))
-        seconds = time.perf_counter() - start
-    right = sum(d.result == Status.CORRECT.value for d in done)
-    for d in done:
-        if d.result != Status.CORRECT.value:
-            say(f"  {d.item[0].name}: {d.result or d.error[-300:]}")
-    head = f"  {len(done)} first verdicts from a pool of {slots}, {'+'.join(baselines)}"
-    say(f"{head}: {seconds:.1f} s, {3600 * len(done) / seconds:.0f} a GPU-hour, {right} correct")
-    return seconds
-
-
-def _pool_judge(baselines: tuple[str, ...], slot: Slot) -> Judge:
-    return Judge(settings(baselines=baselines, timed_runs=100, seeds=5))
-
-
-def _pool_work(judge: Judge, item: tuple[Problem, str]) -> str:
-    verdict = judge.judge(item[0], Candidate(source=item[1]))
-    return verdict.status.value if verdict.correct else f"{verdict.status.value}: {verdict.message[:200]}"
 
 
 SECTIONS: dict[str, Callable[[Context], None]] = {

@@ -128,7 +128,7 @@ class CandidateProcess:
         self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False
     ) -> p.Constructed:
         """Build the model; ``there``: on the GPU where that works."""
-        tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "state")
+        tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "arguments")  # the model may keep them
         reply = self.ask(
             p.Construct,
             (arena,),

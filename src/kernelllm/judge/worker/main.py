@@ -199,6 +199,8 @@ class Session:
         with torch.no_grad():
             for name, value in zip(command.names, self.decode(command.values), strict=True):
                 mine[name][0].copy_(value)
+        if self.mode == setup.CUDA:
+            torch.cuda.synchronize()  # the judge writes the next values into the same memory
         if isinstance(self.model, torch.nn.Module):
             self.model.train(command.training)
         return p.Done(command.id)
