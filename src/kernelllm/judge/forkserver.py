@@ -188,13 +188,13 @@ class ForkServer:
                 self._wait_ready()
             worker = self._spare(limits, sandbox) or self._spawn(limits, sandbox)
             (worker.folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
-            while len(self._waiting) < self.spares:
-                self._waiting.append((limits, sandbox, self._spawn(limits, sandbox)))
             return worker
 
     def stock(self, limits: Limits, sandbox: str | None = None) -> None:
-        """Make the spare workers ready before the first candidate comes."""
+        """Have the spare workers made ready, for the next candidate."""
         with self._lock, contextlib.suppress(WorkerError):
+            if self._process is None:
+                return
             self._wait_ready()
             while len(self._waiting) < self.spares:
                 self._waiting.append((limits, sandbox, self._spawn(limits, sandbox)))

@@ -64,7 +64,7 @@ class Judge:
                 self._servers = [ForkServer("interpret", target), ForkServer("compile", target)]
             else:
                 self._servers = [ForkServer("cuda", target, spares=2)]
-                self._pool.submit(self._servers[0].stock, self.limits(), self.settings.require_sandbox)
+                self.stock(self.limits())
         except BaseException:
             self.close()
             raise
@@ -141,6 +141,10 @@ class Judge:
             size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
             references.append(prepare(problem, size, overrides, self.device, INIT_SEED, exact))
         return references
+
+    def stock(self, limits: Limits) -> None:
+        """Have spare workers made ready beside everything else."""
+        self._pool.submit(self._servers[0].stock, limits, self.settings.require_sandbox)
 
     def limits(self, call_s: float | None = None) -> Limits:
         """Limits of a worker under these settings, where one call may take ``call_s`` seconds (None: as the settings say)."""
@@ -222,7 +226,8 @@ class _Case:
             examiner = Examiner(
                 self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT, turn=self.turn
             )
-            self.out = examiner.examine(references)
+            # not before: their start would slow down the start of those at work
+            self.out = examiner.examine(references, lambda: judge.stock(judge.limits(patience)))
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
                 self.report = verdict.merge_reports(processes)
             for process in processes[:-1]:

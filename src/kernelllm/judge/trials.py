@@ -91,12 +91,14 @@ class Examiner:
         self._digests: dict[str, list[tuple[OutputStats, ...]]] = {}
         self._ranges: dict[int, tuple[float, float]] = {}
 
-    def examine(self, references: Sequence[Reference]) -> Findings:
-        """All trials; stops at the first failure. Raises ProblemError where the reference fails on the problem's own inputs."""
+    def examine(self, references: Sequence[Reference], opened: Callable[[], None] = lambda: None) -> Findings:
+        """All trials; stops at the first failure. ``opened`` is called once the candidate has run. Raises ProblemError where the reference fails on the problem's own inputs."""
         try:
             with self._opened(references) as openings:
                 for position, reference in enumerate(references):
                     opening = openings[position]()
+                    if position == 0:
+                        opened()
                     if self.turn is not None:
                         self.turn.share()
                     self.process = self.processes[min(position, len(self.processes) - 1)]
