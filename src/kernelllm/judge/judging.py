@@ -134,7 +134,7 @@ class Judge:
         if gpu:
             # The odd one of the small sizes, and last the original: a wrong candidate falls before, and a right one is timed as it stands.
             # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
-            sets = [one for one in sets if one[1]][-1:] + [("original", {})]
+            sets = [*[one for one in sets if one[1]][-1:], ("original", {})]
         references = []
         for label, overrides in sets:
             described = shrink.describe(problem, overrides)

@@ -92,7 +92,10 @@ class Examiner:
         self._ranges: dict[int, tuple[float, float]] = {}
 
     def examine(self, references: Sequence[Reference], opened: Callable[[], None] = lambda: None) -> Findings:
-        """All trials; stops at the first failure. ``opened`` is called once the candidate has run. Raises ProblemError where the reference fails on the problem's own inputs."""
+        """All trials; stops at the first failure. ``opened`` is called once the candidate has run.
+
+        Raises ProblemError where the reference fails on the problem's own inputs.
+        """
         try:
             with self._opened(references) as openings:
                 for position, reference in enumerate(references):
