@@ -3,9 +3,9 @@
     python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--out mutants.jsonl]
 
 Without arguments: the honest kernels of ``tests/cheats``. Other candidates find their problem by file name in ``--problems``.
-Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs and sizes: it is
-*equivalent* where the outputs agree everywhere within the tolerance, and *missed* where they do not. All sizes are shrunk ones: a fault
-that needs the original sizes to show (a loop that runs only once when shrunk) counts as equivalent here, so read those lines.
+Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs, at the sizes of a verdict and
+at far larger ones (up to 50 million elements): it is *equivalent* where the outputs agree everywhere within the tolerance, and
+*missed* where they do not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ from pathlib import Path
 import torch
 
 from kernelllm.core.types import Candidate, Problem, Status
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge, JudgeSettings, kinds
+from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.checks.syntax import analyse, kernels
+from kernelllm.judge.reference import Reference, prepare
+from kernelllm.judge.trials import INIT_SEED
+from kernelllm.judge.values import flatten
+from kernelllm.suites.relations import Budget
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 TOLERANCE = 1e-4
@@ -124,40 +129,58 @@ def _constants(parent: ast.AST) -> list[tuple[str, ast.AST, Callable[[], None]]]
 
 
 def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds: int = 6) -> bool:
-    """Whether the two give other outputs on more inputs and sizes than the judge tries. Uses the judge's own worker server."""
-    from kernelllm.judge import kinds
-    from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
-    from kernelllm.judge.reference import prepare
-    from kernelllm.judge.trials import INIT_SEED
-    from kernelllm.judge.values import flatten
+    """Whether the two give other outputs on more inputs and larger sizes than the judge tries. Uses the judge's own worker server."""
     from kernelllm.suites import shrink
 
-    server, limits = judge._servers[0], judge.limits()
-    for overrides in shrink.shrunk(problem, count=4):
+    everything = ("problem", "normal", "uniform", "negative", "tiny", "large")
+    plans = [(overrides, seeds, everything) for overrides in shrink.shrunk(problem, count=4)]
+    plans += [(_larger(problem, budget), 1, everything[:number]) for budget, number in LARGER]
+    done: list[dict[str, object]] = []
+    for overrides, number, chosen in plans:
+        if overrides in done:
+            continue
+        done.append(overrides)
         reference = prepare(problem, shrink.describe(problem, overrides), overrides, "cpu", INIT_SEED, False)
-        with (
-            CandidateProcess(server, original, limits, "cpu", 300.0, None) as one,
-            CandidateProcess(server, mutant, limits, "cpu", 300.0, None) as two,
-        ):
-            for process in (one, two):
-                process.construct(reference.init_args, INIT_SEED)
-            for seed in range(seeds):
-                for kind in ("problem", "normal", "uniform", "negative", "tiny", "large"):
-                    own = reference.inputs(1000 + seed)
-                    inputs = kinds.vary(own, kind, seed) if kind != "problem" and kinds.can_vary(own) else own
-                    state = reference.other_state(seed)
-                    try:
-                        for process in (one, two):
-                            process.load(state, reference.training)
-                        right = flatten(one.run(inputs, seed).value)
-                    except CandidateFailure:
-                        continue
-                    try:
-                        wrong = flatten(two.run(inputs, seed).value)
-                    except CandidateFailure:
-                        return True
-                    if not all(_close(r, w) for r, w in zip(right, wrong, strict=True)):
-                        return True
+        if _differ_at(judge, reference, original, mutant, number, chosen):
+            return True
+    return False
+
+
+LARGER = ((Budget(2_000_000, 500_000_000, 40_000_000), 3), (Budget(50_000_000, 2_000_000_000, 400_000_000), 1))
+"""Far larger sizes than a verdict's, and how many kinds of inputs to try at them: loops over thousands of elements run more than once."""
+
+
+def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
+    from kernelllm.suites import shrink
+
+    return shrink.within(problem, budget)
+
+
+def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> bool:
+    server, limits = judge._servers[0], judge.limits(300.0)
+    with (
+        CandidateProcess(server, original, limits, "cpu", 300.0, None) as one,
+        CandidateProcess(server, mutant, limits, "cpu", 300.0, None) as two,
+    ):
+        for process in (one, two):
+            process.construct(reference.init_args, INIT_SEED)
+        for seed in range(seeds):
+            for kind in chosen:
+                own = reference.inputs(1000 + seed)
+                inputs = kinds.vary(own, kind, seed) if kind != "problem" and kinds.can_vary(own) else own
+                state = reference.other_state(seed)
+                try:
+                    for process in (one, two):
+                        process.load(state, reference.training)
+                    right = flatten(one.run(inputs, seed).value)
+                except CandidateFailure:
+                    continue
+                try:
+                    wrong = flatten(two.run(inputs, seed).value)
+                except CandidateFailure:
+                    return True
+                if not all(_close(r, w) for r, w in zip(right, wrong, strict=True)):
+                    return True
     return False
 
 

@@ -35,6 +35,8 @@ LONG = 10_000
 """The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
+AMPLE = 6, 3, 6
+"""How many times larger the second set may be, in elements, FLOPs and work: large enough that most kernels' loops run more than once."""
 STRUCTURAL_OPS = 1_500
 """Constants that change the number of operators (layers, unrolled time steps) are reduced only beyond so many operators."""
 
@@ -118,8 +120,10 @@ def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]
     if reached == confirm.FAILS:
         raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
     found = [first]
+    good: Callable[[Sizes], bool] = lambda values: grade(values) >= reached
     for number in range(1, count):
-        values = _different(search, found, number, lambda values: grade(values) >= reached)
+        search.budget = budget
+        values = (_ample(search, found, good) if number == 1 else None) or _different(search, found, number, good)
         if values is None:
             break
         found.append(values)
@@ -210,6 +214,24 @@ def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int
             if (new := grade(larger)) > reached:
                 best, reached = larger, new
     return best, reached
+
+
+def _ample(search: Search, found: list[Sizes], good: Callable[[Sizes], bool]) -> Sizes | None:
+    """Another set with room in it: the first one, its shortest dimensions longer, then moved to odd numbers; None where it has no room."""
+    budget = search.budget
+    elements, flops, work = AMPLE
+    search.budget = replace(budget, elements=elements * budget.elements, flops=flops * budget.flops, work=work * budget.work)
+    values, grown = dict(found[0]), False
+    todo = [g for g in search.groups if not g.leading and not g.structural and not g.coupled]
+    while todo:
+        group = min(todo, key=lambda g: values[g.head])
+        longer = {**values, **{s: min(search.start[s], values[s] * 2**e) for s, e in group.slots.items()}}
+        after = search.run(longer) if longer != values else None
+        if after is None or search.over(after) > 1:
+            todo.remove(group)
+        else:
+            values, grown = longer, True
+    return _different(search, [values, *found], 1, good) if grown else None
 
 
 def _different(search: Search, found: list[Sizes], number: int, good: Callable[[Sizes], bool]) -> Sizes | None:
