@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError
-from kernelllm.generate.compiler import derived, rows, splits
+from kernelllm.generate.compiler import derived, regions, rows, splits
 from kernelllm.generate.compiler.capture import LOCK, Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
@@ -167,13 +167,13 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(config.patch(_known(_config(options))))
         try:
             tidy(captured.graph)
-            kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
-            graph = kind(captured.graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
-            graph.freeze_runtime_asserts()
-            stack.enter_context(V.set_graph_handler(graph))
-            stack.enter_context(V.set_extern_kernel_nodes([]))
-            graph.run(*examples)
-            code, _ = graph.codegen()
+            code = None
+            if options.fusion and len(captured.graph.graph.nodes) > regions.LONG:
+                with suppress(regions.Uncuttable):
+                    code = regions.lowered(captured, lambda graph, values: _text(_exact(GraphLowering), graph, values, captured))
+            if code is None:
+                kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
+                code = _text(kind, captured.graph, examples, captured)
         except (InductorError, LoweringException, RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
             text = str(error).strip().splitlines()
             raise CaptureError(
@@ -181,4 +181,34 @@ def lower(captured: Captured, options: Options) -> Lowered:
                 where=captured.problem.name,
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
-    return Lowered(code.value if hasattr(code, "value") else str(code), captured, options)
+    return Lowered(code, captured, options)
+
+
+def _text(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> str:
+    """Inductor's text for one graph."""
+    from torch._inductor.virtualized import V
+
+    lowering = kind(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
+    lowering.freeze_runtime_asserts()
+    with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
+        lowering.run(*examples)
+        code, _ = lowering.codegen()
+    return str(code.value) if hasattr(code, "value") else str(code)
+
+
+def _exact(base: type) -> Any:
+    """GraphLowering whose results have the strides that the graph says: others read them by it."""
+
+    class Exact(base):  # type: ignore[misc]
+        def output(self, target: Any, args: Any, kwargs: Any) -> None:
+            from torch._inductor import ir
+
+            nodes = self.current_node.args[0] if hasattr(self, "current_node") else ()
+            strides = [[s.node.expr if isinstance(s, torch.SymInt) else s for s in n.meta["val"].stride()] for n in nodes]
+            values = [
+                ir.ExternKernel.require_exact_strides(v, s)
+                if isinstance(v, ir.TensorBox) else v for v, s in zip(args[0], strides, strict=True)
+            ]
+            super().output(target, (tuple(values),), kwargs)
+
+    return Exact

@@ -15,12 +15,20 @@ SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
 
 
-def mark(parts: int) -> int:
-    """The largest prime at most 31/32 of ``parts``: no multiple of a tile, nor one beside a power of two."""
+_LENGTHS: dict[int, Any] = {}
+
+
+def mark(parts: int, length: Any = None) -> int:
+    """The largest prime at most 31/32 of ``parts`` that marks no other length: no multiple of a tile, nor one beside a power of two."""
     candidate = parts * 31 // 32
-    while not is_prime(candidate):
+    while not is_prime(candidate) or _LENGTHS.get(candidate, length) != length:
         candidate -= 1
     return candidate
+
+
+def lengths() -> dict[int, Any]:
+    """Marks given out since :func:`marked` was opened, with the length that each splits."""
+    return _LENGTHS
 
 
 def is_prime(n: int) -> bool:
@@ -34,11 +42,16 @@ def marked() -> Iterator[None]:
     from torch._inductor.ir import Reduction
 
     plain = Reduction.num_splits
+    _LENGTHS.clear()
 
     def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         hint, parts = plain(*args, **kwargs)
         if isinstance(parts, int) and parts >= SMALLEST:
-            return hint, mark(parts)
+            length = kwargs.get("reduction_numel")
+            made = mark(parts, length)
+            if made >= SMALLEST // 2:
+                _LENGTHS[made] = length
+                return hint, made
         return hint, parts
 
     Reduction.num_splits = staticmethod(num_splits)
