@@ -35,7 +35,7 @@ LONG = 10_000
 """The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
-AMPLE = 6, 3, 6
+AMPLE = 6, 13, 6
 """How many times larger the second set may be, in elements, FLOPs and work: large enough that most kernels' loops run more than once."""
 STRUCTURAL_OPS = 1_500
 """Constants that change the number of operators (layers, unrolled time steps) are reduced only beyond so many operators."""
@@ -231,15 +231,17 @@ def _ample(search: Search, found: list[Sizes], good: Callable[[Sizes], bool]) ->
             todo.remove(group)
         else:
             values, grown = longer, True
-    return _different(search, [values, *found], 1, good) if grown else None
+    return _different(search, [values, *found], 1, good, (1.3, 0.7)) if grown else None
 
 
-def _different(search: Search, found: list[Sizes], number: int, good: Callable[[Sizes], bool]) -> Sizes | None:
+def _different(
+    search: Search, found: list[Sizes], number: int, good: Callable[[Sizes], bool], factors: tuple[float, ...] = ()
+) -> Sizes | None:
     """Another set: every group moved to an odd number near the first set's where that works, else to any other number."""
     first = found[0]
     start = search.run(first)
     limit = max(2.0, 1.6 * search.over(start)) if start else 2.0
-    factors = ((0.7, 1.3), (1.4, 0.8), (0.55, 1.7))[(number - 1) % 3]
+    factors = factors or ((0.7, 1.3), (1.4, 0.8), (0.55, 1.7))[(number - 1) % 3]
     values = dict(first)
     moved: list[Group] = []
     for group in sorted(search.groups, key=lambda g: not g.leading):
