@@ -20,11 +20,11 @@ interpreter.install()
 
 from kernelllm.generate.compiler.templates import attention as A  # noqa: E402
 from kernelllm.generate.compiler.templates import conv as C  # noqa: E402
+from kernelllm.generate.compiler.templates import joining, sorting  # noqa: E402
 from kernelllm.generate.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.generate.compiler.templates import pooling as P  # noqa: E402
 from kernelllm.generate.compiler.templates import recurrent as R  # noqa: E402
 from kernelllm.generate.compiler.templates import scan as S  # noqa: E402
-from kernelllm.generate.compiler.templates import sorting  # noqa: E402
 
 few = settings(derandomize=True, max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -233,6 +233,10 @@ def pools() -> None:
 
 
 def scans() -> None:
+    for size, other, dim in [((3, 5, 7), 4, 1), ((2, 1500), 900, -1), ((5,), 1, 0), ((3, 4), 2, 0), ((0, 4), 2, 1)]:
+        a = draw(*size)
+        b = draw(*(other if i == dim % len(size) else n for i, n in enumerate(size)))
+        case(f"concat {size, other, dim}", joining.concat(a, b, dim), torch.cat((a, b), dim), 0.0)
     for size, dim in [((5,), 0), ((3, 70), 1), ((3, 70), 0), ((2, 33, 5), 1), ((2, 2500), -1)]:
         x = draw(*size)
         for name in ("cumsum", "cumprod", "logcumsumexp"):

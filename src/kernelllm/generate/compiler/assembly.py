@@ -96,11 +96,10 @@ def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: Built) -> None:
 
 def _line_of(node: torch.fx.Node, built: Built) -> str:
     """`` (line 9: return y[mask])`` for a node that a line of the problem made."""
-    rows = (node.meta.get("stack_trace") or "").splitlines()
     name = built.problem.path or f"<{built.problem.name}>"
-    at = [i for i, row in enumerate(rows[:-1]) if f'"{name}"' in row]
-    number = re.search(r"line (\d+)", rows[at[-1]]) if at else None
-    return f" (line {number[1]}: {rows[at[-1] + 1].strip()})" if number else ""
+    found = re.findall(rf'File "{re.escape(name)}", line (\d+)', node.meta.get("stack_trace") or "")
+    rows = built.problem.source.splitlines()
+    return f" (line {found[-1]}: {rows[int(found[-1]) - 1].strip()})" if found and int(found[-1]) <= len(rows) else ""
 
 
 def _restore_hints(built: Built) -> None:

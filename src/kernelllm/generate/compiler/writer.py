@@ -45,12 +45,32 @@ class Compiler:
             self.options = msgspec.convert(options, Options)
         except msgspec.ValidationError as error:
             raise UsageError(f"An option of the compiler does not fit: {error}.") from error
+        self._apart: Apart | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_apart": None}
+
+    def close(self) -> None:
+        """End the process that it may have started."""
+        if self._apart is not None:
+            self._apart.close()
 
     def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
         """At most ``n`` candidates with different text, the best guess first; what ``feedback`` holds is not written again.
 
+        Where there is a GPU, which a judge may be using, it works in a process of its own.
         Raises CaptureError when the problem cannot be compiled in any way that the options allow, ProblemError when the reference fails.
         """
+        import torch
+
+        if not torch.cuda.is_available():
+            yield from self.write_here(problem, n, feedback)
+            return
+        self._apart = self._apart or Apart(self.write_here)
+        yield from self._apart.candidates(problem, n, feedback)
+
+    def write_here(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
+        """:meth:`write` in this process."""
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
