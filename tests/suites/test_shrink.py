@@ -58,10 +58,10 @@ def test_the_examples_shrink_to_two_different_small_sets(examples: Path, name: s
     assert first != second
     odd = [v for value in second.values() for v in (value if isinstance(value, tuple) else [value]) if v % 2]
     assert odd
-    for overrides, room in ((first, 1), (second, 6)):
+    for overrides, room in ((first, 1), (second, 10)):
         trace = Tracer(problem).trace(overrides)
         assert trace.largest <= 100_000 * room
-        assert trace.flops <= 50_000_000 * room
+        assert trace.flops <= 60_000_000 * room
         assert all(size > 1 for shape in trace.inputs for size in shape[:1])
         assert describe(problem, overrides).inputs[0].startswith("float32[")
 

@@ -35,7 +35,7 @@ LONG = 10_000
 """The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
-AMPLE = 6, 13, 6
+AMPLE = 10, 13, 10
 """How many times larger the second set may be, in elements, FLOPs and work: large enough that most kernels' loops run more than once."""
 STRUCTURAL_OPS = 1_500
 """Constants that change the number of operators (layers, unrolled time steps) are reduced only beyond so many operators."""
