@@ -57,7 +57,8 @@ class State:
 
     def close(self) -> None:
         """End the judge's processes and the store's connections."""
-        getattr(self.judge, "close", lambda: None)()
+        for part in (self.judge, self._writer):
+            getattr(part, "close", lambda: None)()
         if self._store is not None:
             self._store.close()
 

@@ -46,7 +46,8 @@ class LocalPool(Generic[Item, Result]):
     """A context manager over processes that run ``work(state, item)`` with ``state = setup(slot)``.
 
     ``setup`` and ``work`` must be importable module-level functions (or picklable objects); items and results
-    must pickle (both sides are this program, never a candidate).
+    must pickle (both sides are this program, never a candidate). ``daemon``: the processes end with this one, unasked,
+    and may have no pools of their own.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class LocalPool(Generic[Item, Result]):
         *,
         devices: Iterable[str] = ("cpu",),
         per_device: int = 1,
+        daemon: bool = False,
     ) -> None:
+        self._daemon = daemon
         self._setup, self._work = setup, work
         self._context = multiprocessing.get_context("spawn")
         self.slots = [Slot(i, d) for i, d in enumerate(d for _ in range(per_device) for d in devices)]
@@ -114,7 +117,7 @@ class LocalPool(Generic[Item, Result]):
     def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
         if slot.index not in self._running:
             ours, theirs = self._context.Pipe()
-            process: BaseProcess = self._context.Process(target=_serve, args=(theirs, self._setup, self._work, slot))
+            process: BaseProcess = self._context.Process(target=_serve, args=(theirs, self._setup, self._work, slot), daemon=self._daemon)
             process.start()
             theirs.close()
             self._running[slot.index] = (process, ours)

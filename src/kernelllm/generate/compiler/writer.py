@@ -10,6 +10,7 @@ import msgspec
 
 from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Problem
+from kernelllm.generate.compiler.apart import Apart
 from kernelllm.generate.compiler.options import Options
 
 log = logging.getLogger(__name__)

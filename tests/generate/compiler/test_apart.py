@@ -1,0 +1,53 @@
+"""The compiler in another process: the same candidates, the same errors, one problem after another."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kernelllm.core.errors import CaptureError, WorkerError
+from kernelllm.core.types import Attempt, Candidate, Problem
+from kernelllm.generate import writer
+from kernelllm.generate.compiler.apart import Apart
+from kernelllm.suites.file import open_problem
+
+
+def write(problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Candidate]:
+    for sample in range(n):
+        if problem.name == "hard" and sample == 1:
+            raise CaptureError("aten.hard cannot be traced", fix="Write it otherwise.")
+        if problem.name == "deadly":
+            raise SystemExit(3)
+        yield Candidate(source=f"# {problem.name} {sample}", model="test", sample=sample)
+
+
+def sources(apart: Apart, name: str, n: int = 2) -> list[str]:
+    return [c.source for c in apart.candidates(Problem(name=name, source=""), n, ())]
+
+
+def test_candidates_errors_and_losses_come_back_and_the_next_problem_is_unaffected() -> None:
+    apart = Apart(write)
+    try:
+        assert sources(apart, "a") == ["# a 0", "# a 1"]
+        with pytest.raises(CaptureError, match=r"aten\.hard") as caught:
+            sources(apart, "hard")
+        assert caught.value.fix == "Write it otherwise."
+        abandoned = apart.candidates(Problem(name="b", source=""), 5, ())
+        assert next(abandoned).source == "# b 0"
+        assert sources(apart, "c", 1) == ["# c 0"]
+        with pytest.raises(WorkerError, match="process"):
+            sources(apart, "deadly")
+        assert sources(apart, "d", 1) == ["# d 0"]
+    finally:
+        apart.close()
+
+
+def test_the_compiler_writes_there_what_it_writes_here() -> None:
+    problem = open_problem(str(Path(__file__).parents[3] / "examples" / "softmax.py"))
+    compiler = writer("compiler")
+    apart = Apart(compiler.write_here)
+    try:
+        there = [c.source for c in apart.candidates(problem, 1, ())]
+    finally:
+        apart.close()
+    assert there == [c.source for c in compiler.write_here(problem, 1)]
