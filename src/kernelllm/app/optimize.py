@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,8 +221,9 @@ class _Work:
         from kernelllm.generate import writer
         from kernelllm.search import Search
 
-        with closing(Judge(how)) as judge:
+        with closing(Judge(how)) as judge, ExitStack() as stack:
             compiler = writer(self.model, extern=self.extern, target=how.target)
+            stack.callback(getattr(compiler, "close", lambda: None))
             search = Search(self.problem, compiler, judge, n=self.n, on_event=self._told)
             try:
                 self._collect(iter(search))
