@@ -1,5 +1,6 @@
 """Promises of a device's memory: in order, never too much, and gone with their holder."""
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -8,7 +9,7 @@ import uuid
 
 import pytest
 
-from kernelllm.pool.locks import Room
+from kernelllm.pool.locks import Room, Turn
 
 
 @pytest.fixture
@@ -64,3 +65,43 @@ def test_a_killed_holder_gives_its_room_back(device: str) -> None:
     holder.join()
     with Room(device, 100).taken(100) as got:
         assert got == 100
+
+
+def test_one_that_waits_to_own_is_not_overtaken_by_those_who_share(device: str) -> None:
+    order: list[str] = []
+    first, waiting = Turn(device), threading.Event()
+    first.share()
+
+    def own() -> None:
+        with Turn(device) as turn:
+            waiting.set()
+            turn.own()
+            order.append("own")
+
+    def share() -> None:
+        with Turn(device) as turn:
+            turn.share()
+            order.append("share")
+
+    owner = threading.Thread(target=own)
+    owner.start()
+    assert waiting.wait(10)
+    while not _queued(device):
+        waiting.wait(0.01)
+    sharer = threading.Thread(target=share)
+    sharer.start()
+    sharer.join(0.2)
+    assert order == []
+    with first.resting():  # lets go and queues again, behind both
+        owner.join(10)
+        sharer.join(10)
+    assert order == ["own", "share"]
+
+
+def _queued(device: str) -> bool:
+    with Turn(device)._queue.open("w") as queue:
+        try:
+            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -34,11 +34,13 @@ from kernelllm.pool.locks import Room, Turn
 from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
-_COPIES, _CONTEXTS = 10, 3 * 2**30
-"""GPU memory that judging takes: so many times the problem's inputs and parameters (in float64, in arenas, in sets to be timed),
-and bytes for the contexts of its processes."""
-_USABLE = 0.8
+_COPIES, _CONTEXTS = 7, 3 * 2**30
+"""GPU memory that judging takes: so many times the problem's inputs and parameters, or its outputs (in arenas, as copies, in sets to
+be timed), and bytes for the contexts of its processes."""
+_USABLE = 0.7
 """Share of a GPU's memory that all judges together may plan with."""
+_SPARE = 2**28
+"""Bytes of it that a judge's allocator may hold on to between two candidates."""
 
 
 class Judge:
@@ -103,14 +105,20 @@ class Judge:
         known = self._verdicts.get(self.settings, problem, candidate)
         if known is not None:
             return known
-        case = _Case(self, problem, candidate)
-        try:
-            found = case.verdict()
-        except ProblemError as error:
-            found = case.finish(Status.PROBLEM_ERROR, str(error))
+        found = self._judged(problem, candidate)
+        if self.device != "cpu" and not found.correct and "out of memory" in found.message.lower():
+            torch.cuda.empty_cache()  # others may have taken it: once more, with nobody beside
+            found = self._judged(problem, candidate, alone=True)
         found = _with(found, seconds=round(time.perf_counter() - start, 4))
         self._verdicts.put(self.settings, problem, candidate, found)
         return found
+
+    def _judged(self, problem: Problem, candidate: Candidate, *, alone: bool = False) -> Verdict:
+        case = _Case(self, problem, candidate, alone=alone)
+        try:
+            return case.verdict()
+        except ProblemError as error:
+            return case.finish(Status.PROBLEM_ERROR, str(error))
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem) -> Any:
@@ -162,8 +170,8 @@ class Judge:
 class _Case:
     """One problem and candidate on their way to a verdict."""
 
-    def __init__(self, judge: Judge, problem: Problem, candidate: Candidate) -> None:
-        self.judge, self.settings = judge, judge.settings
+    def __init__(self, judge: Judge, problem: Problem, candidate: Candidate, *, alone: bool = False) -> None:
+        self.judge, self.settings, self.alone = judge, judge.settings, alone
         self.problem, self.candidate = problem, candidate
         self.shapes: tuple[SizeSet, ...] = ()
         self.out = Findings()
@@ -244,16 +252,15 @@ class _Case:
             yield
             return
         device = measuring.device_key(self.judge.device)
-        counted = self.judge.counting(self.problem)
-        floor = counted.result() if counted.done() else None
-        wanted = _COPIES * max(reference.bytes, floor.bytes // 2 if floor else 0) + _CONTEXTS
-        total = torch.cuda.get_device_properties(self.judge.device).total_memory
-        with Room(device, int(_USABLE * total)).taken(wanted) as self.memory, Turn(device) as self.turn:
-            reference.memory = self.memory
+        floor = self.judge.floor(self.problem)
+        outputs = floor.bytes - reference.bytes if floor else 0
+        room = Room(device, int(_USABLE * torch.cuda.get_device_properties(self.judge.device).total_memory))
+        wanted = room.total if self.alone else _COPIES * max(reference.bytes, outputs) + _CONTEXTS
+        with room.taken(wanted) as self.memory, Turn(device) as self.turn:
             try:
                 yield
             finally:
-                if torch.cuda.memory_reserved() > _CONTEXTS:
+                if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _SPARE:
                     torch.cuda.empty_cache()  # others see only what is given back
 
     def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,7 @@ import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge import ceilings, roofline, timing, values
+from kernelllm.judge import ceilings, roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.reference import LOCK, Reference
@@ -29,14 +28,10 @@ from kernelllm.suites.instance import Instance
 
 _LOG = logging.getLogger(__name__)
 _MOST_SETS = 3
-_SET_SHARE = 0.3
+_SET_SHARE = 0.25
 """Of the memory to plan with, for one copy of all input sets (each side holds one)."""
 _CHECKED_RUNS = 3
 _SEED = 42
-_CLOCK_BATCH_MS = 30.0
-_CLOCK_TRIES = 12
-_COPY_RATE = 0.25e12
-"""Bytes/s, cautious: an output is copied by the worker, then by the judge."""
 
 
 @dataclass
@@ -229,7 +224,7 @@ def measure(
     if turn is not None:
         turn.own()
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
-    found.findings += _clock_findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
+    found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
     if not keep:
         process.cut()  # it ends while the rest is done
     if turn is not None:
@@ -246,31 +241,6 @@ def _make_room() -> None:
     free, total = torch.cuda.mem_get_info()
     if free < 0.4 * total:
         torch.cuda.empty_cache()
-
-
-def _clock_findings(candidate: _Candidate, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
-    """Compare the worker's clock with ours over one batch without flushes. Our clock must not see far more time pass."""
-    runs = int(min(200, max(5, _CLOCK_BATCH_MS / max(median_ms, 1e-3))))
-    order = [rng.randrange(candidate.input_sets) for _ in range(runs)]
-    candidate.batch(order[:2], flush=False, keep=(1,))  # the output arena grows here, not below
-    for turn in range(_CLOCK_TRIES):  # a hiccup or a crowd on the machine passes, a forged clock does not
-        check = _clock_check(candidate, order, launches)
-        if check.honest():
-            return []
-        time.sleep(0.05 * turn)
-    message = f"The worker reported {check.reported_ms:.2f} ms for a batch that took {check.seen_ms:.2f} ms by the judge's clock."
-    return [Finding(check="clock", message=message)]
-
-
-def _clock_check(candidate: _Candidate, order: Sequence[int], launches: int) -> timing.ClockCheck:
-    start = time.perf_counter()
-    # The last run's output is fetched: it is complete only when all work before it is.
-    timed, kept = candidate.batch(order, flush=False, keep=(len(order) - 1,))
-    seen = 1000 * (time.perf_counter() - start)
-    candidate.kept.update({order[p]: v for p, v in kept.items()})
-    copied = sum(t.numel() * t.element_size() for t in values.flatten(list(kept.values())))
-    seen -= 1e3 * copied / _COPY_RATE
-    return timing.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen, runs=len(order), launches=launches)
 
 
 def _output_findings(candidate: _Candidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:

@@ -26,6 +26,8 @@ LOCK = threading.RLock()
 """Held while problem code runs: torch's generators and default dtype belong to the whole process."""
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
+EXACT_LIMIT_GPU = 2**29
+"""The same on a GPU: beyond 2 GiB of fp32 the small size alone tells the precision."""
 HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
 HEAVIEST_FLOPS = 2e10
@@ -72,8 +74,6 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
-        self.memory: int | None = None
-        """Bytes of the GPU's memory that may be planned with; None: what is free."""
         self._exact = exact
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
@@ -192,7 +192,7 @@ class Reference:
         if self.device == "cpu":
             return elements <= EXACT_LIMIT and sum(self.flops.values()) <= (HEAVIEST_FLOPS if first else HEAVY_FLOPS)
         free, _ = torch.cuda.mem_get_info()
-        return elements * 8 * 4 < min(0.8 * free, self.memory or free)
+        return elements <= EXACT_LIMIT_GPU and elements * 8 * 4 < 0.8 * free
 
     def _closer(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool

@@ -31,6 +31,7 @@ class Turn:
 
     def __init__(self, device: str) -> None:
         self._handle = _file(device).open("w")
+        self._queue = _file(f"{device}-queue")
         self._held = _NOTHING
 
     def __enter__(self) -> Self:
@@ -58,8 +59,15 @@ class Turn:
             self._take(held)
 
     def _take(self, wanted: int) -> None:
-        if wanted != self._held:
-            fcntl.flock(self._handle, wanted)
+        """Let go, then queue: whoever waits to own the device is not overtaken by those who would share it."""
+        if wanted == self._held:
+            return
+        fcntl.flock(self._handle, _NOTHING)
+        self._held = _NOTHING
+        if wanted != _NOTHING:
+            with self._queue.open("w") as queue:
+                fcntl.flock(queue, fcntl.LOCK_EX)
+                fcntl.flock(self._handle, wanted)
             self._held = wanted
 
 

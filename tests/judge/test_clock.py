@@ -1,0 +1,60 @@
+"""The worker's clock against the judge's, on a clock of the test's own."""
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelllm.judge import clock
+from kernelllm.judge.candidate import CandidateFailure, Status
+
+
+class Machine:
+    """A candidate on a machine: what its runs take, what a run costs the host, what it reports."""
+
+    input_sets = 1
+
+    def __init__(self, run_ms: float, *, host_ms: float = 0.0, told: float = 1.0, graphs: bool = True, hiccups: int = 0) -> None:
+        self.run_ms, self.host_ms, self.told, self.graphs, self.hiccups = run_ms, host_ms, told, graphs, hiccups
+        self.now = 0.0
+        self.kept: dict[int, Any] = {}
+
+    def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = ()) -> tuple[Any, dict[int, Any]]:
+        if graph and not self.graphs:
+            raise CandidateFailure(Status.RUNTIME_ERROR, "cannot be captured")
+        each = self.run_ms if graph else max(self.run_ms, self.host_ms)
+        self.now += (len(order) * each + (120.0 if graph else 0.5)) / 1000
+        if self.hiccups > 0 and len(order) > 2:
+            self.hiccups -= 1
+            self.now += 1.0
+        return SimpleNamespace(times_ms=[self.run_ms * self.told] * len(order)), {}
+
+    def judged(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
+        return [f.check for f in clock.findings(self, self.run_ms * self.told, 2, random.Random(0))]
+
+
+def test_an_honest_clock_is_believed_even_after_hiccups(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine(1.0).judged(monkeypatch) == []
+    assert Machine(1.0, hiccups=3).judged(monkeypatch) == []
+
+
+def test_a_host_too_slow_for_the_gpu_is_not_a_forged_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine(0.9, host_ms=2.1).judged(monkeypatch) == []
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("told", [0.3, 0.5])
+def test_a_clock_that_tells_less_is_found_with_and_without_graphs(told: float, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine(4.0, told=told, graphs=graphs).judged(monkeypatch) == ["clock"]
+
+
+def test_a_clock_that_tells_the_truth_in_graphs_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sly(Machine):
+        def batch(self, order: Sequence[int], *, graph: bool = False, **how: Any) -> tuple[Any, dict[int, Any]]:
+            timed, kept = super().batch(order, graph=graph, **how)
+            return (SimpleNamespace(times_ms=[self.run_ms] * len(order)) if graph else timed), kept
+
+    assert Sly(4.0, told=0.4).judged(monkeypatch) == ["clock"]
