@@ -19,7 +19,7 @@ import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge import ceilings, roofline, timing
+from kernelllm.judge import ceilings, clock, roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.reference import LOCK, Reference
