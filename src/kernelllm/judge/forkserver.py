@@ -7,6 +7,7 @@ import itertools
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -240,6 +241,9 @@ class ForkServer:
                 return
             self._dismiss()
             self._control.close()
+            if self.ready is None:  # nobody has asked it for a worker: no need to wait until it has imported everything
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             try:
                 self._process.wait(20)
             except subprocess.TimeoutExpired:
