@@ -31,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     require_sandbox: str | None = None
     measure: bool = True
     time_limit_s: float = 60.0
+    cache: bool = True
+    keep_verdicts: bool = False
 
 
 def verdict(status: str = "correct", ms: float | None = None, coverage: float | None = None) -> Verdict:

@@ -277,7 +277,7 @@ def test_a_filled_folder_ends_the_worker_and_nothing_else() -> None:
     honest = (cheats / "no_kernel" / "honest_helpers.py").read_text()
     writes = "def forward(self, x):\n        for n in range(10**6):\n            open(f'junk{n}', 'wb').write(bytes(1 << 20))\n"
     with Judge(JudgeSettings(device="cpu", sizes=1, seeds=1, measure=False, cache=False, checks=())) as judge:
-        judge.limits = lambda: Limits(disk_bytes=64 * MIB)  # type: ignore[method-assign]
+        judge.limits = lambda call_s=None: Limits(disk_bytes=64 * MIB)  # type: ignore[method-assign]
         verdict = judge.judge(problem, Candidate(source=honest.replace("def forward(self, x):\n", writes)))
         assert verdict.status is Status.RUNTIME_ERROR
         assert "filled its folder" in verdict.message

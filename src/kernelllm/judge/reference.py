@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 import re
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
 from kernelllm.judge.compare import Expected
@@ -223,7 +223,7 @@ class Reference:
 
     @contextlib.contextmanager
     def _calling(self, seed: int) -> Iterator[None]:
-        with _untouched_generators(), torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+        with _untouched_generators(), torch.no_grad(), printing_to_stderr():
             seed_all(seed)
             yield
 

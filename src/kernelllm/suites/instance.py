@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.types import Problem
 from kernelllm.suites import sizes
 
@@ -154,7 +155,7 @@ class Instance:
     @contextlib.contextmanager
     def _running(self, stage: str) -> Iterator[None]:
         try:
-            with contextlib.redirect_stdout(sys.stderr), _importable(self._folder):
+            with printing_to_stderr(), _importable(self._folder):
                 yield
         except ProblemError:
             raise

@@ -5,14 +5,13 @@ Parameters keep the problem's own sizes; the inputs' dimensions become symbols w
 
 from __future__ import annotations
 
-import io
 import logging
-from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
+from kernelllm.core.quiet import printing_nowhere
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler import intercept
 from kernelllm.generate.compiler.capture import Captured
@@ -35,7 +34,7 @@ def exported(problem: Problem, options: Options) -> Captured:
     log.setLevel(logging.CRITICAL)
     try:
         # export prints the graph so far when it gives up
-        with torch.no_grad(), intercept.whole_layers(options), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with torch.no_grad(), intercept.whole_layers(options), printing_nowhere():
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(select_decomp_table())
     except (*TRACE_FAILURES, torch._dynamo.exc.TorchDynamoException) as error:
