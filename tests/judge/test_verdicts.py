@@ -57,6 +57,20 @@ def test_a_kernel_that_only_the_real_compiler_rejects(warm: Judge) -> None:
     assert verdict.kernels[0].error
 
 
+def test_a_kernel_that_only_other_sizes_launch_is_compiled_as_well(warm: Judge) -> None:
+    """At the problem's own sizes a good kernel runs; at all others one that the compiler rejects."""
+    source = matmul(', input_precision="ieee"').source
+    kernel = source[source.index("@triton.jit") : source.index("class ModelNew")]
+    other = kernel.replace("matmul_kernel", "other_kernel") + "\nclass ModelNew"
+    launch = "matmul_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 32))](x, w, out, M, N, K, BM=32, BN=32, BK=32)"
+    assert launch in source
+    both = f"if (M, K, N) == (64, 96, 80):\n            {launch}\n        else:\n            "
+    both += launch.replace("matmul_kernel", "other_kernel").replace("BK=32", "BK=8")
+    verdict = warm.judge(MATMUL, Candidate(source=source.replace("class ModelNew", other).replace(launch, both)))
+    assert verdict.status is Status.COMPILE_ERROR, verdict.message
+    assert "other_kernel" in verdict.message
+
+
 def test_the_line_of_an_error_is_the_candidates_own(warm: Judge) -> None:
     source = elementwise("v * v").source.replace("        n = x.numel()", "        n = x.missing()")
     line = source.splitlines().index("        n = x.missing()") + 1

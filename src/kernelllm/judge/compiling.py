@@ -55,9 +55,13 @@ def jobs(problem: Problem, references: Sequence[Reference]) -> list[Job]:
             _original.clear()
         _original[problem.digest] = _at_original_sizes(problem, references[0].training)
     original = _original[problem.digest]
-    first = references[0]
-    real = Job(first.init_args, first.training, inputs=first.inputs(INIT_SEED))
+    real = at_size(references[0])
     return [original, real] if original is not None else [real]
+
+
+def at_size(reference: Reference) -> Job:
+    """The size of a reference, on real tensors."""
+    return Job(reference.init_args, reference.training, inputs=reference.inputs(INIT_SEED))
 
 
 def _at_original_sizes(problem: Problem, training: bool) -> Job | None:

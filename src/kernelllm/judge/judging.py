@@ -202,9 +202,8 @@ class _Case:
 
     def _try_and_compile(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """Trials in the interpreter, with the real compile in a thread beside them."""
-        s, judge = self.settings, self.judge
-        compiling_ = compiling.Compiling(judge._servers[1], self.candidate.source, judge.limits(), judge.target, s.require_sandbox)
-        future = judge._pool.submit(compiling_.run, compiling.jobs(self.problem, references))
+        compiling_ = self._compiling()
+        future = self.judge._pool.submit(compiling_.run, compiling.jobs(self.problem, references))
         try:
             self._try(references)
         except BaseException:
@@ -213,13 +212,23 @@ class _Case:
         failed = self.out.failure
         patience = None if failed is None or failed.status is Status.RUNTIME_ERROR else 3.0 if failed.status is Status.INCORRECT else 0.0
         try:
-            return future.result(patience)
+            rows = future.result(patience)
         except TimeoutError:
             compiling_.stop()
             return future.result()
         except BaseException:  # Ctrl-C above all: nothing may go on in the background
             compiling_.stop()
             raise
+        for reference in references if failed is None and self.report else ():
+            # other sizes may launch other kernels
+            missing = {k.name for k in self.report.kernels} - {r.name for r in rows} if self.report else ()
+            if missing:
+                rows += tuple(r for r in self._compiling().run([compiling.at_size(reference)]) if r.name in missing)
+        return rows
+
+    def _compiling(self) -> compiling.Compiling:
+        judge = self.judge
+        return compiling.Compiling(judge._servers[1], self.candidate.source, judge.limits(), judge.target, self.settings.require_sandbox)
 
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """All trials, then the measurement. On a GPU each size has a worker of its own, so that their kernels compile side by side."""
