@@ -134,7 +134,7 @@ def test_wrong_use_is_said_before_any_work(place: Path, arguments: tuple[str, ..
 
 def test_prompt_prints_what_would_be_sent(place: Path) -> None:
     text = run("prompt", "relu.py", "--template", "kernelllm").stdout
-    assert "NO testing code" in text
+    assert "no testing code" in text
     assert "torch.relu(x)" in text
     messages = json.loads(run("prompt", "relu.py", "--target", "sm_80", "--json").stdout)
     assert [m["role"] for m in messages] == ["system", "user"]

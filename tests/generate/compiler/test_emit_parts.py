@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernelllm.core.errors import CaptureError
@@ -37,6 +37,7 @@ def expressions() -> st.SearchStrategy[str]:
 
 
 @settings(max_examples=150, deadline=None)
+@example("(2 * (ks1 // ks0))", [2, 1, 1, 1, 1])
 @given(expressions(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
 def test_rewritten_integers_keep_their_value(text: str, numbers: list[int]) -> None:
     values = dict(zip((*SIZES, *INDICES), numbers, strict=True))
