@@ -87,8 +87,8 @@ class Reference:
     @property
     def bytes(self) -> int:
         """Of parameters, buffers and one set of inputs."""
-        shapes = [_SHAPE.fullmatch(text) for text in self.sizes.inputs]
-        dims = [(getattr(torch, m[1]), m[2].split(",")) for m in shapes if m is not None]
+        shapes = [found for text in self.sizes.inputs for found in _SHAPE.findall(text)]
+        dims = [(kind, text.split(",")) for name, text in shapes if isinstance(kind := getattr(torch, name, None), torch.dtype)]
         own = sum(t.numel() * t.element_size() for t in self.state().values())
         given = sum(kind.itemsize * math.prod(int(d) for d in lengths if d.strip()) for kind, lengths in dims)
         return int(own + given)

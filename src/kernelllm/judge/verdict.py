@@ -16,8 +16,6 @@ from kernelllm.judge.protocol import LAUNCH
 
 N = TypeVar("N", int, float)
 
-_HEAVY_SHARE = 0.999
-
 
 def decide(failure: CandidateFailure | None, findings: Sequence[Finding], compile_failure: CandidateFailure | None) -> tuple[Status, str]:
     """Status and message.
