@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
 
 from kernelllm.core.types import Candidate, Status
-from kernelllm.judge import Judge
+from kernelllm.judge import Judge, trials
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -23,6 +24,18 @@ def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
     assert kernel.target == "sm_90"
     assert verdict.environment["sandbox"]
     assert verdict.tolerance == 1e-4
+
+
+def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starved(*_: object) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 8.00 GiB.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "compare", starved)
+        verdict = warm.judge(SQUARE, elementwise("v * v * 1.0"))
+    assert verdict.status is Status.OUT_OF_MEMORY
+    assert "8.00 GiB" in verdict.message
+    assert warm.judge(SQUARE, elementwise("v * v + 0.0")).correct
 
 
 @pytest.mark.parametrize(

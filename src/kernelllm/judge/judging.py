@@ -119,6 +119,9 @@ class Judge:
             return case.verdict()
         except ProblemError as error:
             return case.finish(Status.PROBLEM_ERROR, str(error))
+        except torch.OutOfMemoryError as error:  # in this process: neither side's fault
+            text = f"Judging needs more memory than the GPU had left: {str(error).splitlines()[0][:200]} CUDA out of memory."
+            return case.finish(Status.OUT_OF_MEMORY, text)
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem) -> Any:

@@ -172,12 +172,12 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
     return graph.replay
 
 
-def _input_sets(reference: Reference, rng: random.Random, memory: int | None) -> list[list[Any]]:
-    """As many different input sets as memory allows, at least one, at most three."""
+def _input_sets(reference: Reference, rng: random.Random, memory: int | None, outputs: int) -> list[list[Any]]:
+    """As many different input sets as memory allows, at least one, at most three; an output of ``outputs`` bytes is kept for each."""
     first = reference.inputs(rng.randrange(2**31))
     size = sum(t.numel() * t.element_size() for t in first if isinstance(t, torch.Tensor))
     free, _ = torch.cuda.mem_get_info()
-    count = max(1, min(_MOST_SETS, int(_SET_SHARE * min(memory or free, free) // max(size, 1))))
+    count = max(1, min(_MOST_SETS, int(_SET_SHARE * min(memory or free, free) // max(size, outputs, 1))))
     return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(count - 1))]
 
 
@@ -210,7 +210,8 @@ def measure(
     """
     rng = random.Random()
     _make_room()
-    sets = _input_sets(reference, rng, memory)
+    known = floor()
+    sets = _input_sets(reference, rng, memory, known.bytes - reference.bytes if known else 0)
     with turn.resting() if turn is not None else contextlib.nullcontext():  # torch.compile takes its time
         calls = baselines.calls(problem, reference.model, sets[0])
     process.left = max(process.left, 0.0) + 4 * budget_s
