@@ -54,6 +54,15 @@ TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
         "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
         "bool enable_gqa) -> Tensor",
     ),
+    "torch_conv": (
+        "torch.convolution",
+        "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
+    ),
+    "torch_conv_transpose": (
+        "torch.convolution",
+        "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, SymInt[] dilation, "
+        "SymInt groups) -> Tensor",
+    ),
     "torch_rnn_tanh": ("torch.rnn_tanh", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),

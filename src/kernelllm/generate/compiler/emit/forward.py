@@ -143,8 +143,30 @@ def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]
         given = [k for k in given if ast.unparse(k.value) not in ("None", "0.0", "False")]
         call = ast.Call(integers.to_ast(function), arguments[:3], given)
         # The graph says contiguous; torch may answer in the layout of the query.
-        return ast.Call(ast.Attribute(call, "contiguous", ast.Load()), [], [])
+        return _contiguous(call)
+    if function.endswith("convolution"):
+        return _contiguous(_convolution(arguments))
     return ast.Call(integers.to_ast(function), arguments, keywords)
+
+
+def _contiguous(call: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(call, "contiguous", ast.Load()), [], [])
+
+
+def _convolution(arguments: list[ast.expr]) -> ast.expr:
+    """``torch.nn.functional.conv2d(x, weight, stride=(2, 2))`` or its transpose, which has one argument more; defaults left out."""
+    names = ["bias", "stride", "padding", "dilation", "groups"]
+    transposed = len(arguments) > len(names) + 2
+    if transposed:
+        names.insert(3, "output_padding")
+    windows = [tuple(a.elts) if isinstance(a, ast.List | ast.Tuple) else () for a in arguments[3:]]
+    given = []
+    for name, argument, window in zip(names[1:], arguments[3:], windows, strict=True):
+        default = "0" if "padding" in name else "1"
+        if any(ast.unparse(e) != default for e in window or (argument,)):
+            given.append(ast.keyword(name, ast.Tuple(list(window), ast.Load()) if window else argument))
+    function = f"torch.nn.functional.conv{'_transpose' if transposed else ''}{len(windows[0])}d"
+    return ast.Call(integers.to_ast(function), arguments[:2], given)
 
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
