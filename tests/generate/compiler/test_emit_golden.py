@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,3 +82,11 @@ def test_header_goes_on_top_once() -> None:
     first = with_header(source, ["from problem x", "by compiler"])
     assert first == "# from problem x\n# by compiler\n\n" + source
     assert with_header(first, ["new\nlines"]) == "# new\n# lines\n\n" + source
+
+
+def test_kernels_for_one_size_refuse_another(tmp_path: Path) -> None:
+    (tmp_path / "softmax.py").write_text(example("softmax").source, encoding="utf-8")
+    file = tmp_path / "candidate.py"
+    file.write_text(written("softmax", symbolic=False), encoding="utf-8")
+    with pytest.raises(AssertionError, match="written for this size alone"):
+        agrees_with_reference(tmp_path, [("softmax", str(file), [{"batch_size": 5, "features": 70}])])

@@ -244,7 +244,7 @@ class Assembly:
         lines, loose = self.sizes.reading(
             self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"}
         )
-        top = self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
+        top = self._fixed() + self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
         mutated = {s.variable for s in self.captured.slots if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
@@ -253,6 +253,13 @@ class Assembly:
             if path.isidentifier() and is_contiguous(tensor):
                 top.append(f"{path} = {path}.contiguous()")
         return top
+
+    def _fixed(self) -> list[str]:
+        """Kernels whose sizes are numbers refuse others, which they would read beyond the end of."""
+        if self.captured.symbolic:
+            return []
+        shapes = {path: tuple(map(int, self.program.tensors[variable].shape)) for variable, path in self._contiguous_inputs()}
+        return [f'assert {path}.shape == {shape}, "written for this size alone"' for path, shape in shapes.items()]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
