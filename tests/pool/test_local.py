@@ -36,6 +36,17 @@ def test_every_item_comes_back_once_and_failures_stay_with_their_item() -> None:
     assert not multiprocessing.active_children()
 
 
+def _threads(state: object, item: int) -> list[str]:
+    return [os.environ[name] for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")]
+
+
+def test_slots_share_the_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "7")
+    with LocalPool[int, list[str]](_setup, _threads, per_device=1000) as pool:
+        assert pool.call(0).result == ["1", "7"]
+
+
 def test_items_are_drawn_only_as_slots_free_up() -> None:
     drawn: list[int] = []
 

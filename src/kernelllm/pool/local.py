@@ -1,4 +1,4 @@
-"""Work on this machine: long-lived processes, each bound to a device slot, fed one item at a time.
+"""Work on this machine: long-lived processes, each bound to a device slot and to its share of the cores, fed one item at a time.
 
 A slot's process builds its state once (a judge, say) and keeps it. A process that dies takes only its
 item with it: the item comes back as failed and the slot is filled again.
@@ -117,7 +117,8 @@ class LocalPool(Generic[Item, Result]):
     def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
         if slot.index not in self._running:
             ours, theirs = self._context.Pipe()
-            process: BaseProcess = self._context.Process(target=_serve, args=(theirs, self._setup, self._work, slot), daemon=self._daemon)
+            serving = (theirs, self._setup, self._work, slot, len(self.slots))
+            process: BaseProcess = self._context.Process(target=_serve, args=serving, daemon=self._daemon)
             process.start()
             theirs.close()
             self._running[slot.index] = (process, ours)
@@ -132,10 +133,18 @@ class LocalPool(Generic[Item, Result]):
         return Done(item, result=payload) if ok else Done(item, error=payload)
 
 
-def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, Any], Any], slot: Slot) -> None:
+def _share_cores(slots: int) -> None:
+    """Threads of torch's operators and processes of torch.compile, which otherwise are as many as there are cores, in every slot."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS") if slots > 1 else ():
+        os.environ.setdefault(name, str(max(1, cores // slots)))
+
+
+def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, Any], Any], slot: Slot, slots: int) -> None:
     # Ctrl-C reaches the whole group; the parent decides what ends and when, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _share_cores(slots)
     if slot.device.startswith("cuda:"):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         number = int(slot.device.removeprefix("cuda:"))
