@@ -16,18 +16,20 @@ ALLOW = Options(extern="allow")
 
 DOWN_AND_UP = """
 class Model(nn.Module):
-    def __init__(self, channels, hidden, groups):
+    def __init__(self, channels, hidden, groups, reduce_1x1):
         super().__init__()
         self.down = nn.Conv2d(channels, hidden, 3, stride=2, padding=1, dilation=2)
         self.norm = nn.BatchNorm2d(hidden)
+        self.squeeze = nn.Conv2d(hidden, reduce_1x1, 1)
+        self.grow = nn.Conv2d(reduce_1x1, hidden, 1)
         self.up = nn.ConvTranspose2d(hidden, hidden, 4, stride=2, output_padding=1, groups=groups)
         self.mix = nn.Conv1d(hidden, channels, 1, bias=False)
     def forward(self, x):
-        h = F.gelu(self.up(torch.relu(self.norm(self.down(x)))))
+        h = F.gelu(self.up(self.grow(self.squeeze(torch.relu(self.norm(self.down(x)))))))
         return torch.sigmoid(self.mix(h.mean(3)))
-batch, channels, hidden, groups, height, width = 4, 6, 24, 3, 33, 40
+batch, channels, hidden, groups, height, width, reduce_1x1 = 4, 6, 24, 3, 33, 40, 16
 def get_inputs(): return [torch.rand(batch, channels, height, width)]
-def get_init_inputs(): return [channels, hidden, groups]
+def get_init_inputs(): return [channels, hidden, groups, reduce_1x1]
 """
 
 ONLY = """
@@ -49,7 +51,7 @@ def test_torchs_convolutions_are_right_at_other_sizes(tmp_path: Path) -> None:
     for function in ("conv1d", "conv2d", "conv_transpose2d"):
         assert f"torch.nn.functional.{function}(" in text
     (tmp_path / "candidate.py").write_text(text, encoding="utf-8")
-    sizes = [{}, {"batch": 2, "channels": 5, "hidden": 15, "height": 17, "width": 12}]
+    sizes = [{}, {"batch": 2, "channels": 5, "hidden": 15, "reduce_1x1": 9, "height": 17, "width": 12}]
     agrees_with_reference(tmp_path, [("net", str(tmp_path / "candidate.py"), sizes)])
 
 

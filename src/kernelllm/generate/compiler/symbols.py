@@ -32,8 +32,9 @@ from kernelllm.suites.sizes import literals
 _TABLE = "__kernelllm_sizes__"
 
 # Names whose value shapes the program, not a tensor's size: they would be specialised anyway, so they start as integers.
+# (``reduce_3x3`` is a number of channels.)
 _STRUCTURAL = re.compile(
-    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
+    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce(?!_?\d)|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
     r"|(^|_)p$|stages|num_blocks|depths|upscale|divisor|shift",
     re.IGNORECASE,
 )
