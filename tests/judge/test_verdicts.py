@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
@@ -24,6 +26,22 @@ def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
     assert kernel.target == "sm_90"
     assert verdict.environment["sandbox"]
     assert verdict.tolerance == 1e-4
+
+
+@pytest.mark.parametrize("body", ["v * v + 1", "v * tl.load(x_ptr + offs + 64)"])
+def test_a_failed_candidate_leaves_no_tensors_to_the_garbage_collector(warm: Judge, body: str) -> None:
+    def tensors() -> int:
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    warm.judge(SQUARE, elementwise("v * v"))  # what is kept of a problem is there now
+    gc.collect()
+    gc.disable()
+    try:
+        before = tensors()
+        assert not warm.judge(SQUARE, elementwise(body)).correct
+        assert tensors() <= before
+    finally:
+        gc.enable()
 
 
 def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

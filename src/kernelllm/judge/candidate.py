@@ -37,6 +37,11 @@ class CandidateFailure(Exception):
         super().__init__(message)
         self.status, self.message, self.line, self.trace = status, message, line, trace
 
+    def kept(self) -> CandidateFailure:
+        """This failure without the frames it came through, which hold tensors of the trial and make a cycle with what keeps it."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 @dataclass(frozen=True)
 class Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import platform
 import threading
 import time
@@ -107,6 +108,7 @@ class Judge:
             return known
         found = self._judged(problem, candidate)
         if self.device != "cpu" and not found.correct and "out of memory" in found.message.lower():
+            gc.collect()
             torch.cuda.empty_cache()  # others may have taken it: once more, with nobody beside
             found = self._judged(problem, candidate, alone=True)
         found = _with(found, seconds=round(time.perf_counter() - start, 4))
@@ -285,7 +287,7 @@ class _Case:
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"
-            self.out.failure = failure
+            self.out.failure = failure.kept()
 
     def _conclude(self, rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()

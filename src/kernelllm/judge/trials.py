@@ -105,7 +105,7 @@ class Examiner:
                     self.process = self.processes[min(position, len(self.processes) - 1)]
                     self._size(position, reference, opening)
         except CandidateFailure as failure:
-            self.out.failure = failure
+            self.out.failure = failure.kept()
         return self.out
 
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class Examiner:
         try:
             result = process.run(inputs, seed, observe=position == 0)
         except CandidateFailure as failure:
-            return Opening(missing, extra, seed, inputs, failure=failure)
+            return Opening(missing, extra, seed, inputs, failure=failure.kept())
         return Opening(missing, extra, seed, inputs, result)
 
     def _size(self, position: int, reference: Reference, opening: Opening) -> None:
@@ -215,7 +215,7 @@ class Examiner:
             # every run at the small size is observed: a candidate may behave in its first call alone
             opening = replace(opening, result=self.process.run(inputs, seed, observe=position == 0))
         except CandidateFailure as failure:
-            opening = replace(opening, failure=failure)
+            opening = replace(opening, failure=failure.kept())
         self._judged(position, reference, plan, opening)
 
     def _judged(self, position: int, reference: Reference, plan: Plan, ran: Opening) -> None:
