@@ -143,35 +143,21 @@ def _mv(w: _Writer, a: Node, x: Node) -> Node | None:
 
 def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
                  output_padding: Any, groups: Any) -> Node:
-    tf32 = w.options.conv_tf32
-    spatial = weight.meta["val"].dim() - 2
-    stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
-    unbatched = x.meta["val"].dim() == spatial + 1
-    if unbatched:
-        x = w.call(aten.unsqueeze.default, x, 0)
-    if transposed:
-        out = w.template("conv_transpose", x, weight, bias, stride, padding, output_padding, dilation, groups, allow_tf32=tf32)
-    else:
-        out = w.template("conv", x, weight, bias, stride, padding, dilation, groups, allow_tf32=tf32)
-    return w.call(aten.squeeze.dim, out, 0) if unbatched else out
+    """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size around that into a number.
 
-
-def _torch_convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
-                       output_padding: Any, groups: Any) -> Node:
-    """Torch's convolution as an operator of ours: Inductor's lowering of its own turns every size around it into a number.
-
-    The bias is added outside, where it joins the kernel that reads the result, as Inductor has it too.
+    Torch's gets its bias outside, where it joins the kernel that reads the result, as Inductor has it too.
     """
+    left = w.options.extern == "allow"
     spatial = weight.meta["val"].dim() - 2
     stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
     unbatched = x.meta["val"].dim() == spatial + 1
     if unbatched:
         x = w.call(aten.unsqueeze.default, x, 0)
-    if transposed:
-        out = w.template("torch_conv_transpose", x, weight, None, stride, padding, output_padding, dilation, groups)
-    else:
-        out = w.template("torch_conv", x, weight, None, stride, padding, dilation, groups)
-    if bias is not None:
+    name = ("torch_" if left else "") + ("conv_transpose" if transposed else "conv")
+    window = (stride, padding, output_padding, dilation) if transposed else (stride, padding, dilation)
+    extra = {} if left else {"allow_tf32": w.options.conv_tf32}
+    out = w.template(name, x, weight, None if left else bias, *window, groups, **extra)
+    if left and bias is not None:
         for _ in range(spatial):
             bias = w.call(aten.unsqueeze.default, bias, -1)
         out = w.call(aten.add.Tensor, out, bias)
@@ -253,7 +239,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
 }
 
 
-_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _torch_convolution}
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution}
 
 
 _ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh"}
