@@ -112,7 +112,8 @@ class Judge:
             torch.cuda.empty_cache()  # others may have taken it: once more, with nobody beside
             found = self._judged(problem, candidate, alone=True)
         found = _with(found, seconds=round(time.perf_counter() - start, 4))
-        self._verdicts.put(self.settings, problem, candidate, found)
+        if found.status is not Status.OUT_OF_MEMORY:  # that may be different tomorrow
+            self._verdicts.put(self.settings, problem, candidate, found)
         return found
 
     def _judged(self, problem: Problem, candidate: Candidate, *, alone: bool = False) -> Verdict:
@@ -122,7 +123,7 @@ class Judge:
         except ProblemError as error:
             return case.finish(Status.PROBLEM_ERROR, str(error))
         except torch.OutOfMemoryError as error:  # in this process: neither side's fault
-            text = f"Judging needs more memory than the GPU had left: {str(error).splitlines()[0][:200]} CUDA out of memory."
+            text = f"Judging runs out of memory: {str(error).splitlines()[0][:200]}"
             return case.finish(Status.OUT_OF_MEMORY, text)
 
     @contextlib.contextmanager
