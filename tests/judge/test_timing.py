@@ -22,9 +22,11 @@ class Simulated:
     def __init__(self, name: str, ms: float, clock: random.Random, drift: list[float], noise: float = 0.01) -> None:
         self.name, self.ms, self.clock, self.drift, self.noise = name, ms, clock, drift, noise
         self.orders: list[list[int]] = []
+        self.warmups: list[int] = []
 
-    def times(self, order: Sequence[int], *, graph: bool = False) -> list[float]:
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
         self.orders.append(list(order))
+        self.warmups.append(warmup)
         self.drift[0] *= 1 + self.clock.uniform(-0.002, 0.002)
         return [self.ms * self.drift[0] * (1 + abs(self.clock.gauss(0, self.noise))) for _ in order]
 
@@ -62,6 +64,33 @@ def test_every_contestant_gets_the_same_number_of_rounds_and_unforeseeable_input
     assert len(rounds.by_name["candidate"]) == len(rounds.by_name["eager"]) >= timing.MIN_ROUNDS
     visited = [i for order in pair[0].orders for i in order]
     assert set(visited) == {0, 1, 2}
+
+
+def test_who_is_known_goes_on_in_small_batches_beside_a_noisy_one_and_the_interval_still_holds_the_ratio() -> None:
+    covered = 0
+    for seed in range(20):
+        clock, drift = random.Random(seed), [1.0]
+        quiet, noisy = Simulated("candidate", 1.0, clock, drift, 0.001), Simulated("eager", 2.0, clock, drift, 0.2)
+        rounds = timing.run_rounds((quiet, noisy), budget_s=1, seed=seed)
+        mine, others = rounds.by_name["candidate"], rounds.by_name["eager"]
+        assert len(mine) == len(others) > timing.MIN_ROUNDS
+        assert len(mine[-1]) < len(mine[0])
+        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        middle = 2.0 * (1 + 0.2 * 0.6745)  # the noise is one-sided: |N(0, 0.2)|, whose median is 0.6745 of its sigma
+        covered += ratio.low <= middle <= ratio.high
+    assert covered >= 15
+
+
+def test_long_runs_need_no_untimed_ones_before_them_and_fewer_runs_in_all() -> None:
+    (slow, quick), wanted = _pair(40.0, 0.5, 3), 30
+    rounds = timing.run_rounds((slow, quick), budget_s=1, seed=3)
+    assert slow.warmups[0] == 1  # nothing is known yet
+    assert not any(slow.warmups[1:])
+    assert all(quick.warmups)
+    assert len(rounds.by_name["candidate"][0]) < len(rounds.by_name["eager"][0])
+    asked = timing.run_rounds(_pair(40.0, 0.5, 3), budget_s=1, seed=3, fewest={"candidate": wanted})
+    runs = [sum(map(len, r.by_name["candidate"])) for r in (rounds, asked)]
+    assert runs[0] < timing.MIN_RUNS < wanted <= runs[1]
 
 
 @settings(deadline=None)

@@ -155,6 +155,7 @@ class CandidateProcess:
     def run(self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False) -> Result:
         """One call on a copy of the inputs. Its outputs are private copies: nothing the worker does later changes them."""
         originals = values.flatten(inputs)
+        self._timed_sets.clear()
         tree, specs, arena = self._pack(inputs, "inputs")
         output = self._arena("output", _FIRST_OUTPUT)
         output.poison()
@@ -219,14 +220,14 @@ class CandidateProcess:
     def time_runs(self, input_sets: list[list[Any]], **fields: Any) -> tuple[p.Timed, dict[int, Any]]:
         """A timed batch (see :class:`kernelllm.judge.protocol.TimeRuns`); the kept outputs by their position in ``order``.
 
-        The input sets are copied to arenas of their own on the first call with them and reused as long as the same lists are handed in.
+        The input sets are copied to arenas on the first call with them and reused as long as the same lists are handed in.
         """
         bags, arenas = [], []
         for number, inputs in enumerate(input_sets):
             found: list[torch.Tensor] = []
             tree = values.encode(inputs, found)
             specs, size = tensors.layout(found)
-            role = f"timed-{number}"
+            role = f"timed-{number}" if number else "inputs"  # they may be large, and no trial needs those of another now
             known = self._timed_sets.get(role)
             arena = self._arena(role, size)
             if known is not inputs:
@@ -235,7 +236,8 @@ class CandidateProcess:
             bags.append((tree, specs, arena))
             arenas.append(arena)
         output = self._arena("output", _FIRST_OUTPUT)
-        output.poison()
+        if fields.get("keep"):
+            output.poison()
         _synchronize(self.device)
         beside = (*arenas, output)
         sets = tuple(p.Values(tree, specs, self._worker.ref(arena, beside)) for tree, specs, arena in bags)

@@ -35,10 +35,10 @@ from kernelllm.pool.locks import Room, Turn
 from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
-_COPIES, _CONTEXTS = 7, 3 * 2**30
+_COPIES, _CONTEXTS = 9, 3 * 2**30
 """GPU memory that judging takes: so many times the problem's inputs and parameters, or its outputs (in arenas, as copies, in sets to
 be timed), and bytes for the contexts of its processes."""
-_USABLE = 0.7
+_USABLE = 0.9
 """Share of a GPU's memory that all judges together may plan with."""
 _SPARE = 2**28
 """Bytes of it that a judge's allocator may hold on to between two candidates."""

@@ -139,6 +139,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
     """Untimed runs before the first."""
     flush_bytes: int = 0
     """Size of the buffer that is written before each timed run; 0: no L2 flush."""
+    leading: int = 0
+    """How often it is written before the first of them: the GPU is busy with that while the run is prepared."""
     repeat: int = 1
     """Back-to-back calls between the two events; the reported time is divided by it."""
     graph: bool = False

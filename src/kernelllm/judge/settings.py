@@ -42,7 +42,7 @@ class JudgeSettings:
     baselines: tuple[str, ...] = ("eager", "compile")
     timed_runs: int = 24
     """Fewest timed runs of a candidate; there are more until its median is known to 1 %, or the budget ends."""
-    time_budget_s: float = 3.0
+    time_budget_s: float = 2.0
     """Most seconds to spend on measuring."""
     cache: bool = True
     """Keep verdicts in memory and give the same one for the same content again."""

@@ -53,17 +53,15 @@ def relative_width(samples_ms: Sequence[float]) -> float:
 _DRAWS = 500
 
 
-def _table(rounds: Sequence[Sequence[float]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """[rounds, runs]; rounds are of one length, and what one has more is left out."""
-    runs = min(len(r) for r in rounds)
-    return np.asarray([r[:runs] for r in rounds], dtype=np.float64)
-
-
 def _medians(
-    rng: np.random.Generator, table: np.ndarray[Any, Any], picks: np.ndarray[Any, Any]
+    rng: np.random.Generator, rounds: Sequence[Sequence[float]], picks: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Median of each draw: the rounds of ``picks`` [draws, rounds], each with its runs resampled."""
-    runs = rng.integers(0, table.shape[1], (*picks.shape, table.shape[1]))
+    """Median of each draw: the rounds of ``picks`` [draws, rounds], each with as many of its runs, resampled, as the longest has."""
+    lengths = np.asarray([len(r) for r in rounds])
+    table = np.zeros((len(rounds), lengths.max()))
+    for row, times in zip(table, rounds, strict=True):
+        row[: len(times)] = times
+    runs = (rng.random((*picks.shape, table.shape[1])) * lengths[picks][:, :, None]).astype(np.int64)
     return np.asarray(np.median(table[picks[:, :, None], runs].reshape(len(picks), -1), axis=1))
 
 
@@ -74,10 +72,9 @@ def ratio(baseline_rounds: Sequence[Sequence[float]], candidate_rounds: Sequence
     shared within a round; within a resampled round the runs are resampled too.
     """
     rng = np.random.default_rng(seed)
-    base, cand = _table(baseline_rounds), _table(candidate_rounds)
-    value = float(np.median(base) / np.median(cand))
-    rounds = min(len(base), len(cand))
+    value = float(np.median(np.concatenate(baseline_rounds)) / np.median(np.concatenate(candidate_rounds)))
+    rounds = min(len(baseline_rounds), len(candidate_rounds))
     picks = rng.integers(0, rounds, (_DRAWS, rounds))
-    draws = _medians(rng, base, picks) / _medians(rng, cand, picks)
+    draws = _medians(rng, baseline_rounds, picks) / _medians(rng, candidate_rounds, picks)
     low, high = (float(x) for x in np.percentile(draws, [2.5, 97.5]))
     return Ratio(value=value, low=low, high=high, tie=low <= 1 + NOISE and high >= 1 - NOISE)

@@ -3,6 +3,7 @@
 The loop knows nothing of devices: a :class:`Contestant` runs a batch and returns one time a run. Rounds go
 on until the 95 % interval of every median is within :data:`GOAL` of it, or the budget ends. Each round runs the
 contestants in a random order and each batch visits its input sets in a random order, so that neither can be foreseen.
+Who is known well enough goes on with small batches, since a ratio needs rounds that both sides shared.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ GOAL = 0.01
 BATCH_MS = 20.0
 """Aim for one batch: long enough to drown its start, short enough to change turns often."""
 MIN_ROUNDS, MIN_RUNS, MAX_RUNS = 4, 24, 400
+LONG_MS = 2.0
+"""Beyond it a batch needs no untimed run at its start: what is left of the start drowns in the first run."""
+_SLOW_MS = 5.0
+"""Beyond it half of :data:`MIN_RUNS` will do."""
+_ROUNDS = 8
+"""Aim where more than :data:`MIN_RUNS` are asked for."""
+_SMALL_BATCH = 3
 _STABLE = 0.03
-_WARMUP_BATCHES = 8
+_WARMUP_BATCHES, _WARMUP_MS = 8, 10.0
 
 
 class Contestant(Protocol):
@@ -34,10 +42,11 @@ class Contestant(Protocol):
     name: str
     input_sets: int
 
-    def times(self, order: Sequence[int], *, graph: bool = False) -> list[float]:
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
         """Run once on each input set of ``order``; milliseconds of each run. Raises what running raises.
 
-        ``graph``: replay a captured CUDA graph instead of calling; an empty list where it cannot be captured.
+        ``warmup``: untimed runs before the first; ``graph``: replay a captured CUDA graph instead of calling; an empty list
+        where it cannot be captured.
         """
         ...
 
@@ -45,19 +54,32 @@ class Contestant(Protocol):
 @dataclass
 class _Track:
     contestant: Contestant
-    fewest: int = MIN_RUNS
+    fewest: int | None = None
     batch: int = 4
+    warmup: int = 1
     rounds: list[list[float]] = field(default_factory=list)
 
     @property
     def samples(self) -> list[float]:
         return [t for r in self.rounds for t in r]
 
+    def plan(self, median_ms: float) -> None:
+        """Size of a batch and fewest runs for a contestant that takes so long."""
+        if self.fewest is None:
+            self.fewest = MIN_RUNS if median_ms < _SLOW_MS else MIN_RUNS // 2
+        self.batch = int(min(50, max(_SMALL_BATCH, BATCH_MS / max(median_ms, 1e-3), self.fewest / _ROUNDS)))
+        self.warmup = int(median_ms < LONG_MS)
+
     def done(self) -> bool:
         samples = self.samples
-        if len(self.rounds) < MIN_ROUNDS or len(samples) < self.fewest:
+        if len(self.rounds) < MIN_ROUNDS or len(samples) < (self.fewest or MIN_RUNS):
             return False
         return len(samples) >= MAX_RUNS or statistics.relative_width(samples) < GOAL
+
+    def run(self, rng: random.Random) -> None:
+        """One more round."""
+        count = min(self.batch, _SMALL_BATCH) if self.done() else self.batch
+        self.rounds.append(self.contestant.times(_order(rng, self.contestant.input_sets, count), warmup=self.warmup))
 
 
 def _order(rng: random.Random, sets: int, count: int) -> list[int]:
@@ -65,16 +87,18 @@ def _order(rng: random.Random, sets: int, count: int) -> list[int]:
 
 
 def _warm_up(track: _Track, rng: random.Random, deadline: float) -> None:
-    """Run small batches until two medians in a row agree; sets the batch size from what was seen."""
-    last = None
+    """Run small batches until two medians in a row agree, and plan with what was seen."""
+    last, count = None, 1
     for _ in range(_WARMUP_BATCHES):
-        median = float(np.median(track.contestant.times(_order(rng, track.contestant.input_sets, 4))))
+        warmup = int(last is None or last < LONG_MS)
+        median = float(np.median(track.contestant.times(_order(rng, track.contestant.input_sets, count), warmup=warmup)))
         stable = last is not None and abs(median - last) <= _STABLE * last
         last = median
+        count = int(min(4, max(1, _WARMUP_MS / max(last, 1e-3))))
         if stable or time.monotonic() > deadline:
             break
     assert last is not None
-    track.batch = int(min(50, max(3, BATCH_MS / max(last, 1e-3))))
+    track.plan(last)
 
 
 @dataclass(frozen=True)
@@ -91,19 +115,19 @@ def run_rounds(
 ) -> Rounds:  # fmt: skip
     """Measure the contestants in turns until all are known well enough or ``budget_s`` seconds are over.
 
-    ``fewest``: runs that a contestant of that name gets at least, :data:`MIN_RUNS` where it says nothing.
+    ``fewest``: runs that a contestant of that name gets at least; where it says nothing, :data:`MIN_RUNS`, and half of that for slow ones.
     Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
     """
     rng = random.Random(seed)
     deadline = time.monotonic() + budget_s
-    tracks = [_Track(c, (fewest or {}).get(c.name, MIN_RUNS)) for c in contestants]
+    tracks = [_Track(c, (fewest or {}).get(c.name)) for c in contestants]
     for track in tracks:
         _warm_up(track, rng, time.monotonic() + budget_s / 4)
     while True:
         turn = [t for t in tracks if not t.done()] or tracks[:0]
         # All go on together: a ratio needs rounds that both sides shared.
         for track in rng.sample(tracks, len(tracks)) if turn else ():
-            track.rounds.append(track.contestant.times(_order(rng, track.contestant.input_sets, track.batch)))
+            track.run(rng)
         if not turn or (time.monotonic() > deadline and len(tracks[0].rounds) >= 2):
             break
     graphs = {}

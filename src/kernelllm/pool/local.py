@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -145,6 +146,8 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _share_cores(slots)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # remarks on a problem's code, which every slot would print between the lines of progress
     if slot.device.startswith("cuda:"):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         number = int(slot.device.removeprefix("cuda:"))

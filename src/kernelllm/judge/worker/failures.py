@@ -16,6 +16,8 @@ _ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "d
 
 def describe(number: int, error: BaseException, path: str) -> Failed:
     """The reply for an exception: kind, message, the candidate's own frames."""
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)  # they hold what filled the memory, and there is none left to describe it
     chain = _chain(error)
     root = chain[-1]
     frames = [f for e in chain for f in traceback.extract_tb(e.__traceback__) if f.filename == path]

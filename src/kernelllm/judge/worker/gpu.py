@@ -83,6 +83,9 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     kept: list[tuple[int, Any]] = []
     _synchronize()
     begun = _perf_counter()
+    if flush is not None:
+        for _ in range(command.leading):
+            flush.zero_()
     for position, which in enumerate(command.order):
         if flush is not None:
             flush.zero_()
