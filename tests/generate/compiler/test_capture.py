@@ -173,6 +173,30 @@ def get_init_inputs(): return [width, count]
     assert sum("matmul" in t for t in targets(result)) == 3
 
 
+def test_an_einsum_of_many_operands_keeps_its_sizes_where_opt_einsum_orders_the_products():
+    assert torch.backends.opt_einsum.is_available()
+    source = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, a, b, c):
+        return torch.einsum("bij,bjk,bkl->bil", a, b, c)
+
+batch, rows, inner, wide, columns = 3, 5, 6, 70, 7
+
+def get_inputs():
+    return [torch.randn(batch, rows, inner), torch.randn(batch, inner, wide), torch.randn(batch, wide, columns)]
+
+def get_init_inputs():
+    return []
+"""
+    result = captured(source)
+    assert result.symbolic
+    assert {s.constant for s in result.sizes} == {"batch", "rows", "inner", "wide", "columns"}
+    assert not result.specialized
+
+
 def test_nothing_is_allocated():
     body = """
 class Model(nn.Module):

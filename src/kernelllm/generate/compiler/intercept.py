@@ -41,7 +41,20 @@ def whole_layers(options: Options) -> Iterator[None]:
         replace(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         for owner, name, rule in replaced:
             replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
+        if torch.backends.opt_einsum.is_available():
+            library: Any = torch.backends.opt_einsum.get_opt_einsum()
+            replace(stack, library, "contract_path", _contract_path(library.contract_path))
         yield
+
+
+def _contract_path(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The order of an einsum's products for the sizes as they are: opt_einsum would read them, and so pin each to its number."""
+
+    def call(equation: str, *operands: torch.Tensor, optimize: Any = "auto") -> Any:
+        shapes = [tuple(n.node.hint if isinstance(n, torch.SymInt) else n for n in operand.shape) for operand in operands]
+        return plain(equation, *shapes, shapes=True, optimize=optimize)
+
+    return call
 
 
 @dataclass
