@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernelllm.pool.locks import Room, Turn
+from kernelllm.pool.locks import Dropped, Place, Room, Turn
 
 
 @pytest.fixture
@@ -105,3 +106,52 @@ def _queued(device: str) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def test_between_two_steps_an_owner_who_waits_is_let_in(device: str) -> None:
+    order: list[str] = []
+
+    def own() -> None:
+        with Turn(device) as turn:
+            turn.own()
+            order.append("own")
+
+    with Turn(device) as first:
+        first.share()
+        first.breathe()  # nobody waits
+        owner = threading.Thread(target=own)
+        owner.start()
+        while not _queued(device):
+            threading.Event().wait(0.01)
+        assert order == []
+        first.breathe()
+        assert order == ["own"]
+        owner.join(10)
+
+
+def test_a_place_is_waited_for_beside_other_work_and_kept_until_the_end(device: str) -> None:
+    room = Room(device, 100)
+    with Place(room, 80) as place:
+        with room.taken(50):
+            waiting = threading.Thread(target=place.wait)
+            waiting.start()
+            waiting.join(0.1)
+            assert waiting.is_alive()
+            assert place.bytes == 0
+        waiting.join(10)
+        assert place.bytes == 80
+        place.wait()  # has it already
+        assert len(list(room._folder.iterdir())) == 1
+    assert list(room._folder.iterdir()) == []
+
+
+def test_a_place_that_nobody_needs_any_more_ends_the_waiting(device: str) -> None:
+    room = Room(device, 100)
+    with room.taken(50), Place(room, 80) as place, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(place.wait)
+        while len(list(room._folder.iterdir())) < 2:
+            threading.Event().wait(0.01)
+        place.drop()
+        with pytest.raises(Dropped):
+            waiting.result(10)
+        assert len(list(room._folder.iterdir())) == 1

@@ -31,13 +31,13 @@ from kernelllm.judge.protocol import CompiledKernel, Reported
 from kernelllm.judge.reference import Reference, prepare
 from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.trials import INIT_SEED, Examiner, Findings
-from kernelllm.pool.locks import Room, Turn
+from kernelllm.pool.locks import Place, Room, Turn
 from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
-_COPIES, _CONTEXTS = 9, 3 * 2**30
-"""GPU memory that judging takes: so many times the problem's inputs and parameters, or its outputs (in arenas, as copies, in sets to
-be timed), and bytes for the contexts of its processes."""
+_INPUT_COPIES, _OUTPUT_COPIES, _CONTEXTS = 4, 5, 3 * 2**30
+"""GPU memory that judging takes: so many times the problem's inputs and parameters, and its outputs (in arenas, as copies, in sets
+to be timed), and bytes for the contexts of its processes."""
 _USABLE = 0.9
 """Share of a GPU's memory that all judges together may plan with."""
 _SPARE = 2**28
@@ -188,8 +188,8 @@ class _Case:
         self.coverage: float | None = None
         self.measured = measuring.Measurement()
         self.turn: Turn | None = None
-        self.memory = 0
-        """Bytes of the GPU's memory that it may plan with."""
+        self.place: Place | None = None
+        """In the GPU's memory."""
 
     def verdict(self) -> Verdict:
         """Source first, then trials (and on the CPU the compile beside them), then what the checks say of all that."""
@@ -247,8 +247,9 @@ class _Case:
             processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in references[: 1 if judge.device == "cpu" else None]]
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(
-                self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT, turn=self.turn
-            )
+                self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT,
+                turn=self.turn, place=self.place,
+            )  # fmt: skip
             # not before: their start would slow down the start of those at work
             self.out = examiner.examine(references, lambda: judge.stock(judge.limits(patience)))
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
@@ -268,10 +269,10 @@ class _Case:
             return
         device = measuring.device_key(self.judge.device)
         floor = self.judge.floor(self.problem)
-        outputs = floor.bytes - reference.bytes if floor else 0
+        outputs = max(floor.bytes - reference.bytes, 0) if floor else reference.bytes
         room = Room(device, int(_USABLE * torch.cuda.get_device_properties(self.judge.device).total_memory))
-        wanted = room.total if self.alone else _COPIES * max(reference.bytes, outputs) + _CONTEXTS
-        with room.taken(wanted) as self.memory, Turn(device) as self.turn:
+        wanted = room.total if self.alone else _INPUT_COPIES * reference.bytes + _OUTPUT_COPIES * outputs + _CONTEXTS
+        with Place(room, wanted) as self.place, Turn(device) as self.turn:
             try:
                 yield
             finally:
@@ -284,7 +285,7 @@ class _Case:
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
                 budget_s=self.settings.time_budget_s, runs=self.settings.timed_runs, launches=launches,
-                floor=self.judge.counting(self.problem).result, turn=self.turn, memory=self.memory,
+                floor=self.judge.counting(self.problem).result, turn=self.turn, memory=self.place.bytes if self.place else None,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"

@@ -20,7 +20,7 @@ from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.figures import stats
 from kernelllm.judge.observation import OutputStats, Run
 from kernelllm.judge.reference import Outcome, Reference
-from kernelllm.pool.locks import Turn
+from kernelllm.pool.locks import Place, Turn
 
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 INIT_SEED = 42
@@ -73,14 +73,14 @@ class Examiner:
     """Runs the trials of one candidate at all sizes.
 
     ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``turn``: at the GPU; it
-    rests while kernels compile.
+    rests while kernels compile. ``place``: in its memory; the last size waits for it, and what is smaller goes on meanwhile.
     """
 
     def __init__(
         self, problem: Problem, candidate: Candidate, processes: Sequence[CandidateProcess], *, rules: Rules, seeds: int,
-        variants: bool = True, turn: Turn | None = None,
+        variants: bool = True, turn: Turn | None = None, place: Place | None = None,
     ) -> None:  # fmt: skip
-        self.problem, self.candidate, self.processes, self.turn = problem, candidate, processes, turn
+        self.problem, self.candidate, self.processes, self.turn, self.place = problem, candidate, processes, turn, place
         self.process = processes[0]
         self.rules, self.seeds, self.variants = rules, max(seeds, 1), variants
         self.out = Findings()
@@ -115,12 +115,16 @@ class Examiner:
             yield [partial(self._open, self.process, position, reference) for position, reference in enumerate(references)]
             return
         if self.turn is not None and "autotune" in self.candidate.source:
+            if self.place is not None:
+                self.place.wait()  # not later: who owns the GPU may wait for this turn's end, and hold the memory
             self.turn.share()  # it will measure, and must not be disturbed
         with ThreadPoolExecutor(len(references), "kernelllm-open") as pool:
             futures = [pool.submit(self._open, p, i, r) for i, (p, r) in enumerate(zip(self.processes, references, strict=True))]
             try:
                 yield [partial(self._wait, future) for future in futures]
             finally:
+                if self.place is not None:
+                    self.place.drop()
                 for process, future in zip(self.processes, futures, strict=True):
                     if not future.done():
                         process.cut()
@@ -146,6 +150,8 @@ class Examiner:
                 yield Plan(kind, 100 + extra)
 
     def _open(self, process: CandidateProcess, position: int, reference: Reference) -> Opening:
+        if self.place is not None and process is self.processes[-1]:
+            self.place.wait()
         built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
         mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
         state = reference.state()
@@ -174,6 +180,8 @@ class Examiner:
                     opening.inputs, opening.result = [], None  # they may be large
                 elif plan.number < 100 or not reference.heavy:
                     self._planned(position, reference, plan, saved, not opening.missing)
+                if self.turn is not None:
+                    self.turn.breathe()
             if position == 0:
                 if self._excused and excuse.hides_products(reference.ops):
                     self._planned(position, reference, Plan(kinds.PROBLEM, 91, "random", exact=True), saved, not opening.missing)

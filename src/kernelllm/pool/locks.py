@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,20 @@ class Turn:
         finally:
             self._take(held)
 
+    def breathe(self) -> None:
+        """Between two steps of shared work: let an owner in who waits for all who share to end."""
+        if self._held == fcntl.LOCK_SH and self._somebody_waits():
+            with self.resting():
+                pass
+
+    def _somebody_waits(self) -> bool:
+        with self._queue.open("w") as queue:
+            try:
+                fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def _take(self, wanted: int) -> None:
         """Let go, then queue: whoever waits to own the device is not overtaken by those who would share it."""
         if wanted == self._held:
@@ -84,8 +99,11 @@ class Room:
         self._folder.mkdir(mode=0o700, exist_ok=True)
 
     @contextlib.contextmanager
-    def taken(self, wanted: int) -> Iterator[int]:
-        """Wait until ``wanted`` bytes are free beside all earlier promises (never more than there are in all); yields how many it got."""
+    def taken(self, wanted: int, dropped: threading.Event | None = None) -> Iterator[int]:
+        """Wait until ``wanted`` bytes are free beside all earlier promises (never more than there are in all); yields how many it got.
+
+        Raises Dropped once ``dropped`` is set before that.
+        """
         wanted = min(wanted, self.total)
         with self._alone():
             number = 1 + max((int(p.name.partition("-")[0]) for p in self._folder.iterdir()), default=0)
@@ -94,6 +112,8 @@ class Room:
             fcntl.flock(handle, fcntl.LOCK_EX)
         try:
             while self._before(mine) + wanted > self.total:
+                if dropped is not None and dropped.is_set():
+                    raise Dropped
                 time.sleep(_LOOK_AGAIN_S)
             yield wanted
         finally:
@@ -122,3 +142,34 @@ class Room:
                 except FileNotFoundError:
                     continue
         return promised
+
+
+class Dropped(Exception):
+    """Memory that was waited for is not needed any more."""
+
+
+class Place:
+    """A promise of memory that one thread may wait for while another goes on, and that is kept until the end. A context manager."""
+
+    def __init__(self, room: Room, wanted: int) -> None:
+        self.bytes = 0
+        """What was promised; 0 before :meth:`wait` has returned."""
+        self._room, self._wanted = room, wanted
+        self._dropped = threading.Event()
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.drop()
+        self._stack.close()
+
+    def wait(self) -> None:
+        """Return once there is room. Raises Dropped."""
+        if not self.bytes:
+            self.bytes = self._stack.enter_context(self._room.taken(self._wanted, self._dropped))
+
+    def drop(self) -> None:
+        """End the waiting: nobody needs the memory any more."""
+        self._dropped.set()
