@@ -1,11 +1,11 @@
 """Mutation test of the judge: single faults put into correct kernels, which it must refuse.
 
-    python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--out mutants.jsonl]
+    python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--device cuda] [--out mutants.jsonl]
 
 Without arguments: the honest kernels of ``tests/cheats``. Other candidates find their problem by file name in ``--problems``.
 Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs, at the sizes of a verdict and
-at far larger ones (up to 50 million elements): it is *equivalent* where the outputs agree everywhere within the tolerance, and
-*missed* where they do not.
+at far larger ones (up to 50 million elements, on a GPU the problem's own): it is *equivalent* where the outputs agree everywhere
+within the tolerance, and *missed* where they do not.
 """
 
 from __future__ import annotations
@@ -134,13 +134,16 @@ def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds:
 
     everything = ("problem", "normal", "uniform", "negative", "tiny", "large")
     plans = [(overrides, seeds, everything) for overrides in shrink.shrunk(problem, count=4)]
-    plans += [(_larger(problem, budget), 1, everything[:number]) for budget, number in LARGER]
+    if judge.device == "cpu":
+        plans += [(_larger(problem, budget), 1, everything[:number]) for budget, number in LARGER]
+    else:
+        plans.append(({}, 1, everything))
     done: list[dict[str, object]] = []
     for overrides, number, chosen in plans:
         if overrides in done:
             continue
         done.append(overrides)
-        reference = prepare(problem, shrink.describe(problem, overrides), overrides, "cpu", INIT_SEED, False)
+        reference = prepare(problem, shrink.describe(problem, overrides), overrides, judge.device, INIT_SEED, False)
         if _differ_at(judge, reference, original, mutant, number, chosen):
             return True
     return False
@@ -159,8 +162,8 @@ def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
 def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> bool:
     server, limits = judge._servers[0], judge.limits(300.0)
     with (
-        CandidateProcess(server, original, limits, "cpu", 300.0, None) as one,
-        CandidateProcess(server, mutant, limits, "cpu", 300.0, None) as two,
+        CandidateProcess(server, original, limits, judge.device, 300.0, None) as one,
+        CandidateProcess(server, mutant, limits, judge.device, 300.0, None) as two,
     ):
         for process in (one, two):
             process.construct(reference.init_args, INIT_SEED)
@@ -215,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=Path, default=Path())
     parser.add_argument("--most", type=int, default=400, help="mutants in all, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop drawing after so long")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     drawn = [
@@ -225,8 +230,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     random.Random(options.seed).shuffle(drawn)
     drawn = drawn[: options.most]
     start, counts, by_kind = time.monotonic(), Counter[str](), {}
-    with Judge(JudgeSettings(device="cpu", measure=False, cache=False)) as judge:
+    with Judge(JudgeSettings(device=options.device, measure=False, cache=False)) as judge:
         for name, problem, source, mutant in drawn:
+            if time.monotonic() - start > 60 * options.minutes:
+                break
             status = judge.judge(problem, Candidate(source=mutant.source)).status
             outcome = status.value
             if status is Status.CORRECT:
@@ -241,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{kind:22}", dict(row))
     live = sum(counts.values()) - counts["equivalent"]
     caught = live - counts["missed"]
-    print(f"{len(drawn)} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
+    print(f"{sum(counts.values())} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
     print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %)")
     return 0 if caught >= 0.99 * live else 1
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelllm.bench import kernelbench_files
@@ -19,6 +20,7 @@ from kernelllm.bench.plan import shard
 from kernelllm.bench.runner import Bench, Generations, Stored
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store
+from kernelllm.core.types import Problem
 from tests.bench import fakes
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +120,19 @@ def test_a_bench_that_is_only_looked_at_leaves_nothing_in_the_store(tmp_path: Pa
         assert store.runs() == []
         list(bench.attempts())
         assert [info.id for info in store.runs()] == [bench.id]
+
+
+def test_problems_of_all_levels_are_worked_on_side_by_side(tmp_path: Path, log: Path) -> None:
+    problems = [Problem(name=f"{level}/{i}_p", source=f"# {level} {i}") for level, count in (("level1", 8), ("level3", 4)) for i in range(count)]
+    plan = msgspec.structs.replace(fakes.plan(1, 1, in_pool=True), problems=tuple(problems))
+    with Store(tmp_path / "a.db") as store:
+        list(Bench(plan, store).attempts())
+    judged = [line.split()[1].partition("_")[0] for line in log.read_text().splitlines()]
+    assert len(judged) == 12
+    for start in (0, 3, 6, 9):  # in every third part a third of each level, each level in its own order
+        assert sorted(name.partition("/")[0] for name in judged[start : start + 3]) == ["level1", "level1", "level3"]
+    for level, count in (("level1", 8), ("level3", 4)):
+        assert [name for name in judged if name.startswith(level)] == [f"{level}/{i}" for i in range(count)]
 
 
 def test_resuming_yields_only_what_is_new(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Bench:
             self.run.add_problem(problem)
         known = {(a.problem, a.candidate.sample) for a in self.stored()}
         counts = Counter(name for name, _ in known)
-        missing = [i for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n]
+        missing = _mixed([(i, p.name) for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n])
         state = "stopped: interrupted"
         try:
             in_pool = self._writer is None and self.plan.model.partition("/")[0] in IN_POOL
@@ -198,6 +198,16 @@ class Generations:
         for candidate in self._found.get(number, ()) if number else ():
             if first <= candidate.sample < first + n:
                 yield Draft(candidate=candidate)
+
+
+def _mixed(problems: Sequence[tuple[int, str]]) -> list[int]:
+    """Problems of all groups (levels) from beginning to end, not one group after another: heavy ones run beside light ones, which
+    keeps processors and devices busy alike, and the time left can be told from the first minutes."""
+    groups: dict[str, list[int]] = {}
+    for index, name in problems:
+        groups.setdefault(name.rpartition("/")[0], []).append(index)
+    places = [((place + 0.5) / len(group), index) for group in groups.values() for place, index in enumerate(group)]
+    return [index for _, index in sorted(places)]
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
