@@ -123,7 +123,8 @@ def test_a_bench_that_is_only_looked_at_leaves_nothing_in_the_store(tmp_path: Pa
 
 
 def test_problems_of_all_levels_are_worked_on_side_by_side(tmp_path: Path, log: Path) -> None:
-    problems = [Problem(name=f"{level}/{i}_p", source=f"# {level} {i}") for level, count in (("level1", 8), ("level3", 4)) for i in range(count)]
+    levels = {"level1": 8, "level3": 4}
+    problems = [Problem(name=f"{level}/{i}_p", source=f"# {level} {i}") for level, count in levels.items() for i in range(count)]
     plan = msgspec.structs.replace(fakes.plan(1, 1, in_pool=True), problems=tuple(problems))
     with Store(tmp_path / "a.db") as store:
         list(Bench(plan, store).attempts())
@@ -131,7 +132,7 @@ def test_problems_of_all_levels_are_worked_on_side_by_side(tmp_path: Path, log: 
     assert len(judged) == 12
     for start in (0, 3, 6, 9):  # in every third part a third of each level, each level in its own order
         assert sorted(name.partition("/")[0] for name in judged[start : start + 3]) == ["level1", "level1", "level3"]
-    for level, count in (("level1", 8), ("level3", 4)):
+    for level, count in levels.items():
         assert [name for name in judged if name.startswith(level)] == [f"{level}/{i}" for i in range(count)]
 
 
