@@ -6,8 +6,11 @@ holds the interpreter's lock, which a judge that measures needs.
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -22,13 +25,16 @@ Write = Callable[[Problem, int, Sequence[Attempt]], Iterator[Candidate]]
 class Begin(msgspec.Struct, frozen=True):
     """Start on a problem; what was left of the last one is dropped."""
 
+    turn: int
     problem: Problem
     n: int
     feedback: tuple[Attempt, ...]
 
 
 class Next(msgspec.Struct, frozen=True):
-    """One more candidate."""
+    """One more candidate of the problem that was begun in this turn; none if another was begun since."""
+
+    turn: int
 
 
 class Apart:
@@ -36,16 +42,39 @@ class Apart:
 
     def __init__(self, write: Write) -> None:
         self._pool: LocalPool[Begin | Next, Any] = LocalPool(_Writing(write), _answer, daemon=True)
+        self._turns = itertools.count(1)
 
     def candidates(self, problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Candidate]:
-        """What ``write`` yields, one at a time. Raises what it raises; WorkerError where the process was lost."""
-        self._ask(Begin(problem, n, tuple(feedback)))
-        while (candidate := self._ask(Next())) is not None:
+        """What ``write`` yields, one at a time; the next is written while the caller works with the last.
+
+        Raises what ``write`` raises; WorkerError where the process was lost.
+        """
+        turn = next(self._turns)
+        self._ask(Begin(turn, problem, n, tuple(feedback)))
+        ahead = self._asked(Next(turn))
+        for number in range(1, n + 1):
+            candidate = ahead.result()
+            if candidate is None:
+                return
+            if number < n:
+                ahead = self._asked(Next(turn))
             yield candidate
 
     def close(self) -> None:
         """End the process."""
         self._pool.close(grace_s=0.5)
+
+    def _asked(self, request: Begin | Next) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(self._ask(request))
+            except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="kernelllm-apart", daemon=True).start()
+        return future
 
     def _ask(self, request: Begin | Next) -> Any:
         done = self._pool.call(request)
@@ -61,6 +90,7 @@ class _Writing:
 
     def __init__(self, write: Write) -> None:
         self.write = write
+        self.turn = 0
         self.rest: Iterator[Candidate] = iter(())
 
     def __call__(self, slot: Slot) -> _Writing:
@@ -70,7 +100,10 @@ class _Writing:
 
 def _answer(state: _Writing, request: Begin | Next) -> Candidate | KernelLLMError | None:
     if isinstance(request, Begin):
+        state.turn = request.turn
         state.rest = state.write(request.problem, request.n, request.feedback)
+        return None
+    if request.turn != state.turn:
         return None
     try:
         return next(state.rest, None)
