@@ -13,7 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.generate.compiler import derived, passes
+from kernelllm.generate.compiler import constants, derived, passes
 from kernelllm.generate.compiler.capture import Captured, Size, Slot, free_symbols
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.places import places, sizes_of, text
@@ -55,6 +55,7 @@ def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
         node.target = node.name = name
         slots[node] = leaf
+    constants.fold(graph)
     passes.run(graph, options)
     _restore_hints(built)
     arguments, roots, computed = _size_arguments(built, graph, slots, leaves)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError
-from kernelllm.generate.compiler import derived, regions, rows, splits
+from kernelllm.generate.compiler import constants, derived, regions, rows, splits
 from kernelllm.generate.compiler.capture import LOCK, Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
@@ -188,12 +188,27 @@ def _text(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured:
     """Inductor's text for one graph."""
     from torch._inductor.virtualized import V
 
-    lowering = kind(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
+    lowering = _vectors_on_cuda(kind)(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
     lowering.freeze_runtime_asserts()
     with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
         lowering.run(*examples)
         code, _ = lowering.codegen()
     return str(code.value) if hasattr(code, "value") else str(code)
+
+
+def _vectors_on_cuda(base: type) -> Any:
+    """GraphLowering that writes short constant vectors into the GPU's kernels; the graph holds them on the CPU."""
+
+    class Vectors(base):  # type: ignore[misc]
+        def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
+            from torch._inductor import lowering
+
+            value = getattr(self.module, target, None)
+            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constants.AT_ONCE:
+                return lowering.tensor(value.tolist(), dtype=value.dtype, device=_CUDA)
+            return super().get_attr(target, args, kwargs)
+
+    return Vectors
 
 
 def _exact(base: type) -> Any:
