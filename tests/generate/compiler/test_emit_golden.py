@@ -9,7 +9,10 @@ import pytest
 import torch
 from emitted import GOLDEN, NAMES, ROOT, agrees_with_reference, example, without_templates, written
 
+from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.emit import with_header
+from kernelllm.generate.compiler.options import Options
+from kernelllm.generate.compiler.writer import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -90,3 +93,26 @@ def test_kernels_for_one_size_refuse_another(tmp_path: Path) -> None:
     file.write_text(written("softmax", symbolic=False), encoding="utf-8")
     with pytest.raises(AssertionError, match="written for this size alone"):
         agrees_with_reference(tmp_path, [("softmax", str(file), [{"batch_size": 5, "features": 70}])])
+
+
+LOOP = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, state):
+        for t in range(x.shape[0]):
+            state = torch.tanh(state + x[t])
+        return state
+steps, width = 5, 37
+def get_inputs():
+    return [torch.rand(steps, width), torch.rand(width)]
+"""
+
+
+def test_an_unrolled_loop_refuses_another_length_and_follows_other_sizes(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP, encoding="utf-8")
+    file = tmp_path / "candidate.py"
+    file.write_text(compiled(Problem(name="loop", source=LOOP), Options()), encoding="utf-8")
+    agrees_with_reference(tmp_path, [("loop", str(file), [{"width": 12}])])
+    with pytest.raises(AssertionError, match="written for this size alone"):
+        agrees_with_reference(tmp_path, [("loop", str(file), [{"steps": 3}])])

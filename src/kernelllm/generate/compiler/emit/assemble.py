@@ -257,9 +257,20 @@ class Assembly:
     def _fixed(self) -> list[str]:
         """Kernels whose sizes are numbers refuse others, which they would read beyond the end of."""
         if self.captured.symbolic:
-            return []
+            return self._pinned()
         shapes = {path: tuple(map(int, self.program.tensors[variable].shape)) for variable, path in self._contiguous_inputs()}
         return [f'assert {path}.shape == {shape}, "written for this size alone"' for path, shape in shapes.items()]
+
+    def _pinned(self) -> list[str]:
+        """The same for single sizes that the reference's code turned into numbers: the length of a loop over time steps."""
+        pinned = set(self.captured.specialized.values())
+        sizes = {
+            f"{path}.shape[{dim}]": int(str(size))
+            for variable, path in self._contiguous_inputs()
+            for dim, size in enumerate(self.program.tensors[variable].shape)
+            if str(size).isdigit() and int(str(size)) in pinned
+        }
+        return [f'assert {place} == {size}, "written for this size alone"' for place, size in sizes.items()]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
