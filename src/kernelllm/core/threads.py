@@ -1,10 +1,14 @@
-"""Background work that never keeps the process alive: an answer that is minutes away must not delay Ctrl-C."""
+"""Threads: background work that never keeps the process alive (an answer that is minutes away must not delay Ctrl-C), and one lock."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
+
+TORCH = threading.RLock()
+"""Held while problem code runs or is traced: torch's generators and default dtype, and what tracing replaces in torch for its time,
+belong to the whole process. A writer works in a thread beside the judge."""
 
 
 class DaemonPool:

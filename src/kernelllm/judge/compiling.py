@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, Status
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Limits
-from kernelllm.judge.reference import LOCK, Reference
+from kernelllm.judge.reference import Reference
 from kernelllm.judge.trials import INIT_SEED
 from kernelllm.suites.instance import Instance
 
@@ -68,7 +69,7 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found: list[torch.Tensor] = []
-    with contextlib.suppress(Exception), LOCK:
+    with contextlib.suppress(Exception), TORCH:
         instance = Instance(problem)
         init_args = instance.init_inputs(INIT_SEED)
         if values.flatten([list(init_args[0]), init_args[1]]):

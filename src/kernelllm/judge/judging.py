@@ -19,6 +19,7 @@ import torch
 import kernelllm
 from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
 from kernelllm.core.source import parse
+from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import cache, compiling, measuring, sandbox, verdict
 from kernelllm.judge import checks as all_checks
@@ -132,7 +133,8 @@ class Judge:
         with self._lock:
             references = self._references.pop(problem.digest, None)
         if references is None:
-            references = self._build(problem)
+            with TORCH:
+                references = self._build(problem)
         yield references
         with self._lock:  # not after an error: its state is unknown then
             self._references[problem.digest] = references

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from kernelllm.core import gpus
+from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
 from kernelllm.judge import ceilings, clock, roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
-from kernelllm.judge.reference import LOCK, Reference
+from kernelllm.judge.reference import Reference
 from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
 
@@ -52,7 +53,7 @@ def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | No
     gpu, bandwidth = ceilings.applied(gpus.by_name(device_name) or gpus.by_arch(target), device_name)
     try:
         import_module("torch._dynamo")  # fake tensors need it: a long import, not to be waited for under the lock
-        with LOCK:
+        with TORCH:
             return roofline.floor(roofline.count(Instance(problem)), gpu, bandwidth=bandwidth)
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.debug("no floor for %s: %s", problem.name, error)

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,13 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import printing_to_stderr
+from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
 from kernelllm.judge.compare import Expected
 from kernelllm.suites.instance import Instance, explain, seed_all
 
-LOCK = threading.RLock()
-"""Held while problem code runs: torch's generators and default dtype belong to the whole process."""
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
 EXACT_LIMIT_GPU = 2**29
@@ -66,7 +64,7 @@ class Reference:
 
     def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> None:
         self.problem, self.sizes, self.device, self.seed = problem, sizes, device, seed
-        with LOCK:
+        with TORCH:
             self.instance = Instance(problem, constants)
             self.init_args = self.instance.init_inputs(seed)
             self.model = self._built(seed)
@@ -113,7 +111,7 @@ class Reference:
 
     def _built(self, seed: int) -> torch.nn.Module:
         """The model, on a GPU built there where it can be: random numbers for large parameters take the CPU seconds."""
-        with LOCK, _untouched_generators():
+        with TORCH, _untouched_generators():
             if self.device != "cpu":
                 with contextlib.suppress(ProblemError):
                     return self.instance.model(seed, self.device, there=True).to(self.device)
@@ -123,7 +121,7 @@ class Reference:
         """Take the parameters that the seed gives on the CPU: those of a candidate that names them otherwise, and draws its own."""
         if self._seeded:
             return
-        with LOCK, _untouched_generators():
+        with TORCH, _untouched_generators():
             model = self.instance.model(self.seed, self.device)
         named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
         self.load({name: tensor.detach() for name, tensor in named.items()})
@@ -143,7 +141,7 @@ class Reference:
 
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs of the problem's own kind."""
-        with LOCK, _untouched_generators():
+        with TORCH, _untouched_generators():
             return self.instance.inputs(seed, self.device)
 
     @property
@@ -166,7 +164,7 @@ class Reference:
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
         try:
-            with LOCK, self._calling(seed), OperatorCounter(ops, flops):
+            with TORCH, self._calling(seed), OperatorCounter(ops, flops):
                 value = self.model(*inputs)
         except torch.OutOfMemoryError as error:
             return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
@@ -203,11 +201,11 @@ class Reference:
         exact = rounded = None
         has_exact = has_rounded = False
         if affordable:
-            with contextlib.suppress(Exception), LOCK, self._calling(seed), _default_dtype(torch.float64):
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
                 exact = self._twin("double", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if rounding and self.tf32_convolutions:
-            with contextlib.suppress(Exception), LOCK, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
         return Expected(value, exact, has_exact, rounded, has_rounded)

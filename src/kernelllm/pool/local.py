@@ -108,11 +108,13 @@ class LocalPool(Generic[Item, Result]):
         for process, _ in running.values():
             process.terminate()
         deadline = time.monotonic() + grace_s
-        for process, pipe in running.values():
+        for process, _ in running.values():
             process.join(max(0.0, deadline - time.monotonic()))
+        for process, _ in running.values():
             if process.is_alive():
-                process.kill()
-                process.join()
+                process.kill()  # all before any is waited for: giving a GPU's memory back takes each of them seconds
+        for process, pipe in running.values():
+            process.join()
             pipe.close()
 
     def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:

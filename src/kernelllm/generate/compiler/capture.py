@@ -6,7 +6,6 @@ shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :
 
 from __future__ import annotations
 
-import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +15,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError, ProblemError
+from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.options import Options
 
@@ -94,10 +94,6 @@ class Captured:
     """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
 
 
-LOCK = threading.RLock()
-"""Tracing and lowering change settings of the whole process while they run."""
-
-
 def capture(problem: Problem, options: Options) -> Captured:
     """Trace the problem's forward into an ATen graph.
 
@@ -108,7 +104,7 @@ def capture(problem: Problem, options: Options) -> Captured:
 
     failures: list[str] = []
     unknown: list[str] = []
-    with LOCK, warnings.catch_warnings():
+    with TORCH, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
         if options.symbolic:
             for way in (tracing.symbolic, exporting.exported):

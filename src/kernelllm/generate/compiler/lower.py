@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.threads import TORCH
 from kernelllm.generate.compiler import constants, derived, regions, rows, splits
-from kernelllm.generate.compiler.capture import LOCK, Captured
+from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.rows import choices
@@ -155,7 +156,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
     derived.freeze(captured.env)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
-    with LOCK, warnings.catch_warnings(), ExitStack() as stack:
+    with TORCH, warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         stack.enter_context(pretend(options.target))
         stack.enter_context(V.set_fake_mode(mode))
