@@ -27,6 +27,7 @@ class Setup(msgspec.Struct, frozen=True):
     plan: Plan
     store_url: str
     run: str
+    per_device: int = 1
 
     def __call__(self, slot: Slot) -> State:
         return State(self, slot)
@@ -39,6 +40,8 @@ class State:
         self.plan = setup.plan
         settings = dict(setup.plan.judge)
         settings.setdefault("device", "cpu" if slot.device == "cpu" else "cuda")
+        if slot.device != "cpu":
+            settings.setdefault("side_by_side", setup.per_device == 1)
         self.judge = make_judge(setup.plan, settings)
         self._setup = setup
         self._store: Store | None = None

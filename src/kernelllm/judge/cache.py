@@ -92,7 +92,7 @@ class Verdicts:
         if not self._versions:
             name = device_name(self._device)
             self._versions = "\n".join([_versions(), self._device, name, self._target, str(ceilings.kept())])
-        chosen = dataclasses.asdict(dataclasses.replace(settings, cache=True, keep_verdicts=False))
+        chosen = dataclasses.asdict(dataclasses.replace(settings, cache=True, keep_verdicts=False, side_by_side=True))
         parts = [self._versions, problem.digest, candidate.digest, candidate.backend, repr(sorted(chosen.items()))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -67,7 +67,7 @@ class Judge:
             if self.device == "cpu":
                 self._servers = [ForkServer("interpret", target), ForkServer("compile", target)]
             else:
-                self._servers = [ForkServer("cuda", target, spares=2)]
+                self._servers = [ForkServer("cuda", target, spares=2 if self.settings.side_by_side else 1)]
                 self.stock(self.limits())
         except BaseException:
             self.close()
@@ -239,14 +239,15 @@ class _Case:
         return compiling.Compiling(judge._servers[1], self.candidate.source, judge.limits(), judge.target, self.settings.require_sandbox)
 
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
-        """All trials, then the measurement. On a GPU each size has a worker of its own, so that their kernels compile side by side."""
+        """All trials, then the measurement. On a GPU each size may have a worker of its own, so that their kernels compile side by side."""
         s, judge = self.settings, self.judge
         patience = judge.call_limit_s
         if judge.device == "cpu":
             patience = call_seconds(patience, max(shrink.flops(self.problem, r.instance.constants) for r in references))
         arguments = (judge._servers[0], self.candidate.source, judge.limits(patience), judge.device, patience, s.require_sandbox)
         with contextlib.ExitStack() as stack:
-            processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in references[: 1 if judge.device == "cpu" else None]]
+            workers = len(references) if judge.device != "cpu" and s.side_by_side else 1
+            processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in range(workers)]
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(
                 self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT,

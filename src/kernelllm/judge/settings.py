@@ -40,6 +40,9 @@ class JudgeSettings:
     measure: bool = True
     """Time a correct candidate where there is a GPU."""
     baselines: tuple[str, ...] = ("eager", "compile")
+    side_by_side: bool = True
+    """On a GPU, try a candidate's sizes in a worker each, so that their kernels compile at the same time. Where other judges keep the
+    device busy, one worker for all of them is better: contexts take memory, and on hosts of many GPUs seconds to be made and ended."""
     timed_runs: int = 24
     """Fewest timed runs of a candidate; there are more until its median is known to 1 %, or the budget ends."""
     time_budget_s: float = 2.0

@@ -111,15 +111,15 @@ class Examiner:
     @contextlib.contextmanager
     def _opened(self, references: Sequence[Reference]) -> Iterator[list[Callable[[], Opening]]]:
         """For each size, what waits for its opening. With a worker each they are opened side by side, from now on."""
+        last = references[-1]
         if len(self.processes) < len(references):
-            yield [partial(self._open, self.process, position, reference) for position, reference in enumerate(references)]
+            yield [partial(self._open_here, position, reference, reference is last) for position, reference in enumerate(references)]
             return
-        if self.turn is not None and "autotune" in self.candidate.source:
-            if self.place is not None:
-                self.place.wait()  # not later: who owns the GPU may wait for this turn's end, and hold the memory
-            self.turn.share()  # it will measure, and must not be disturbed
         with ThreadPoolExecutor(len(references), "kernelllm-open") as pool:
-            futures = [pool.submit(self._open, p, i, r) for i, (p, r) in enumerate(zip(self.processes, references, strict=True))]
+            futures = [
+                pool.submit(self._open, process, position, reference, reference is last)
+                for position, (process, reference) in enumerate(zip(self.processes, references, strict=True))
+            ]
             try:
                 yield [partial(self._wait, future) for future in futures]
             finally:
@@ -149,8 +149,13 @@ class Examiner:
             for extra, kind in enumerate(others[1:]):
                 yield Plan(kind, 100 + extra)
 
-    def _open(self, process: CandidateProcess, position: int, reference: Reference) -> Opening:
-        if self.place is not None and process is self.processes[-1]:
+    def _open_here(self, position: int, reference: Reference, last: bool) -> Opening:
+        """In the one worker there is."""
+        with self.turn.resting() if self.turn is not None else contextlib.nullcontext():
+            return self._open(self.process, position, reference, last)
+
+    def _open(self, process: CandidateProcess, position: int, reference: Reference, last: bool) -> Opening:
+        if last and self.place is not None:
             self.place.wait()
         built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
         mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
