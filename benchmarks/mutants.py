@@ -160,10 +160,11 @@ def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
 
 
 def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> bool:
-    server, limits = judge._servers[0], judge.limits(300.0)
+    seconds = 300.0 if judge.device == "cpu" else 20.0
+    server, limits = judge._servers[0], judge.limits(seconds)
     with (
-        CandidateProcess(server, original, limits, judge.device, 300.0, None) as one,
-        CandidateProcess(server, mutant, limits, judge.device, 300.0, None) as two,
+        CandidateProcess(server, original, limits, judge.device, seconds, None) as one,
+        CandidateProcess(server, mutant, limits, judge.device, seconds, None) as two,
     ):
         for process in (one, two):
             process.construct(reference.init_args, INIT_SEED)
@@ -230,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     random.Random(options.seed).shuffle(drawn)
     drawn = drawn[: options.most]
     start, counts, by_kind = time.monotonic(), Counter[str](), {}
-    with Judge(JudgeSettings(device=options.device, measure=False, cache=False)) as judge:
+    limit = 30.0 if options.device == "cpu" else 4.0  # of a call; a GPU judge allows four times as much
+    with Judge(JudgeSettings(device=options.device, measure=False, cache=False, time_limit_s=limit)) as judge:
         for name, problem, source, mutant in drawn:
             if time.monotonic() - start > 60 * options.minutes:
                 break

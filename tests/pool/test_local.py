@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,39 @@ class _File:
 def test_small_inputs(count: int) -> None:
     with LocalPool[int, tuple[int, int, int]](_setup, _work) as pool:
         assert len(list(pool.run(range(count)))) == count
+
+
+def _tell_and_stay(folder: Path, _: int) -> None:
+    (folder / "child").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def _own_a_pool(folder: Path) -> None:
+    with LocalPool[int, None](_File(folder), _tell_and_stay) as pool:
+        pool.call(0)
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_processes_end_with_a_parent_that_is_killed_whatever_they_are_doing(tmp_path: Path) -> None:
+    owner = multiprocessing.get_context("spawn").Process(target=_own_a_pool, args=(tmp_path,))
+    owner.start()
+    told = tmp_path / "child"
+    deadline = time.monotonic() + 60
+    while not (told.exists() and told.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child = int(told.read_text())
+    assert owner.pid is not None
+    assert not _gone(child)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.join()
+    deadline = time.monotonic() + 30
+    while not _gone(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

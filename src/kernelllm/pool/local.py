@@ -10,12 +10,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
@@ -143,10 +145,19 @@ def _share_cores(slots: int) -> None:
         os.environ.setdefault(name, str(max(1, cores // slots)))
 
 
+def _end_with_parent() -> None:
+    """A parent that was killed sends no SIGTERM, and what is under way here may take minutes."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, Any], Any], slot: Slot, slots: int) -> None:
     # Ctrl-C reaches the whole group; the parent decides what ends and when, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    threading.Thread(target=_end_with_parent, name="kernelllm-parent", daemon=True).start()
     _share_cores(slots)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # remarks on a problem's code, which every slot would print between the lines of progress
