@@ -55,6 +55,11 @@ def test_ends(lenient: Judge, action: str, status: Status, words: str) -> None:
     assert words in verdict.message
 
 
+def test_what_torch_imports_late_works_with_the_stand_in_for_the_gpu(lenient: Judge) -> None:
+    verdict = lenient.judge(SQUARE, _does("__import__('torch._dynamo')"))
+    assert verdict.correct, verdict.message
+
+
 def test_hanging_with_children_that_ignore_signals() -> None:
     action = (
         "[os.fork() for _ in range(2)]; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; "

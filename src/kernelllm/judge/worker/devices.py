@@ -250,24 +250,28 @@ def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
         clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
     )  # fmt: skip
     stream = Stream()
-    nothing = lambda *args, **kwargs: None
+
+    def nothing() -> Any:
+        return lambda *args, **kwargs: None  # one each: dynamo, imported later, has a rule for each function
+
 
     def graphs(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("CUDA graphs cannot run without a GPU; launch kernels directly, or judge this with --device cuda.")
 
     return {
-        "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing, "_lazy_init": nothing, "device_count": lambda: 1,
-        "current_device": lambda: 0, "set_device": nothing, "synchronize": nothing, "get_device_properties": lambda device=None: properties,
+        "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing(), "_lazy_init": nothing(),
+        "device_count": lambda: 1, "current_device": lambda: 0, "set_device": nothing(), "synchronize": nothing(),
+        "get_device_properties": lambda device=None: properties,
         "get_device_capability": lambda device=None: driver.capability, "get_device_name": lambda device=None: gpu.name,
         "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering,
-        "set_stream": nothing,
-        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing,
+        "set_stream": nothing(),
+        "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing(),
         "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0,
-        "max_memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": nothing, "reset_max_memory_allocated": nothing,
-        "mem_get_info": lambda device=None: (gpu.memory_bytes, gpu.memory_bytes), "manual_seed": nothing, "manual_seed_all": nothing,
+        "max_memory_reserved": lambda device=None: 0, "reset_peak_memory_stats": nothing(), "reset_max_memory_allocated": nothing(),
+        "mem_get_info": lambda device=None: (gpu.memory_bytes, gpu.memory_bytes), "manual_seed": nothing(), "manual_seed_all": nothing(),
         "is_bf16_supported": lambda *a, **k: True, "is_tf32_supported": lambda: True, "is_current_stream_capturing": lambda: False,
-        "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing,
-        "nvtx": types.SimpleNamespace(range_push=nothing, range_pop=nothing, mark=nothing, range=_entering),
+        "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing(),
+        "nvtx": types.SimpleNamespace(range_push=nothing(), range_pop=nothing(), mark=nothing(), range=_entering),
     }  # fmt: skip
 
 

@@ -26,9 +26,10 @@ def prepare(mode: str, target: str) -> Ready:
 
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     numpy.seterr(all="ignore")
-    if mode != CUDA:
-        import torch._dynamo  # before the shims: it lists torch's functions as it finds them
+    if mode == COMPILE:
+        import torch._dynamo  # fake tensors need it; the others can do without its long import
 
+    if mode != CUDA:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         from kernelllm.judge.worker import devices
 
