@@ -55,8 +55,9 @@ def test_ends(lenient: Judge, action: str, status: Status, words: str) -> None:
     assert words in verdict.message
 
 
-def test_what_torch_imports_late_works_with_the_stand_in_for_the_gpu(lenient: Judge) -> None:
-    verdict = lenient.judge(SQUARE, _does("__import__('torch._dynamo')"))
+def test_what_torch_imports_late_works_with_the_stand_in_for_the_gpu() -> None:
+    with Judge(JudgeSettings(device="cpu", checks=("no_kernel",), sizes=1, cache=False)) as judge:
+        verdict = judge.judge(SQUARE, _does("__import__('torch._dynamo')"))  # takes seconds
     assert verdict.correct, verdict.message
 
 
