@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelbench_harness import say
@@ -41,7 +42,7 @@ def from_pool(items: Sequence[Item], settings: JudgeSettings, *, slots: int) -> 
 
 
 def _judge(settings: JudgeSettings, slot: Slot) -> Judge:
-    return Judge(settings)
+    return Judge(replace(settings, side_by_side=slot.alone))
 
 
 def _work(judge: Judge, item: Item) -> str:

@@ -51,7 +51,7 @@ class Bench:
             self._identity |= {"answers": writer.name, "kernelllm": kernelllm.__version__}
         self.id = run_id("bench", self._identity)
         self.errors: list[str] = []
-        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.id, per_device), work, devices=devices, per_device=per_device)
+        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.id), work, devices=devices, per_device=per_device)
         self._budget = budget
         self._writer = writer
 

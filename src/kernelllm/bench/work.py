@@ -27,7 +27,6 @@ class Setup(msgspec.Struct, frozen=True):
     plan: Plan
     store_url: str
     run: str
-    per_device: int = 1
 
     def __call__(self, slot: Slot) -> State:
         return State(self, slot)
@@ -41,7 +40,7 @@ class State:
         settings = dict(setup.plan.judge)
         settings.setdefault("device", "cpu" if slot.device == "cpu" else "cuda")
         if slot.device != "cpu":
-            settings.setdefault("side_by_side", setup.per_device == 1)
+            settings.setdefault("side_by_side", slot.alone)
         self.judge = make_judge(setup.plan, settings)
         self._setup = setup
         self._store: Store | None = None

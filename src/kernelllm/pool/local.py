@@ -34,6 +34,8 @@ class Slot:
     index: int
     device: str
     """``cpu`` or ``cuda:N``, N as the parent process counts devices."""
+    alone: bool = True
+    """Whether no other slot of the pool works on that device."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class LocalPool(Generic[Item, Result]):
         self._daemon = daemon
         self._setup, self._work = setup, work
         self._context = multiprocessing.get_context("spawn")
-        self.slots = [Slot(i, d) for i, d in enumerate(d for _ in range(per_device) for d in devices)]
+        self.slots = [Slot(i, d, per_device == 1) for i, d in enumerate(d for _ in range(per_device) for d in devices)]
         self._idle: SimpleQueue[Slot] = SimpleQueue()
         for slot in self.slots:
             self._idle.put(slot)

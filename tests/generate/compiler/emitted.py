@@ -56,8 +56,6 @@ from kernelllm.suites.instance import Instance
 for name, file, sizes in {cases!r}:
     path = os.path.join({folder!r}, name + ".py")
     problem = Problem(name=name, source=open(path).read(), path=path)
-    space = {{"__name__": "candidate", "__file__": file}}
-    sys.modules["candidate"] = module = type(sys)("candidate")
     import importlib.util
     spec = importlib.util.spec_from_file_location("candidate", file)
     module = importlib.util.module_from_spec(spec)

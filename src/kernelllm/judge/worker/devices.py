@@ -254,7 +254,6 @@ def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
     def nothing() -> Any:
         return lambda *args, **kwargs: None  # one each: dynamo, imported later, has a rule for each function
 
-
     def graphs(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("CUDA graphs cannot run without a GPU; launch kernels directly, or judge this with --device cuda.")
 
