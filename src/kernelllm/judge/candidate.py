@@ -16,6 +16,7 @@ from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors, values
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Ended, Limits
+from kernelllm.judge.line import Line
 from kernelllm.judge.tensors import Arena
 
 _FIRST_OUTPUT = 2**16
@@ -61,6 +62,8 @@ class CandidateProcess:
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
         self.device, self.left, self.seconds = device, seconds * TOTAL, seconds
         self._worker = server.spawn(source, limits, sandbox)
+        self.line = Line()
+        """To the device; what it waits there counts for no limit."""
         self._arenas: dict[str, Arena] = {}
         self._broken = False
         self.ended: Ended | None = None
@@ -112,7 +115,9 @@ class CandidateProcess:
         _synchronize(self.device)  # what was copied into arenas is there before the worker looks
         start = time.monotonic()
         try:
-            reply = self._worker.ask(kind, start + max(min(self.left, self.seconds), 0.01), arenas=arenas, **fields)
+            with self.line.command():
+                deadline = start + max(min(self.left, self.seconds), 0.01)
+                reply = self._worker.ask(kind, deadline, arenas=arenas, wants=self.line.wants, **fields)
         except p.WorkerTimeout as error:
             raise CandidateFailure(Status.TIMEOUT, self._timeout_text()) from error
         except p.ProtocolError as error:
@@ -120,7 +125,7 @@ class CandidateProcess:
         except p.WorkerGone as error:
             raise death(self._worker.fate()) from error
         finally:
-            self.left -= time.monotonic() - start
+            self.left -= time.monotonic() - start - self.line.waited
         if isinstance(reply, p.Failed):
             raise failure(reply)
         return reply

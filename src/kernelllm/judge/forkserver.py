@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,17 +54,26 @@ class Worker:
                 os.close(self._leash)
                 self._leash = -1
 
-    def ask(self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (), **fields: Any) -> protocol.Reply:
+    def ask(
+        self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (),
+        wants: Callable[[str], float] = lambda turn: 0.0, **fields: Any,
+    ) -> protocol.Reply:  # fmt: skip
         """Send a command and wait for its reply. Arena arguments are references made by :meth:`ref` from ``arenas``.
 
-        ``deadline`` by ``time.monotonic``. Raises WorkerGone, WorkerTimeout or ProtocolError.
+        ``deadline`` by ``time.monotonic``; ``wants`` does what the worker wants of the device meanwhile, and returns the
+        seconds by which that puts the deadline off. Raises WorkerGone, WorkerTimeout or ProtocolError.
         """
         number = next(self._ids)
         command = kind(id=number, **fields)
         fds = tuple(a.fd for a in arenas if a.fd >= 0 and a.key not in self._opened)
         protocol.send(self._sock, command, fds, deadline)
         self._opened.update(a.key for a in arenas)
-        return protocol.receive_reply(self._sock, number, deadline, self._status)
+        while True:
+            reply = protocol.receive_reply(self._sock, number, deadline, self._status)
+            if not isinstance(reply, protocol.Wants):
+                return reply
+            deadline += wants(reply.turn)
+            protocol.send(self._sock, protocol.Go(number), deadline=deadline)
 
     def ref(self, arena: Arena, beside: tuple[Arena, ...]) -> protocol.ArenaRef:
         """How a command that travels with the arenas ``beside`` names one of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -71,13 +71,15 @@ class Baselines:
         self.missing: dict[str, str] = {}
         """Baseline to why it could not be had for the latest problem."""
 
-    def calls(self, problem: Problem, model: torch.nn.Module, inputs: list[Any]) -> dict[str, Callable[..., Any]]:
-        """Baseline to its ready, compiled call of ``model``, the problem's reference."""
+    def calls(self, problem: Problem, model: torch.nn.Module, inputs: list[Any], turn: Turn | None = None) -> dict[str, Callable[..., Any]]:
+        """Baseline to its ready, compiled call of ``model``, the problem's reference. ``turn``: at the device, shared; it rests
+        while torch compiles (but for ``max-autotune``, which measures on the device while it does)."""
         if problem.digest != self._problem:
             self.clear()
             self._problem = problem.digest
             for name in self.names:
-                self._add(name, model, inputs)
+                with _compiling_rests(turn) if turn is not None and name == "compile" else contextlib.nullcontext():
+                    self._add(name, model, inputs)
         return self._calls
 
     def _add(self, name: str, model: torch.nn.Module, inputs: list[Any]) -> None:
@@ -103,6 +105,20 @@ class Baselines:
         if self._compiled:
             torch._dynamo.reset()
             self._compiled = False
+
+
+@contextlib.contextmanager
+def _compiling_rests(turn: Turn) -> Iterator[None]:
+    """Leave the device to others whenever torch.compile traces and compiles, and share it again before it runs what it has."""
+    from torch._dynamo.callback import callback_handler
+
+    rest = callback_handler.register_start_callback(lambda _: turn.rest())
+    share = callback_handler.register_end_callback(lambda _: turn.share())
+    try:
+        yield
+    finally:
+        callback_handler.remove_start_callback(rest)
+        callback_handler.remove_end_callback(share)
 
 
 class _Local:
@@ -217,8 +233,7 @@ def measure(
     _make_room()
     known = floor()
     sets = _input_sets(reference, rng, memory, known.bytes - reference.bytes if known else 0)
-    with turn.resting() if turn is not None else contextlib.nullcontext():  # torch.compile takes its time
-        calls = baselines.calls(problem, reference.model, sets[0])
+    calls = baselines.calls(problem, reference.model, sets[0], turn)
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
     properties = torch.cuda.get_device_properties(torch.device(reference.device))

@@ -19,6 +19,9 @@ command         meaning                                                       re
 ``Quit``        exit                                                          none
 ==============  ============================================================  ===============================
 
+Before its reply a worker on a GPU may send ``Wants``, any number of times: that it lets go of the device while it compiles, or wants
+it again. It goes on when ``Go`` comes.
+
 Values (arguments, outputs) are trees of ``[tag, payload]`` (:mod:`kernelllm.judge.values`); tensors in them are
 indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
 """
@@ -164,11 +167,35 @@ class Report(msgspec.Struct, tag="report"):
     id: int
 
 
+class Go(msgspec.Struct, tag="go"):
+    """What a ``Wants`` asked for is so."""
+
+    id: int
+
+
 class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | Run | Collect | ReadState | TimeRuns | Compile | Report | Quit
+Command = Construct | LoadState | Run | Collect | ReadState | TimeRuns | Compile | Report | Go | Quit
+
+
+class Turns:
+    """What a worker may want of the device."""
+
+    REST = "rest"
+    """Nothing: it compiles."""
+    SHARE = "share"
+    """To work on it beside others."""
+    OWN = "own"
+    """To have it alone: it measures which configuration of a kernel is the fastest. Granted for a while, where that matters."""
+
+
+class Wants(msgspec.Struct, tag="wants"):
+    """One of :class:`Turns`, in the middle of command ``id``."""
+
+    id: int
+    turn: str
 
 
 class StateEntry(msgspec.Struct, frozen=True):
@@ -277,7 +304,7 @@ class Reported(msgspec.Struct, tag="reported"):
     peak_bytes: int = 0
 
 
-Reply = Constructed | Done | Failed | Grow | Ran | State | Timed | Compiled | Reported
+Reply = Constructed | Done | Failed | Grow | Ran | State | Timed | Compiled | Reported | Wants
 
 _HEADER = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()

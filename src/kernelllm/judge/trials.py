@@ -18,6 +18,7 @@ from kernelllm.judge import excuse, kinds, values
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess, Result
 from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.figures import stats
+from kernelllm.judge.line import Line
 from kernelllm.judge.observation import OutputStats, Run
 from kernelllm.judge.reference import Outcome, Reference
 from kernelllm.pool.locks import Place, Turn
@@ -72,8 +73,8 @@ class Opening:
 class Examiner:
     """Runs the trials of one candidate at all sizes.
 
-    ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``turn``: at the GPU; it
-    rests while kernels compile. ``place``: in its memory; the last size waits for it, and what is smaller goes on meanwhile.
+    ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``turn``: at the GPU, which is shared
+    but for the time in which kernels compile. ``place``: in its memory; the last size waits for it, and what is smaller goes on meanwhile.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Examiner:
                     if self.turn is not None:
                         self.turn.share()
                     self.process = self.processes[min(position, len(self.processes) - 1)]
+                    self.process.line = Line(self.turn, alone=reference is references[-1])
                     self._size(position, reference, opening)
         except CandidateFailure as failure:
             self.out.failure = failure.kept()
@@ -117,7 +119,7 @@ class Examiner:
             return
         with ThreadPoolExecutor(len(references), "kernelllm-open") as pool:
             futures = [
-                pool.submit(self._open, process, position, reference, reference is last)
+                pool.submit(self._open_beside, process, position, reference, reference is last)
                 for position, (process, reference) in enumerate(zip(self.processes, references, strict=True))
             ]
             try:
@@ -151,12 +153,21 @@ class Examiner:
 
     def _open_here(self, position: int, reference: Reference, last: bool) -> Opening:
         """In the one worker there is."""
-        with self.turn.resting() if self.turn is not None else contextlib.nullcontext():
-            return self._open(self.process, position, reference, last)
+        return self._open(self.process, position, reference, last, self.turn)
 
-    def _open(self, process: CandidateProcess, position: int, reference: Reference, last: bool) -> Opening:
+    def _open_beside(self, process: CandidateProcess, position: int, reference: Reference, last: bool) -> Opening:
+        """In a worker of its own, and with a turn of its own."""
+        with self.turn.another() if self.turn is not None else contextlib.nullcontext() as turn:
+            return self._open(process, position, reference, last, turn)
+
+    def _open(self, process: CandidateProcess, position: int, reference: Reference, last: bool, turn: Turn | None) -> Opening:
         if last and self.place is not None:
+            if turn is not None:
+                turn.rest()  # whoever has the memory may want the device alone
             self.place.wait()
+        if turn is not None:
+            turn.share()
+        process.line = Line(turn, alone=last)
         built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
         mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
         state = reference.state()

@@ -26,6 +26,9 @@ from typing import Any, Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_LEAVE_S = 3.0
+"""Seconds to wait for killed processes. Giving a GPU's memory back may take each of them longer; the interpreter waits for them at its end."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -116,9 +119,10 @@ class LocalPool(Generic[Item, Result]):
             process.join(max(0.0, deadline - time.monotonic()))
         for process, _ in running.values():
             if process.is_alive():
-                process.kill()  # all before any is waited for: giving a GPU's memory back takes each of them seconds
+                process.kill()  # all before any is waited for
+        deadline = time.monotonic() + _LEAVE_S
         for process, pipe in running.values():
-            process.join()
+            process.join(max(0.0, deadline - time.monotonic()))
             pipe.close()
 
     def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
@@ -135,7 +139,7 @@ class LocalPool(Generic[Item, Result]):
             ok, payload = pipe.recv()
         except (EOFError, OSError):
             self._running.pop(slot.index, None)
-            worker.join()
+            worker.join(_LEAVE_S)
             return Done(item, error=f"the pool's process ended with exit code {worker.exitcode}")
         return Done(item, result=payload) if ok else Done(item, error=payload)
 

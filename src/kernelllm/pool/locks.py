@@ -31,6 +31,7 @@ class Turn:
     """
 
     def __init__(self, device: str) -> None:
+        self._device = device
         self._handle = _file(device).open("w")
         self._queue = _file(f"{device}-queue")
         self._held = _NOTHING
@@ -40,6 +41,20 @@ class Turn:
 
     def __exit__(self, *exc: object) -> None:
         self._handle.close()
+        self._held = _NOTHING
+
+    def another(self) -> Turn:
+        """A turn of its own at the same device, for another thread."""
+        return Turn(self._device)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the device is used beside others now."""
+        return self._held == fcntl.LOCK_SH
+
+    def rest(self) -> None:
+        """Leave the device to others: nothing is on its way to it, and nothing will be before the next :meth:`share`."""
+        self._take(_NOTHING)
 
     def share(self) -> None:
         """Use the device beside others, but never while somebody owns it."""
@@ -53,7 +68,7 @@ class Turn:
     def resting(self) -> Iterator[None]:
         """Leave the device to others while this process compiles or waits; afterwards it is held as before."""
         held = self._held
-        self._take(_NOTHING)
+        self.rest()
         try:
             yield
         finally:

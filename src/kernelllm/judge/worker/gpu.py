@@ -12,7 +12,7 @@ from triton.runtime import jit
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
-from kernelllm.judge.worker import launch, warm
+from kernelllm.judge.worker import launch, turns, warm
 from kernelllm.judge.worker.recorder import Recorder
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
@@ -63,11 +63,13 @@ def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) 
 def time_runs(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
     """See :class:`kernelllm.judge.protocol.TimeRuns`."""
     jit.JITFunction.run = _run  # no recording in the timed path
+    turns.watch_tuning(False)
     try:
         with torch.no_grad():
             return _timed(command, model, inputs, arena)
     finally:
         jit.JITFunction.run = _watched_run
+        turns.watch_tuning(True)
 
 
 def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:

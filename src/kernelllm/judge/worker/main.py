@@ -37,7 +37,7 @@ class NotACandidate(Exception):
 
 def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
     """Answer commands until Quit or the end of the socket."""
-    session = Session(folder, mode, target)
+    session = Session(sock, folder, mode, target)
     while True:
         try:
             command, fds = p.receive_command(sock)
@@ -59,7 +59,10 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
 class Session:
     """State of one worker: module, model, open arenas, outputs of the last run."""
 
-    def __init__(self, folder: str, mode: str, target: str) -> None:
+    def __init__(self, sock: socket.socket, folder: str, mode: str, target: str) -> None:
+        self._sock = sock
+        self._command = 0
+        """The one that is being done, 0 between commands."""
         self.path = str(Path(folder) / f"{MODULE}.py")
         self.mode, self.target = mode, target
         self.module: ModuleType | None = None
@@ -83,9 +86,10 @@ class Session:
 
             compilecheck.install(self.recorder)
         else:
-            from kernelllm.judge.worker import gpu
+            from kernelllm.judge.worker import gpu, turns
 
             gpu.install(self.recorder)
+            turns.install(self.wants)
 
     def accept(self, command: Any, fds: list[int]) -> None:
         """Open the arenas that a command brings."""
@@ -106,7 +110,17 @@ class Session:
 
     def answer(self, command: p.Command) -> p.Reply:
         """Do one command."""
-        return self._handlers[type(command)](command)
+        self._command = command.id
+        try:
+            return self._handlers[type(command)](command)
+        finally:
+            self._command = 0
+
+    def wants(self, turn: str) -> None:
+        """Have the judge do something about the device (one of :class:`kernelllm.judge.protocol.Turns`), and wait until it is so."""
+        if self._command:
+            p.send(self._sock, p.Wants(self._command, turn))
+            p.receive_command(self._sock)
 
     def decode(self, bag: p.Values) -> Any:
         """A value whose tensors lie in an arena of the judge."""
