@@ -10,8 +10,9 @@ import torch
 from kernelllm.core.types import Candidate, Problem, SizeSet
 from kernelllm.judge import excuse
 from kernelllm.judge.checks.precision import Precision
+from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.observation import Observation
-from kernelllm.judge.reference import to_tf32
+from kernelllm.judge.reference import Outcome, prepare, to_tf32
 
 FIXTURES = Path(__file__).parent.parent / "cheats" / "precision"
 
@@ -60,3 +61,41 @@ def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
     assert made.stride() == images.stride()
     assert same is weight  # a product's operand: the trial must see what TF32 does to it
     assert torch.equal(indices, torch.arange(4))
+
+
+def _looked_at(forward: str) -> tuple[Outcome, torch.Tensor]:
+    """A closer look at ``forward`` of x [64, 96] and w [96, 32], and what it gives with its inputs rounded to TF32."""
+    source = f"""
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, w):
+        return {forward}
+def get_inputs():
+    return [torch.randn(64, 96), torch.randn(96, 32)]
+def get_init_inputs():
+    return []
+"""
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    inputs = reference.inputs(0)
+    outcome = reference.run(inputs, 0)
+    assert outcome.look_closer(rounding=True)
+    return outcome, reference.model(*[to_tf32(t) for t in inputs])
+
+
+def test_what_rounding_may_do_is_measured_and_is_far_less_than_what_tf32_does() -> None:
+    """A sine of large numbers: eager itself misses the tolerance, and a candidate may; one that lost precision is told all the same."""
+    outcome, coarse = _looked_at("torch.sin(200.0 * (x @ w))")
+    assert isinstance(outcome.expected.exact, torch.Tensor)
+    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.nearby]
+    assert moved
+    assert all(1e-4 < m < 2e-2 for m in moved)
+    assert not compare(coarse, outcome.expected, Rules()).ok
+    other_order = torch.sin(200.0 * (outcome.expected.exact.asin() / 200.0)).float()  # the exact one, rounded elsewhere
+    assert compare(other_order, outcome.expected, Rules()).ok
+
+
+def test_a_well_conditioned_problem_excuses_nothing() -> None:
+    outcome, coarse = _looked_at("x @ w")
+    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.nearby]
+    assert all(0 < m < 1e-4 for m in moved)
+    assert not compare(coarse, outcome.expected, Rules()).ok

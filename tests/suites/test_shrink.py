@@ -166,3 +166,14 @@ def test_constructors_that_read_numbers_from_tensors_and_models_on_meta_fail_ove
 def test_a_reference_that_fails_everywhere_is_an_error() -> None:
     with pytest.raises(ProblemError, match=r"forward\(\).*line \d+"):
         shrunk(make("return x[0] @ x[0].T.unsqueeze(2)[:, 3, 5]", "[torch.randn(64, 32)]", ""))
+
+
+def test_no_normalisation_over_groups_of_one() -> None:
+    """Its output would be nothing but rounding."""
+    problem = make(
+        "return self.norm(F.mish(F.hardtanh(self.layer(x[0]))))", "[torch.rand(batch, width)]",
+        "batch = 1024\nwidth = 8192\nfeatures = 8192\ngroups = 256", "[width, features, groups]",
+        "self.layer = nn.Linear(width, features); self.norm = nn.GroupNorm(groups, features)", "self, width, features, groups",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["features"] > names["groups"]

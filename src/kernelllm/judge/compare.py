@@ -36,24 +36,26 @@ _HINT = 'If this is lost precision: use input_precision="ieee" or "tf32x3" in tl
 
 @dataclass(frozen=True)
 class Expected:
-    """The reference's output of one trial: in working precision, and in float64 and with TF32 convolutions where they could be had."""
+    """The reference's output of one trial: in working precision, and in float64 where that could be had."""
 
     value: Any
     exact: Any = None
     has_exact: bool = False
-    rounded: Any = None
-    has_rounded: bool = False
+    nearby: tuple[Any, ...] = ()
+    """Outputs that are as right as ``value``: how far they are from ``exact`` is no error of a candidate either."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: refused for lack of precision alone."""
+    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: refused for lack of precision alone;
+    ``excused``: beyond the tolerance, as eager's own output is."""
 
     ok: bool
     max_error: float | None = None
     margin: float | None = None
     message: str = ""
     precision: bool = False
+    excused: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,20 @@ def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
     worst_error: float | None = None
     worst_margin: float | None = None
     failure: Comparison | None = None
-    for path, mine, reference, exact, rounded in leaves:
+    excused = False
+    for path, mine, reference, exact, nearby in leaves:
         if isinstance(reference, torch.Tensor):
-            result = _tensor(path, mine, reference, exact, rounded, rules)
+            result = _tensor(path, mine, reference, exact, nearby, rules)
         else:
             result = _scalar(path, mine, reference, rules)
         worst_error = _worse(worst_error, result.max_error)
         worst_margin = _worse(worst_margin, result.margin)
+        excused |= result.excused
         if not result.ok and (failure is None or failure.precision):
             failure = result
     if failure is not None:
         return Comparison(False, worst_error, worst_margin, failure.message, failure.precision)
-    return Comparison(True, worst_error, worst_margin)
+    return Comparison(True, worst_error, worst_margin, excused=excused)
 
 
 def _worse(old: float | None, new: float | None) -> float | None:
@@ -108,13 +112,13 @@ def _worse(old: float | None, new: float | None) -> float | None:
     return new
 
 
-def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    """Leaves side by side: path, candidate, reference, float64 reference (or None), TF32 reference (or None)."""
-    exact, rounded = expected.exact, expected.rounded
+def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator[tuple[str, Any, Any, Any, tuple[Any, ...]]]:
+    """Leaves side by side: path, candidate, reference, float64 reference (or None), what is as right as the reference."""
+    exact = expected.exact
     if isinstance(reference, torch.Tensor):
         if not isinstance(mine, torch.Tensor):
             raise _Mismatch(f"{path} is {_kind(mine)}; the reference returns a tensor {_spec(reference)}.")
-        yield path, mine, reference, exact if expected.has_exact else None, rounded if expected.has_rounded else None
+        yield path, mine, reference, exact if expected.has_exact else None, expected.nearby
         return
     if isinstance(reference, Mapping):
         if not isinstance(mine, Mapping) or set(mine) != set(reference):
@@ -132,13 +136,12 @@ def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator
         return
     if isinstance(mine, torch.Tensor):
         raise _Mismatch(f"{path} is a tensor {_spec(mine)}; the reference returns {_kind(reference)}.")
-    yield path, mine, reference, None, None
+    yield path, mine, reference, None, ()
 
 
 def _step(expected: Expected, key: Any) -> Expected:
     exact = expected.exact[key] if expected.has_exact else None
-    rounded = expected.rounded[key] if expected.has_rounded else None
-    return Expected(expected.value[key], exact, expected.has_exact, rounded, expected.has_rounded)
+    return Expected(expected.value[key], exact, expected.has_exact, tuple(one[key] for one in expected.nearby))
 
 
 def _kind(value: Any) -> str:
@@ -162,25 +165,25 @@ def _scalar(path: str, mine: Any, reference: Any, rules: Rules) -> Comparison:
     return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.")
 
 
-def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, rounded: Any, rules: Rules) -> Comparison:
+def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> Comparison:
     if mine.shape != reference.shape or mine.dtype != reference.dtype:
         what = "shape" if mine.shape != reference.shape else "dtype"
         return Comparison(False, message=f"{path} has the wrong {what}: {_spec(mine)}; the reference gives {_spec(reference)}.")
     if reference.numel() == 0:
         return Comparison(True, 0.0, 0.0)
     if reference.is_complex():
-        return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), None, None, rules)
+        return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), None, (), rules)
     if not reference.is_floating_point():
         return _exactly(path, mine, reference)
     exact = exact if rules.profile != KERNELBENCH and _usable(exact, reference) else None
-    rounded = rounded if rules.profile != KERNELBENCH and _usable(rounded, reference) else None
+    nearby = tuple(one for one in nearby if rules.profile != KERNELBENCH and _usable(one, reference))
     quick = _quickly(mine, reference, rules)
     if quick is None:
-        return _judge(path, mine, reference, exact, _figures(mine, reference, exact, rounded, rules), rules)
+        return _judge(path, mine, reference, exact, _figures(mine, reference, exact, nearby, rules), rules)
     if exact is None or not rules.precise:
         return quick
-    mine, reference, exact, rounded = _sample(mine, reference, exact, rounded)
-    looked = _judge(path, mine, reference, exact, _figures(mine, reference, exact, rounded, rules), rules)
+    mine, reference, exact, *others = _sample(mine, reference, exact, *nearby)
+    looked = _judge(path, mine, reference, exact, _figures(mine, reference, exact, tuple(others), rules), rules)
     return quick if looked.ok else looked
 
 
@@ -208,12 +211,12 @@ def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Compa
     return Comparison(True, error, margin)
 
 
-def _sample(*tensors: torch.Tensor | None) -> list[Any]:
+def _sample(*tensors: torch.Tensor) -> list[Any]:
     """Pieces of large tensors at the same places, which nobody can foresee: enough to tell their precision."""
-    length = next(t.numel() for t in tensors if t is not None)
+    length = tensors[0].numel()
     chance = random.SystemRandom()
     starts = [chance.randrange(length - _PIECE + 1) for _ in range(_PIECES)]
-    return [None if t is None else torch.cat([t.reshape(-1)[s : s + _PIECE] for s in starts]) for t in tensors]
+    return [torch.cat([t.reshape(-1)[s : s + _PIECE] for s in starts]) for t in tensors]
 
 
 def _usable(value: Any, reference: torch.Tensor) -> bool:
@@ -259,29 +262,29 @@ class _Figures:
         return math.sqrt(squares / max(self.elements, 1))
 
 
-def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, rounded: Any, rules: Rules) -> _Figures:
+def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> _Figures:
     out = _Figures(tolerance=tolerance_for(reference.dtype, rules.tolerance))
-    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, rounded)]
+    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *nearby)]
 
     def pieces() -> Iterator[tuple[int, list[Any]]]:
         for start in range(0, reference.numel(), _CHUNK):
             yield start, [None if t is None else t[start : start + _CHUNK].double() for t in flat]
 
-    for _, (_c, r, x, t) in pieces():
+    for _, (_c, r, x, *others) in pieces():
         target = r if x is None else x
         finite = torch.isfinite(target) & torch.isfinite(r)
         safe = torch.where(finite, target, 0.0)
         out.target_squares += float((safe * safe).sum())
-        if x is not None or t is not None:
+        if x is not None or others:
             own = torch.where(finite, (r - target).abs(), 0.0)
-            if t is not None:
+            for t in others:
                 own = torch.maximum(own, torch.where(finite & torch.isfinite(t), (t - target).abs(), 0.0))
             out.eager_max = max(out.eager_max, float(own.max()))
             out.eager_squares += float((own * own).sum())
         out.elements += int(finite.sum())
     scale = min(out.rms(out.target_squares), 1e30) if rules.scaled else 1.0
     floor = out.tolerance * (scale if scale > 0 else 1.0)
-    for start, (c, r, x, _) in pieces():
+    for start, (c, r, x, *_) in pieces():
         _add(out, start, c, r, r if x is None else x, floor)
     return out
 
@@ -338,7 +341,7 @@ def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f
             )
             return Comparison(False, f.max_error, f.max_margin, text, precision=True)
     margin = f.max_margin if not f.beyond else min(f.max_margin, 1.0)
-    return Comparison(True, f.max_error, margin)
+    return Comparison(True, f.max_error, margin, excused=f.beyond > 0)
 
 
 def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
-from kernelllm.judge.compare import Expected
+from kernelllm.judge.compare import ROUNDINGS, Expected
 from kernelllm.suites.instance import Instance, explain, seed_all
 
 EXACT_LIMIT = 2**28
@@ -29,6 +29,7 @@ EXACT_LIMIT_GPU = 2**29
 HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
 HEAVIEST_FLOPS = 2e10
+_SHAKES = 2
 _PIECE = 2**24
 """Elements compared at once."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
@@ -46,17 +47,19 @@ class Outcome:
     error: str = ""
     unstable: bool = False
     """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after a closer look."""
-    closer: Callable[[bool], Expected] | None = None
+    rounded: bool = False
+    """Whether TF32 convolutions are among what is as right as the reference. Known after a closer look."""
+    closer: Callable[[bool], tuple[Expected, bool]] | None = None
 
     def look_closer(self, rounding: bool) -> bool:
-        """Run in float64 as well, and with ``rounding`` in TF32 where convolutions may; False where nothing new was learnt."""
+        """Run in float64 as well, and with ``rounding`` all that shows what rounding alone may do; False where nothing new was learnt."""
         if self.closer is None:
             return False
-        self.expected = self.closer(rounding)
+        self.expected, self.rounded = self.closer(rounding)
         self.unstable = not self.expected.has_exact and self.expected.exact is not None
         if rounding:
             self.closer = None
-        return self.expected.has_exact or self.expected.has_rounded or self.unstable
+        return self.expected.has_exact or self.rounded or self.unstable
 
 
 class Reference:
@@ -181,11 +184,11 @@ class Reference:
     def looked_at(self, buffer: str, outcome: Outcome) -> Expected:
         """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""
         sides = {}
-        for kind, there in (("double", outcome.expected.has_exact), ("rounded", outcome.expected.has_rounded)):
+        for kind, there in (("double", outcome.expected.has_exact), ("rounded", outcome.rounded)):
             twin = self._models.get(kind) if there else None
             sides[kind] = None if twin is None else dict(twin.named_buffers(remove_duplicate=False))[buffer].detach()
         exact, rounded = sides["double"], sides["rounded"]
-        return Expected(outcome.state[buffer], exact, exact is not None, rounded, rounded is not None)
+        return Expected(outcome.state[buffer], exact, exact is not None, () if rounded is None else (rounded,))
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
@@ -196,10 +199,12 @@ class Reference:
 
     def _closer(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
-    ) -> Expected:
-        """float64 (where affordable) and, for ``rounding`` convolutions that may use it, TF32 runs from the same inputs and state."""
+    ) -> tuple[Expected, bool]:
+        """float64 (where affordable) and, for ``rounding``, what is as right as eager: convolutions in TF32 where they may use it
+        (then the second value is true), and float64 from inputs as far away as rounding would move them."""
         exact = rounded = None
         has_exact = has_rounded = False
+        nearby: list[Any] = []
         if affordable:
             with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
                 exact = self._twin("double", before)(*_to_double(inputs))
@@ -208,13 +213,29 @@ class Reference:
             with contextlib.suppress(Exception), TORCH, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
-        return Expected(value, exact, has_exact, rounded, has_rounded)
+                nearby += [rounded] if has_rounded else []
+        if rounding and has_exact:
+            nearby += self._shaken(value, inputs, seed, before)
+        return Expected(value, exact, has_exact, tuple(nearby)), has_rounded
+
+    def _shaken(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+        """Outputs in float64 with the last bits of all inputs and parameters moved at random: what an ill-conditioned problem makes of
+        rounding. Where the output hardly depends on them, it hardly differs from the exact one."""
+        for number in range(_SHAKES):
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
+                twin = self._twin("shaken", before)
+                generator = torch.Generator(self.device).manual_seed(seed + number)
+                for parameter in twin.parameters():
+                    parameter.copy_(_moved(parameter, generator))
+                shaken = twin(*[_moved(v, generator) for v in _to_double(inputs)])
+                if _same_structure(value, shaken):
+                    yield shaken
 
     def _twin(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
         """A copy of the model with today's parameters and the buffers from before the run."""
         twin = self._models.get(kind)
         if twin is None:
-            twin = self._models[kind] = copy.deepcopy(self.model).double() if kind == "double" else copy.deepcopy(self.model)
+            twin = self._models[kind] = copy.deepcopy(self.model) if kind == "rounded" else copy.deepcopy(self.model).double()
         theirs = {**dict(twin.named_parameters(remove_duplicate=False)), **dict(twin.named_buffers(remove_duplicate=False))}
         with torch.no_grad():
             for name, value in {**self.state(), **buffers}.items():
@@ -294,6 +315,20 @@ def _to_double(value: Any) -> Any:
     return value
 
 
+def _moved(value: Any, generator: torch.Generator) -> Any:
+    """float64 tensors by up to :data:`ROUNDINGS` units of float32's rounding each, in lists, tuples and dictionaries too."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_floating_point():
+            return value
+        noise = torch.rand(value.shape, dtype=torch.float64, device=value.device, generator=generator)
+        return value * (1 + ROUNDINGS * torch.finfo(torch.float32).eps * (2 * noise - 1))
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(v, generator) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {k: _moved(v, generator) for k, v in value.items()}
+    return value
+
+
 def _finite(value: Any) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
 
@@ -301,7 +336,7 @@ def _finite(value: Any) -> bool:
 def _same_structure(left: Any, right: Any) -> bool:
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
-    return values.encode(left, a) == values.encode(right, b) and [t.shape for t in a] == [t.shape for t in b]
+    return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]
 
 
 def _agrees(value: Any, exact: Any) -> bool:

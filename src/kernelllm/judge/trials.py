@@ -87,6 +87,8 @@ class Examiner:
         self.out = Findings()
         self._excused = False
         """Whether an output was right only by what TF32 convolutions are allowed."""
+        self._loose: set[str] = set()
+        """Kinds of inputs on which eager itself misses the tolerance."""
         self._digests: dict[str, list[tuple[OutputStats, ...]]] = {}
         self._ranges: dict[int, tuple[float, float]] = {}
 
@@ -256,6 +258,8 @@ class Examiner:
             if failure is not None and failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
                 raise failure
             return  # inputs that the reference itself cannot digest say nothing
+        if comparison is not None and not comparison.ok and plan.kind in self._loose - {kinds.PROBLEM} and not outcome.expected.has_exact:
+            return  # too large for float64, and nothing less tells a wrong output from a right one here
         if failure is not None:
             failure.message += f" (sizes: {label}, inputs: {plan.kind})"
             raise failure
@@ -271,7 +275,9 @@ class Examiner:
         comparison = compare(result.value, outcome.expected, rules)
         if not comparison.ok and outcome.look_closer(rounding=True):
             comparison = compare(result.value, outcome.expected, rules)
-            self._excused |= comparison.ok and outcome.expected.has_rounded
+            self._excused |= comparison.ok and outcome.rounded
+        if comparison.excused:
+            self._loose.add(plan.kind)
         return comparison
 
     def _verify(

@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _LEAVE_S = 3.0
-"""Seconds to wait for killed processes. Giving a GPU's memory back may take each of them longer; the interpreter waits for them at its end."""
+"""Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     except (EOFError, OSError):
         pass  # the parent has gone or has closed the pool
     finally:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # at once from here on, and without a word
         close = getattr(state, "close", None)
         if close is not None:
             close()
