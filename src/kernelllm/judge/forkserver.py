@@ -24,7 +24,7 @@ import msgspec
 import kernelllm
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge import protocol, sandbox
-from kernelllm.judge.limits import Ended, Limits, Ready, Spawn
+from kernelllm.judge.limits import COMPILE_THREADS, Ended, Limits, Ready, Spawn
 from kernelllm.judge.tensors import Arena
 
 _PASSED = (
@@ -278,6 +278,9 @@ def _environment(mode: str, home: Path) -> dict[str, str]:
         "HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton"),
         "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # what a pool's slot may use for torch.compile, its worker may use for Triton: one waits for the other
+    env[COMPILE_THREADS] = str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores)))
     if mode == "interpret":
         env["TRITON_INTERPRET"] = "1"
     return env

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+COMPILE_THREADS = "KERNELLLM_COMPILE_THREADS"
+"""In a worker's environment: threads in which it may compile at once."""
 FLOP_RATE = 1e8
 """FLOPs a second that a kernel should reach in the interpreter: a twentieth of what good tiles do on a free core."""
 MOST_PATIENCE = 10

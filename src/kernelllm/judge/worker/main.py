@@ -89,7 +89,7 @@ class Session:
             from kernelllm.judge.worker import gpu, turns
 
             gpu.install(self.recorder)
-            turns.install(self.wants)
+            turns.install(self.wants, self.recorder)
 
     def accept(self, command: Any, fds: list[int]) -> None:
         """Open the arenas that a command brings."""

@@ -7,8 +7,9 @@ takes most of a candidate's first run and needs no GPU, and asks for the device 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 import triton.testing
 from triton.runtime import autotuner, jit
 
+from kernelllm.judge.limits import COMPILE_THREADS
 from kernelllm.judge.protocol import Turns
+from kernelllm.judge.worker.recorder import Recorder
 
 _compile = jit.JITFunction._do_compile
 _run, _prune = autotuner.Autotuner.run, autotuner.Autotuner.prune_configs
@@ -26,15 +29,21 @@ _benchmark = partial(triton.testing.do_bench, warmup=5, rep=25)
 """Milliseconds for each configuration, a fifth of Triton's: the device is quiet, and others wait."""
 
 
+_THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
+
+
 class _State:
     ask: Callable[[str], None] = staticmethod(lambda turn: None)
+    recorder: Recorder
     held = Turns.SHARE
     lock = threading.RLock()
+    beside = False
+    """Whether several threads compile now, and the device rests."""
 
 
-def install(ask: Callable[[str], None]) -> None:
+def install(ask: Callable[[str], None], recorder: Recorder) -> None:
     """``ask`` the judge from now on."""
-    _State.ask = staticmethod(ask)
+    _State.ask, _State.recorder = staticmethod(ask), recorder
     jit.JITFunction._do_compile = _resting_compile
     autotuner.Autotuner.prune_configs = _prepared
     autotuner.Autotuner.do_bench = property(lambda self: self._do_bench or _benchmark)
@@ -69,7 +78,7 @@ def _turn(turn: str | None = None) -> Iterator[None]:
 
 
 def _resting_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with _turn(Turns.REST):
+    with contextlib.nullcontext() if _State.beside else _turn(Turns.REST):
         return _compile(self, *args, **kwargs)
 
 
@@ -82,8 +91,36 @@ def _prepared(self: Any, kwargs: dict[str, Any]) -> Any:
     """The configurations to choose from, compiled; then the device is this worker's alone until one is chosen (see :func:`_tuned`)."""
     chosen = _prune(self, kwargs)
     with _turn(Turns.REST):
-        for config in chosen:
-            with contextlib.suppress(Exception):  # the benchmark will meet it again, and knows what it means
-                self.fn.run(*self.nargs.values(), **{**kwargs, **config.all_kwargs(), "warmup": True})
+        _compile_all(self, kwargs, chosen)
     _change(Turns.OWN)
     return chosen
+
+
+def _compile_all(tuner: Any, kwargs: dict[str, Any], configs: Sequence[Any]) -> None:
+    """In several threads: most of Triton's compiler is without the interpreter's lock."""
+    args, left = tuple(tuner.nargs.values()), list(reversed(configs))
+
+    def work() -> None:
+        while left:
+            with contextlib.suppress(Exception):  # the benchmark will meet it again, and knows what it means
+                tuner.fn.run(*args, **{**kwargs, **left.pop().all_kwargs(), "warmup": True})
+
+    threads = [threading.Thread(target=work) for _ in range(min(len(left), _THREADS) - 1)]
+    _State.beside = True
+    try:
+        _start(threads)
+        work()
+        for thread in threads:
+            thread.join()
+    finally:
+        _State.beside = False
+
+
+def _start(threads: Sequence[threading.Thread]) -> None:
+    """Without a note of it: these threads are not the candidate's."""
+    noted, _State.recorder.in_launch = _State.recorder.in_launch, True
+    try:
+        for thread in threads:
+            thread.start()
+    finally:
+        _State.recorder.in_launch = noted
