@@ -21,9 +21,6 @@ from kernelllm.generate.compiler.tracing import TRACE_FAILURES, Built, Leaf, Unt
 
 def exported(problem: Problem, options: Options) -> Captured:
     """Trace with ``torch.export``. Raises Untraceable naming the operator or construct that it rejects."""
-    from torch._inductor import lowering  # noqa: F401 - the decomposition table needs it
-    from torch._inductor.decomposition import select_decomp_table
-
     from kernelllm.generate.compiler.assembly import RETURNED, assemble
 
     built = build(problem, set())
@@ -36,7 +33,7 @@ def exported(problem: Problem, options: Options) -> Captured:
         # export prints the graph so far when it gives up
         with torch.no_grad(), intercept.whole_layers(options), printing_nowhere():
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
-            program = program.run_decompositions(select_decomp_table())
+            program = program.run_decompositions(intercept.decompositions())
     except (*TRACE_FAILURES, torch._dynamo.exc.TorchDynamoException) as error:
         raise Untraceable(f"torch.export: {describe(error, problem)}") from error
     finally:

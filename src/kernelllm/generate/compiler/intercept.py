@@ -24,6 +24,14 @@ from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.symbols import replace
 
 
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Inductor's, but for dropout: its mask has to be the one that eager draws, so that torch draws it."""
+    from torch._inductor import lowering  # noqa: F401 - the table needs it
+    from torch._inductor.decomposition import select_decomp_table
+
+    return {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
+
+
 @contextmanager
 def whole_layers(options: Options) -> Iterator[None]:
     """While open, ``scaled_dot_product_attention``, RNN, LSTM and GRU layers trace as one operator each."""
@@ -124,7 +132,8 @@ def _dropout(_: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
         return x.clone()
     if p == 1.0:
         return torch.zeros_like(x)
-    keep = torch.rand_like(x) >= p
+    # the very mask that torch's own dropout draws after the same seed
+    keep = torch.native_dropout(torch.empty_like(x), p, True)[1]
     return x * keep * (1.0 / (1.0 - p))
 
 

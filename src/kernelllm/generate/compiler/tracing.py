@@ -247,9 +247,6 @@ class _swapped:
 
 def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
     """Trace the built problem. Raises Untraceable."""
-    from torch._inductor import lowering  # noqa: F401 - the decomposition table needs it
-    from torch._inductor.decomposition import select_decomp_table
-
     from kernelllm.generate.compiler.assembly import RETURNED, assemble
 
     leaves, run = leaves_of(built)
@@ -271,7 +268,7 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
                 intercept.whole_layers(options), derived.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
-            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=select_decomp_table(), record_module_stack=True)
+            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error

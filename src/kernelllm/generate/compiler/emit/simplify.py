@@ -284,8 +284,9 @@ class Simplifier(ast.NodeTransformer):
                 return call("softmax_along", *node.args[:3])
             case "select_one":
                 keep = any(k.arg == "keep_dims" for k in node.keywords)
-                last = call("last_along", node.args[0], node.args[1], ast.Constant(1 if keep else 0))
-                return integers.to_ast(ast.unparse(last) + "[:, None]") if keep else last
+                axis = 1 + ("YBLOCK" in self.kernel.blocks) if keep else 0  # the last one; of a row alone there is one
+                last = call("last_along", node.args[0], node.args[1], ast.Constant(axis))
+                return integers.to_ast(f"{ast.unparse(last)}[{':, ' * axis}None]") if keep else last
             case "online_softmax_reduce" | "online_softmax_combine" | "online_softmax_combine_with_sum":
                 node.args = node.args[:-1]
             case "exp":

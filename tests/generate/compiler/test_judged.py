@@ -1,0 +1,60 @@
+"""What the compiler writes for modules that took some care, judged."""
+
+import pytest
+from compiled import problem
+
+from kernelllm.core.types import Problem
+from kernelllm.generate.compiler.writer import Compiler
+from kernelllm.judge import Judge, JudgeSettings
+
+RANDOM = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.first, self.third = nn.Dropout(0.3), nn.Dropout2d(0.5)
+    def forward(self, x):
+        left = self.first(F.gelu(self.up(x)))
+        right = F.dropout(x * 2, 0.1, training=True)
+        y = F.alpha_dropout(self.down(left) + right, 0.2, training=True)
+        return y + 0.1 * torch.randn_like(y) + self.third(y[:, :, None, None].expand(-1, -1, 2, 2)).sum((2, 3))
+def get_inputs(): return [torch.randn(32, 48)]
+def get_init_inputs(): return [48]
+"""
+
+
+@pytest.fixture
+def judge():
+    with Judge(JudgeSettings(device="cpu", cache=False)) as one:
+        yield one
+
+
+def test_dropout_of_every_kind_and_noise(judge: Judge):
+    """After the same seed the written kernel draws the same numbers, in the same order."""
+    candidates = list(Compiler().write(problem(RANDOM), 2))
+    assert candidates
+    for candidate in candidates:
+        verdict = judge.judge(problem(RANDOM), candidate)
+        assert verdict.correct, verdict.message
+
+
+def test_another_mask_is_wrong(judge: Judge):
+    """The judge seeds both sides alike, so that a mask can be told from another."""
+    found = next(Compiler().write(problem(RANDOM), 1))
+    forged = Problem(name="forged", source=problem(RANDOM).source.replace("nn.Dropout(0.3)", "nn.Dropout(0.31)"))
+    assert judge.judge(forged, found).status == "incorrect"
+
+
+RUNNING_SUM = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.unflatten(1, (2, 130)).permute(0, 3, 1, 2).cumsum(-1)
+def get_inputs(): return [torch.randn(6, 260, 8)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_running_sum_block_by_block_over_the_last_of_three_axes(judge: Judge):
+    candidate = next(Compiler(persistent="never", tile="large").write(problem(RUNNING_SUM), 1))
+    verdict = judge.judge(problem(RUNNING_SUM), candidate)
+    assert verdict.correct, verdict.message
