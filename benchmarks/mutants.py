@@ -1,6 +1,6 @@
 """Mutation test of the judge: single faults put into correct kernels, which it must refuse.
 
-    python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--device cuda] [--out mutants.jsonl]
+    python benchmarks/mutants.py [CANDIDATE.py ...] [--problems FOLDER] [--most 400] [--device cuda] [--workers 6] [--out mutants.jsonl]
 
 Without arguments: the honest kernels of ``tests/cheats``. Other candidates find their problem by file name in ``--problems``.
 Every mutant is judged. A mutant that was called correct is then run beside the original on many more inputs, at the sizes of a verdict and
@@ -15,9 +15,11 @@ import ast
 import json
 import random
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -213,6 +215,44 @@ def given(paths: Sequence[str], problems: Path) -> list[tuple[str, Problem, str]
     return found
 
 
+Drawn = tuple[str, Problem, str, Mutant]
+
+
+class Tally:
+    """Outcomes of all threads; ``end`` by ``time.monotonic``: no mutant is begun after it."""
+
+    def __init__(self, out: Path | None, end: float) -> None:
+        self.out, self.end = out, end
+        self.counts: Counter[str] = Counter()
+        self.by_kind: dict[str, Counter[str]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, mutant: Mutant, outcome: str) -> None:
+        """One more."""
+        with self._lock:
+            self.counts[outcome] += 1
+            self.by_kind.setdefault(mutant.kind, Counter())[outcome] += 1
+            if outcome in ("missed", "equivalent"):
+                print(f"{outcome}: {name} line {mutant.line}: {mutant.kind}", flush=True)
+            if self.out:
+                with self.out.open("a") as out:
+                    out.write(json.dumps({"name": name, "kind": mutant.kind, "line": mutant.line, "outcome": outcome}) + "\n")
+
+
+def judge_all(group: Sequence[Drawn], device: str, workers: int, tally: Tally) -> None:
+    """The mutants of one problem, one after the other."""
+    limit = 30.0 if device == "cpu" else 4.0  # of a call; a GPU judge allows four times as much
+    with Judge(JudgeSettings(device=device, measure=False, cache=False, time_limit_s=limit, side_by_side=workers == 1)) as judge:
+        for name, problem, source, mutant in group:
+            if time.monotonic() > tally.end:
+                return
+            status = judge.judge(problem, Candidate(source=mutant.source)).status
+            outcome = status.value
+            if status is Status.CORRECT:
+                outcome = "missed" if differ(judge, problem, source, mutant.source) else "equivalent"
+            tally.add(name, mutant, outcome)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("candidates", nargs="*")
@@ -220,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=400, help="mutants in all, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=1, help="judges at once")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop drawing after so long")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
@@ -229,23 +270,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in mutants(source)
     ]
     random.Random(options.seed).shuffle(drawn)
-    drawn = drawn[: options.most]
-    start, counts, by_kind = time.monotonic(), Counter[str](), {}
-    limit = 30.0 if options.device == "cpu" else 4.0  # of a call; a GPU judge allows four times as much
-    with Judge(JudgeSettings(device=options.device, measure=False, cache=False, time_limit_s=limit)) as judge:
-        for name, problem, source, mutant in drawn:
-            if time.monotonic() - start > 60 * options.minutes:
-                break
-            status = judge.judge(problem, Candidate(source=mutant.source)).status
-            outcome = status.value
-            if status is Status.CORRECT:
-                outcome = "missed" if differ(judge, problem, source, mutant.source) else "equivalent"
-                print(f"{outcome}: {name} line {mutant.line}: {mutant.kind}")
-            counts[outcome] += 1
-            by_kind.setdefault(mutant.kind, Counter())[outcome] += 1
-            if options.out:
-                with options.out.open("a") as out:
-                    out.write(json.dumps({"name": name, "kind": mutant.kind, "line": mutant.line, "outcome": outcome}) + "\n")
+    start = time.monotonic()
+    tally = Tally(options.out, start + 60 * options.minutes)
+    by_problem: dict[str, list[Drawn]] = {}  # a judge keeps the latest problem's references
+    for one in drawn[: options.most]:
+        by_problem.setdefault(one[0], []).append(one)
+    with ThreadPoolExecutor(options.workers) as threads:
+        try:
+            for done in [threads.submit(judge_all, group, options.device, options.workers, tally) for group in by_problem.values()]:
+                done.result()
+        except KeyboardInterrupt:
+            tally.end = 0.0  # each thread ends its mutant; what is known is told
+    counts, by_kind = tally.counts, tally.by_kind
     for kind, row in sorted(by_kind.items()):
         print(f"{kind:22}", dict(row))
     live = sum(counts.values()) - counts["equivalent"]

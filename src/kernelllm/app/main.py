@@ -13,6 +13,7 @@ import click
 
 from kernelllm import __version__
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.core.quiet import quiet_libraries
 
 COMMANDS = {
     "optimize": "kernelllm.app.commands.optimize:optimize",
@@ -74,26 +75,6 @@ class Verbs(click.Group):
             text += "." if ctx.meta.get("kernelllm.verbose") else " and the traceback that --verbose shows."
             fail(ctx, text, error)
             ctx.exit(1)
-
-
-CHATTY = (
-    "torch._subclasses.fake_tensor",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch._dynamo",
-    "torch._inductor",
-    "torch._logging._internal",
-)
-"""Loggers that print tracebacks of errors which are caught and told in a sentence."""
-
-
-def quiet_libraries() -> None:
-    """Keep torch's own log lines off the terminal, unless ``--verbose`` is anywhere on the command line."""
-    import logging
-    import sys
-
-    if not {"-v", "--verbose"} & set(sys.argv):
-        for name in CHATTY:
-            logging.getLogger(name).disabled = True
 
 
 def fail(ctx: click.Context, text: str, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class Bench:
         names = {p.name for p in self.plan.problems}
         return [a for a in Run(self.store, self.id).attempts() if a.problem in names and a.candidate.sample < self.plan.n]
 
-    def attempts(self) -> Iterator[Attempt]:
+    def attempts(self) -> Generator[Attempt, None, None]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
         for problem in self.plan.problems:
             self.run.add_problem(problem)

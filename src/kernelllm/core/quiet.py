@@ -1,13 +1,24 @@
-"""Keeps what code of others prints off standard output, which is for results, thread by thread."""
+"""Keeps what code of others prints off standard output, which is for results, thread by thread; and its log lines off the terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+CHATTY = (
+    "torch._subclasses.fake_tensor",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.utils._sympy.interp",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._logging._internal",
+)
+"""Loggers that print tracebacks of errors which are caught and told in a sentence."""
 
 _lock = threading.Lock()
 _here = threading.local()
@@ -67,3 +78,10 @@ def printing_to_stderr() -> contextlib.AbstractContextManager[None]:
 def printing_nowhere() -> contextlib.AbstractContextManager[None]:
     """What this thread prints, on either stream, is dropped."""
     return _routed(nowhere=True)
+
+
+def quiet_libraries() -> None:
+    """Keep torch's own log lines off the terminal, unless ``--verbose`` is anywhere on the command line."""
+    if not {"-v", "--verbose"} & set(sys.argv):
+        for name in CHATTY:
+            logging.getLogger(name).disabled = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,6 +111,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
 def _run(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
     from kernelllm.app.bench import SPENT
+    from kernelllm.app.interrupt import remembered
     from kernelllm.app.meter import Meter
     from kernelllm.app.progress import Console
 
@@ -118,13 +120,14 @@ def _run(one: Bench, limited: bool) -> None:
     with Console() as console:
         console.stage(f"{one.plan.model}: {len(stored)} of {wanted} done")
         try:
-            for attempt in one.attempts():
-                meter.add(attempt)
-                # Plain output gets a line now and then, a terminal one that moves.
-                if sys.stderr.isatty() or meter.done % 25 == 0:
-                    console.stage(meter.text())
+            with remembered(), closing(one.attempts()) as attempts:
+                for attempt in attempts:
+                    meter.add(attempt)
+                    # Plain output gets a line now and then, a terminal one that moves.
+                    if sys.stderr.isatty() or meter.done % 25 == 0:
+                        console.stage(meter.text())
         except KeyboardInterrupt:
-            console.note(f"Interrupted: {meter.done} of {wanted} samples are kept; the same command goes on from there.")
+            console.note(f"Interrupted: {len(one.stored())} of {wanted} samples are kept; the same command goes on from there.")
             raise click.exceptions.Exit(130) from None
         if limited and meter.done < wanted and not one.errors:
             one.run.finish(SPENT)

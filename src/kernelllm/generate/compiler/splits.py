@@ -38,10 +38,10 @@ def is_prime(n: int) -> bool:
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """While open, Inductor's split reductions of symbolic length have a marked number of parts."""
-    from torch._inductor.ir import Reduction
+    """While open, Inductor's split reductions of symbolic length have a marked number of parts; running sums are not split."""
+    from torch._inductor.ir import Reduction, Scan
 
-    plain = Reduction.num_splits
+    plain, scan, bound = Reduction.num_splits, Scan.num_splits, Scan.__dict__["num_splits"]
     _LENGTHS.clear()
 
     def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -54,8 +54,13 @@ def marked() -> Iterator[None]:
                 return hint, made
         return hint, parts
 
+    def in_one(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        return scan(*args, **kwargs)[0], 1  # split ones hand results from program to program through memory, in Inductor's own runtime
+
     Reduction.num_splits = staticmethod(num_splits)
+    Scan.num_splits = staticmethod(in_one)
     try:
         yield
     finally:
         Reduction.num_splits = staticmethod(plain)
+        Scan.num_splits = bound
