@@ -31,10 +31,12 @@ class Writer:
     concurrency = 3
 
     def __init__(self, model: str, **options: Any) -> None:
-        self.pause = options.get("pause", 0.0)
+        self.pause, self.offers = options.get("pause", 0.0), options.get("offers", 1000)
 
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
-        for sample in range(first, first + n):
+        if self.offers < n:
+            note(f"asked {problem.name}")
+        for sample in range(first, min(first + n, self.offers)):
             time.sleep(self.pause)
             source = f"# {problem.name} {sample}\n" * 20
             yield Draft(candidate=Candidate(source=source, model=self.name, sample=sample), prompt="p", answer=source)

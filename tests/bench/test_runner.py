@@ -56,6 +56,23 @@ def test_every_sample_is_judged_once_and_a_second_run_does_nothing(tmp_path: Pat
     assert len(judged.splitlines()) == 18
 
 
+def test_a_writer_that_has_run_dry_is_not_asked_again(tmp_path: Path, log: Path) -> None:
+    plan = msgspec.structs.replace(fakes.plan(5, 4, in_pool=True), writer={"offers": 3})
+    with Store(tmp_path / "a.db") as store:
+        bench = Bench(plan, store, per_device=2)
+        assert bench.wanted == 20
+        assert len(list(bench.attempts())) == 15
+        assert bench.wanted == 15
+        assert bench.run.info().state == "done"
+        before = log.read_text()
+        again = Bench(plan, store)
+        assert again.wanted == 15
+        assert list(again.attempts()) == []
+        assert log.read_text() == before
+        store.delete_run(bench.id)
+        assert Bench(plan, store).wanted == 20
+
+
 def test_rejudging_asks_no_writer_and_gives_the_same_statuses(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db") as store:
         first = Bench(fakes.plan(4, 2), store)

@@ -71,13 +71,26 @@ class Bench:
         names = {p.name for p in self.plan.problems}
         return [a for a in Run(self.store, self.id).attempts() if a.problem in names and a.candidate.sample < self.plan.n]
 
+    @property
+    def wanted(self) -> int:
+        """Samples that there will be at the end, as far as it is known: fewer than asked for where the writer has run dry."""
+        return self.plan.samples - sum(self._short.values())
+
+    @cached_property
+    def _short(self) -> dict[str, int]:
+        """Problem to the samples that it will not have."""
+        dry = Run(self.store, self.id).dry() & {p.name for p in self.plan.problems}
+        counts = Counter(a.problem for a in self.stored()) if dry else Counter[str]()
+        return {name: self.plan.n - counts[name] for name in dry}
+
     def attempts(self) -> Generator[Attempt, None, None]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
         for problem in self.plan.problems:
             self.run.add_problem(problem)
         known = {(a.problem, a.candidate.sample) for a in self.stored()}
         counts = Counter(name for name, _ in known)
-        missing = _mixed([(i, p.name) for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n])
+        todo = [(i, p.name) for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n and p.name not in self._short]
+        missing = _mixed(todo)
         state = "stopped: interrupted"
         try:
             in_pool = self._writer is None and self.plan.model.partition("/")[0] in IN_POOL
@@ -92,7 +105,9 @@ class Bench:
             problem = self.plan.problems[done.item.problem]
             notes = done.result if isinstance(done.result, list) else [done.error]
             self.errors += [f"{problem.name}: {note}" for note in notes]
-            made = (a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n)
+            made = [a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n]
+            if not notes and len(made) < self.plan.n:
+                self._short[problem.name] = self.plan.n - len(made)
             yield from (a for a in made if (a.problem, a.candidate.sample) not in known)
 
     def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:

@@ -53,8 +53,9 @@ class State:
             self._writer = make_writer(self.plan)
         record = self._store.run(self._setup.run)
         search = Search(problem, self._writer, self.judge, n=self.plan.n, record=record)
-        for _ in search:
-            pass
+        made = sum(1 for _ in search)
+        if made < self.plan.n and not search.errors:
+            record.ran_dry(problem.name)
         return [str(e) for e in search.errors]
 
     def close(self) -> None:

@@ -45,6 +45,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     usd: float | None = None
 
 
+_DRY = "dry-{}-"
+"""Of a run's id: begins the keys under which the problems stand that have no more samples."""
+
+
 def run_id(kind: str, identity: Mapping[str, Any]) -> str:
     """The name of the run that a command belongs to: the same command has the same name, so it resumes."""
     return digest(kind + "\n" + msgspec.json.encode(identity, order="sorted").decode())[:12]
@@ -211,6 +215,7 @@ class Store:
         with self._begin() as connection:
             connection.execute(t.ATTEMPTS.delete().where(t.ATTEMPTS.c.run == key))
             connection.execute(t.RUNS.delete().where(t.RUNS.c.id == key))
+            connection.execute(t.META.delete().where(t.META.c.key.startswith(_DRY.format(key))))
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -271,6 +276,18 @@ class Run:
             rows = connection.execute(query).all()
             texts = self._texts(connection, t.SOURCES, {row.source for row in rows})
         return [msgspec.structs.replace(from_json(row.body, Problem), source=texts[row.source]) for row in rows]
+
+    def ran_dry(self, problem: str) -> None:
+        """Keep that the writer has nothing more to offer for a problem."""
+        with self.store._begin() as connection:
+            row = {"key": _DRY.format(self.id) + digest(problem)[:14], "value": problem}
+            self.store._put(connection, self.store._tables.META, row, replace=True)
+
+    def dry(self) -> set[str]:
+        """Names of the problems for which the writer has nothing more."""
+        t = self.store._tables.META
+        with self.store._begin() as connection:
+            return {row.value for row in connection.execute(t.select().where(t.c.key.startswith(_DRY.format(self.id))))}
 
     def add(self, attempt: Attempt, *, replace: bool = False) -> None:
         """Record an attempt; one with the same problem, round and sample is kept unless ``replace``."""

@@ -115,20 +115,22 @@ def _run(one: Bench, limited: bool) -> None:
     from kernelllm.app.meter import Meter
     from kernelllm.app.progress import Console
 
-    stored, wanted = one.stored(), one.plan.samples
-    meter = Meter(one.plan.model, wanted, stored)
+    stored = one.stored()
+    meter = Meter(one.plan.model, one.wanted, stored)
     with Console() as console:
-        console.stage(f"{one.plan.model}: {len(stored)} of {wanted} done")
+        console.stage(f"{one.plan.model}: {len(stored)} of {meter.wanted} done")
         try:
             with remembered(), closing(one.attempts()) as attempts:
                 for attempt in attempts:
                     meter.add(attempt)
                     # Plain output gets a line now and then, a terminal one that moves.
                     if sys.stderr.isatty() or meter.done % 25 == 0:
+                        meter.wanted = one.wanted
                         console.stage(meter.text())
         except KeyboardInterrupt:
-            console.note(f"Interrupted: {len(one.stored())} of {wanted} samples are kept; the same command goes on from there.")
+            console.note(f"Interrupted: {len(one.stored())} of {one.wanted} samples are kept; the same command goes on from there.")
             raise click.exceptions.Exit(130) from None
+        wanted = one.wanted
         if limited and meter.done < wanted and not one.errors:
             one.run.finish(SPENT)
             console.note(f"The budget is spent: {meter.done} of {wanted} samples are kept; a larger one goes on from there.")
