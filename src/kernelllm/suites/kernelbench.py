@@ -153,7 +153,12 @@ def _require_datasets() -> None:
 def _rows(level: int) -> Iterator[dict[str, Any]]:
     from kernelllm.suites.hf import rows
 
-    yield from sorted(rows(DATASET, split=f"level_{level}"), key=lambda row: int(row["problem_id"]))
+    try:
+        found = list(rows(DATASET, split=f"level_{level}"))
+    except UsageError as error:
+        fix = "Or set kernelbench in kernelllm.toml (or KERNELLLM_KERNELBENCH) to a clone of the KernelBench repository."
+        raise UsageError(error.what, where=error.where, fix=fix) from error
+    yield from sorted(found, key=lambda row: int(row["problem_id"]))
 
 
 def _dataset_version() -> str:
