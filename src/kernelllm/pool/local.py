@@ -28,6 +28,8 @@ from kernelllm.core.quiet import quiet_libraries
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_WARNINGS = "ignore:resource_tracker:UserWarning"
+"""For the processes: what those leave behind that had to be killed is no news to a person who has pressed Ctrl-C."""
 _LEAVE_S = 3.0
 """Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
@@ -96,20 +98,22 @@ class LocalPool(Generic[Item, Result]):
         """Yield each item as it finishes, in no fixed order. Items are drawn only when a slot is free."""
         source = iter(items)
         pending: set[Future[Done[Item, Result]]] = set()
-        with ThreadPoolExecutor(len(self.slots), thread_name_prefix="kernelllm-pool") as threads:
-            try:
-                for item in source:
-                    pending.add(threads.submit(self.call, item))
-                    while len(pending) >= len(self.slots):
-                        done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                        yield from (f.result() for f in done)
-                while pending:
+        threads = ThreadPoolExecutor(len(self.slots), thread_name_prefix="kernelllm-pool")
+        try:
+            for item in source:
+                pending.add(threads.submit(self.call, item))
+                while len(pending) >= len(self.slots):
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     yield from (f.result() for f in done)
-            except BaseException:
-                # Ctrl-C or an abandoned iteration: end the processes, so that the threads come home.
-                self.close(grace_s=0.5)
-                raise
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (f.result() for f in done)
+        except BaseException:
+            # Ctrl-C or an abandoned iteration: end the processes, so that the threads come home, each when its process is gone.
+            self.close(grace_s=0.5)
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+        threads.shutdown()
 
     def close(self, grace_s: float = 5.0) -> None:
         """End every process: politely for ``grace_s`` seconds, then by force."""
@@ -129,6 +133,7 @@ class LocalPool(Generic[Item, Result]):
 
     def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
         if slot.index not in self._running:
+            os.environ.setdefault("PYTHONWARNINGS", _WARNINGS)
             ours, theirs = self._context.Pipe()
             serving = (theirs, self._setup, self._work, slot, len(self.slots))
             process: BaseProcess = self._context.Process(target=_serve, args=serving, daemon=self._daemon)
@@ -168,7 +173,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     threading.Thread(target=_end_with_parent, name="kernelllm-parent", daemon=True).start()
     _share_cores(slots)
     quiet_libraries()
-    if not sys.warnoptions:
+    if sys.warnoptions in ([], [_WARNINGS]):
         warnings.simplefilter("ignore")  # remarks on a problem's code, which every slot would print between the lines of progress
     if slot.device.startswith("cuda:"):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
