@@ -73,6 +73,17 @@ def test_a_writer_that_has_run_dry_is_not_asked_again(tmp_path: Path, log: Path)
         assert Bench(plan, store).wanted == 20
 
 
+def test_samples_are_told_before_their_problem_is_through(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelllm.bench.runner.LOOK_S", 0.05)
+    with Store(tmp_path / "a.db") as store:
+        attempts = Bench(fakes.plan(1, 12, 0.2, in_pool=True), store).attempts()
+        first = next(attempts)
+        assert 1 <= len(log.read_text().splitlines()) < 12
+        rest = list(attempts)
+        assert {a.candidate.sample for a in [first, *rest]} == set(range(12))
+        assert len(rest) == 11
+
+
 def test_rejudging_asks_no_writer_and_gives_the_same_statuses(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db") as store:
         first = Bench(fakes.plan(4, 2), store)

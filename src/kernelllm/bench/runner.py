@@ -10,6 +10,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from kernelllm.search import Budget, Search
 _Pool = LocalPool[Task, Verdict | list[str]]
 IN_POOL = ("compiler",)
 """Providers whose writer is work for the pool, not a wait for an answer."""
+LOOK_S = 2.0
+"""Seconds between two looks for samples of problems that are under way."""
 
 
 class Bench:
@@ -101,14 +104,27 @@ class Bench:
             self.run.finish(state)
 
     def _whole(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
-        for done in self._pool.run(Task(i) for i in missing):
-            problem = self.plan.problems[done.item.problem]
-            notes = done.result if isinstance(done.result, list) else [done.error]
-            self.errors += [f"{problem.name}: {note}" for note in notes]
-            made = [a for a in self.run.attempts(problem.name) if a.candidate.sample < self.plan.n]
-            if not notes and len(made) < self.plan.n:
-                self._short[problem.name] = self.plan.n - len(made)
-            yield from (a for a in made if (a.problem, a.candidate.sample) not in known)
+        with closing(self._pool.watched((Task(i) for i in missing), LOOK_S)) as finished:
+            for done in finished:
+                if done is None:  # nothing has finished; but single samples may be there
+                    for name in {name for name, sample in self.run.keys() - known if sample < self.plan.n}:
+                        yield from self._new(name, known)
+                    continue
+                problem = self.plan.problems[done.item.problem]
+                notes = done.result if isinstance(done.result, list) else [done.error]
+                self.errors += [f"{problem.name}: {note}" for note in notes]
+                yield from self._new(problem.name, known)
+                made = sum(name == problem.name for name, _ in known)
+                if not notes and made < self.plan.n:
+                    self._short[problem.name] = self.plan.n - made
+
+    def _new(self, name: str, known: set[tuple[str, int]]) -> Iterator[Attempt]:
+        """Attempts of a problem that are not ``known``, and are from now on."""
+        for attempt in self.run.attempts(name):
+            key = (attempt.problem, attempt.candidate.sample)
+            if attempt.candidate.sample < self.plan.n and key not in known:
+                known.add(key)
+                yield attempt
 
     def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
         """One thread a problem, as many as keep both the writer and the pool busy."""

@@ -320,6 +320,14 @@ class Run:
                 same = (c.run == self.id) & (c.problem == a.problem) & (c.round == a.round) & (c.sample == a.candidate.sample)
                 connection.execute(t.ATTEMPTS.delete().where(same))
 
+    def keys(self) -> set[tuple[str, int]]:
+        """(problem, sample) of every stored attempt."""
+        from sqlalchemy import select
+
+        a = self.store._tables.ATTEMPTS.c
+        with self.store._begin() as connection:
+            return {(row.problem, row.sample) for row in connection.execute(select(a.problem, a.sample).where(a.run == self.id))}
+
     def attempts(self, problem: str | None = None) -> list[Attempt]:
         """Stored attempts, by problem, round and sample."""
         t = self.store._tables

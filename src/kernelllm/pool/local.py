@@ -14,8 +14,9 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -96,6 +97,11 @@ class LocalPool(Generic[Item, Result]):
 
     def run(self, items: Iterable[Item]) -> Iterator[Done[Item, Result]]:
         """Yield each item as it finishes, in no fixed order. Items are drawn only when a slot is free."""
+        with closing(self.watched(items, None)) as finished:
+            yield from (done for done in finished if done is not None)
+
+    def watched(self, items: Iterable[Item], every_s: float | None) -> Generator[Done[Item, Result] | None, None, None]:
+        """As :meth:`run`; and None after every so many seconds in which no item finishes."""
         source = iter(items)
         pending: set[Future[Done[Item, Result]]] = set()
         threads = ThreadPoolExecutor(len(self.slots), thread_name_prefix="kernelllm-pool")
@@ -103,11 +109,15 @@ class LocalPool(Generic[Item, Result]):
             for item in source:
                 pending.add(threads.submit(self.call, item))
                 while len(pending) >= len(self.slots):
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    done, pending = wait(pending, every_s, return_when=FIRST_COMPLETED)
                     yield from (f.result() for f in done)
+                    if not done:
+                        yield None
             while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                done, pending = wait(pending, every_s, return_when=FIRST_COMPLETED)
                 yield from (f.result() for f in done)
+                if not done:
+                    yield None
         except BaseException:
             # Ctrl-C or an abandoned iteration: end the processes, so that the threads come home, each when its process is gone.
             self.close(grace_s=0.5)
