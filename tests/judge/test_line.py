@@ -1,5 +1,6 @@
 """What a worker may do with its judge's turn at a device in the middle of a command."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -14,7 +15,7 @@ import pytest
 from kernelllm.judge import line, protocol
 from kernelllm.judge.forkserver import Worker
 from kernelllm.judge.line import Line
-from kernelllm.judge.protocol import Done, Go, Report, Turns, Wants, WorkerTimeout
+from kernelllm.judge.protocol import Done, Go, Report, Turns, Wants, WorkerGone, WorkerTimeout
 from kernelllm.pool.locks import Turn
 
 
@@ -143,3 +144,28 @@ def test_a_judge_that_measures_lends_nothing(turn: Turn) -> None:
     with lent.command():
         lent.wants(Turns.REST)
         assert not _can(turn, "share")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, turn: Turn, reads: bool) -> None:
+    lent = Line(turn)
+    stop = threading.Event()
+
+    def flood() -> None:
+        protocol.receive_command(fake.sock)
+        with contextlib.suppress(WorkerGone, OSError):
+            while not stop.is_set():
+                protocol.send(fake.sock, Wants(1, Turns.SHARE))
+                if reads:
+                    protocol.receive_command(fake.sock)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    start = time.monotonic()
+    with lent.command(), pytest.raises(WorkerTimeout):
+        fake.worker.ask(Report, start + 0.5, wants=lent.wants)
+    assert time.monotonic() - start < 5
+    stop.set()
+    fake.worker._sock.close()
+    fake.sock.close()
+    flooding.join(10)
