@@ -183,12 +183,15 @@ class Reference:
 
     def looked_at(self, buffer: str, outcome: Outcome) -> Expected:
         """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""
-        sides = {}
-        for kind, there in (("double", outcome.expected.has_exact), ("rounded", outcome.rounded)):
+        shaken = len(outcome.expected.nearby) > outcome.rounded
+
+        def of(kind: str, there: bool) -> list[torch.Tensor]:
             twin = self._models.get(kind) if there else None
-            sides[kind] = None if twin is None else dict(twin.named_buffers(remove_duplicate=False))[buffer].detach()
-        exact, rounded = sides["double"], sides["rounded"]
-        return Expected(outcome.state[buffer], exact, exact is not None, () if rounded is None else (rounded,))
+            return [] if twin is None else [dict(twin.named_buffers(remove_duplicate=False))[buffer].detach()]
+
+        exact = of("double", outcome.expected.has_exact)
+        nearby = (*of("rounded", outcome.rounded), *of("shaken", shaken))
+        return Expected(outcome.state[buffer], exact[0] if exact else None, bool(exact), nearby)
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
