@@ -6,6 +6,7 @@ up to 4096 for reductions along contiguous memory, 64 x 32 tiles for reductions 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from kernelllm.generate.compiler.options import Options
@@ -14,6 +15,8 @@ from .wrapper import Kernel
 
 _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
 """Inductor leaves masks out where a size divides by these, so no block may be larger."""
+WORTH_TUNING = 2**20
+"""Elements below which a kernel takes a GPU no longer than its launch: choosing among configurations would cost more than it brings."""
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Plan:
 
 
 def plan(kernel: Kernel, options: Options, *, mutates: bool = False) -> Plan:
-    """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``)."""
+    """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
     if not any(k.startswith("r") for k in kernel.hints):
@@ -42,7 +45,7 @@ def plan(kernel: Kernel, options: Options, *, mutates: bool = False) -> Plan:
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
     chosen.blocks = {b: min(v, _LIMITS.get(b, v)) for b, v in chosen.blocks.items()}
-    if options.autotune and not mutates and not kernel.meta.get("atomic_add_found"):
+    if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
         chosen.configs = _configs(chosen, kernel)
     return chosen
 
