@@ -27,8 +27,6 @@ _current_stream, _capturing = torch.cuda.current_stream, torch.cuda.is_current_s
 
 _benchmark = partial(triton.testing.do_bench, warmup=5, rep=25)
 """Milliseconds for each configuration, a fifth of Triton's: the device is quiet, and others wait."""
-
-
 _THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
 
 
@@ -53,6 +51,7 @@ def install(ask: Callable[[str], None], recorder: Recorder) -> None:
 def watch_tuning(on: bool) -> None:
     """Off in timed runs, where nothing is tuned any more and every microsecond counts."""
     autotuner.Autotuner.run = _tuned if on else _run
+    _State.held = Turns.SHARE  # as at the beginning of every command, whatever was wanted in a timed one
 
 
 def _change(turn: str) -> None:
