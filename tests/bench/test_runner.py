@@ -82,6 +82,7 @@ def test_samples_are_told_before_their_problem_is_through(tmp_path: Path, log: P
         rest = list(attempts)
         assert {a.candidate.sample for a in [first, *rest]} == set(range(12))
         assert len(rest) == 11
+        assert all(0.2 <= a.cost.generate_s < 5 for a in [first, *rest])  # this writer does not say how long it took
 
 
 def test_rejudging_asks_no_writer_and_gives_the_same_statuses(tmp_path: Path) -> None:

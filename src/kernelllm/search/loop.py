@@ -118,8 +118,13 @@ class Search:
 
     def _write(self, task: Task) -> None:
         error: BaseException | None = None
+        started = time.monotonic()
         try:
             for draft in drafts(self.writer, self.problem, task):
+                if not draft.cost.generate_s:  # a writer that does not say how long it took: the compiler
+                    cost = msgspec.structs.replace(draft.cost, generate_s=round(time.monotonic() - started, 4))
+                    draft = msgspec.structs.replace(draft, cost=cost)
+                started = time.monotonic()
                 self._queue.put((task, draft))
                 self._event("drafted", {"round": task.round, "sample": draft.candidate.sample})
                 if self._halt.is_set():
