@@ -8,11 +8,14 @@ import pytest
 import torch
 
 from kernelllm.core.types import Candidate, Problem, SizeSet
-from kernelllm.judge import excuse
+from kernelllm.generate.compiler.writer import Compiler
+from kernelllm.judge import Judge, JudgeSettings, excuse
 from kernelllm.judge.checks.precision import Precision
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.reference import Outcome, prepare, to_tf32
+from kernelllm.suites import shrink
+from kernelllm.suites.instance import Instance
 
 FIXTURES = Path(__file__).parent.parent / "cheats" / "precision"
 
@@ -99,3 +102,30 @@ def test_a_well_conditioned_problem_excuses_nothing() -> None:
     moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.nearby]
     assert all(0 < m < 1e-4 for m in moved)
     assert not compare(coarse, outcome.expected, Rules()).ok
+
+
+HARD = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.sin(2.0 * x.sum(-1))
+rows, columns = 64, 1024
+def get_inputs():
+    return [torch.randn(rows, columns)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_that_eager_cannot_digest_say_nothing_where_float64_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(name="hard", source=HARD)
+    candidate = next(Compiler().write(problem, 1))
+    first, second = (Instance(problem, o).inputs(0)[0].numel() for o in shrink.shrunk(problem, count=2))
+    assert first < second
+    monkeypatch.setattr("kernelllm.judge.reference.EXACT_LIMIT", first)
+    with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
+        verdict = judge.judge(problem, candidate)
+    assert verdict.correct, verdict.message
+    sizes = [shape.label for shape in verdict.shapes]
+    large = [t.sizes for t in verdict.trials if t.kind == "large"]
+    assert large == sizes[:1]  # told at the one, not at the other, where it was tried as well

@@ -54,7 +54,7 @@ class State:
         record = self._store.run(self._setup.run)
         search = Search(problem, self._writer, self.judge, n=self.plan.n, record=record)
         made = sum(1 for _ in search)
-        if made < self.plan.n and not search.errors:
+        if made < self.plan.n and not search.message:
             record.ran_dry(problem.name)
         return [str(e) for e in search.errors]
 

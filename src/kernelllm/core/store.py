@@ -280,8 +280,11 @@ class Run:
     def ran_dry(self, problem: str) -> None:
         """Keep that the writer has nothing more to offer for a problem."""
         with self.store._begin() as connection:
-            row = {"key": _DRY.format(self.id) + digest(problem)[:14], "value": problem}
+            row = {"key": self._dry_key(problem), "value": problem}
             self.store._put(connection, self.store._tables.META, row, replace=True)
+
+    def _dry_key(self, problem: str) -> str:
+        return _DRY.format(self.id) + digest(problem)[:14]
 
     def dry(self) -> set[str]:
         """Names of the problems for which the writer has nothing more."""
@@ -319,6 +322,7 @@ class Run:
             for a in attempts:
                 same = (c.run == self.id) & (c.problem == a.problem) & (c.round == a.round) & (c.sample == a.candidate.sample)
                 connection.execute(t.ATTEMPTS.delete().where(same))
+                connection.execute(t.META.delete().where(t.META.c.key == self._dry_key(a.problem)))
 
     def keys(self) -> set[tuple[str, int]]:
         """(problem, sample) of every stored attempt."""

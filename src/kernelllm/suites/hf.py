@@ -102,8 +102,9 @@ def rows(dataset: str, *, split: str = "train", config: str | None = None, revis
         yield from (dict(row) for row in _table(datasets, dataset, split, config, revision))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         why = (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        away = isinstance(error, ConnectionError) or "reach" in why
-        fix = "Without a network, name a file or folder that holds its rows." if away else "Check its name, config and split."
+        fix = "Check its name, config and split."
+        if isinstance(error, ConnectionError):
+            fix = "Without a network, name a file or folder that holds its rows."
         raise UsageError(f"The data set {dataset} cannot be read: {why}.", fix=fix) from error
 
 
