@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,17 +24,18 @@ from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
 from kernelllm.judge import ceilings, clock, roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
+from kernelllm.judge.headstart import HeadStart
 from kernelllm.judge.reference import Reference
 from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
 
 _LOG = logging.getLogger(__name__)
-_LEADING = 8
-"""L2 flushes before the first timed run of a batch: the GPU is busy with them while that run is prepared."""
 _MOST_SETS = 3
 _SET_SHARE = 0.2
 """Of the memory to plan with, for one copy of all input sets (each side holds one)."""
 _CHECKED_RUNS = 3
+_FLUSHES = 8
+"""Timed to know what one takes."""
 _SEED = 42
 
 
@@ -124,8 +126,8 @@ def _compiling_rests(turn: Turn) -> Iterator[None]:
 class _Local:
     """A baseline: timed here as the worker times the candidate."""
 
-    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], flush: torch.Tensor) -> None:
-        self.name, self._call, self._sets, self._flush = name, call, sets, flush
+    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], flush: torch.Tensor, start: HeadStart) -> None:
+        self.name, self._call, self._sets, self._flush, self._start = name, call, sets, flush, start
         self.input_sets = len(sets)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
@@ -141,15 +143,19 @@ class _Local:
             ends = [torch.cuda.Event(enable_timing=True) for _ in order]
             for _ in range(warmup):
                 calls[0]()
-            for _ in range(_LEADING):
+            for _ in range(self._start.flushes(len(order))):
                 self._flush.zero_()
+            begun = time.perf_counter()
             for position, which in enumerate(order):
                 self._flush.zero_()
                 starts[position].record()
                 calls[which]()
                 ends[position].record()
+            enqueue_ms = 1e3 * (time.perf_counter() - begun)
             torch.cuda.synchronize()
-        return [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
+        times = [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
+        self._start.learn(self.name, times, enqueue_ms)
+        return times
 
 
 class _Candidate:
@@ -157,8 +163,8 @@ class _Candidate:
 
     name = "candidate"
 
-    def __init__(self, process: CandidateProcess, sets: list[list[Any]], flush_bytes: int, rng: random.Random) -> None:
-        self._process, self._sets, self._flush_bytes, self._rng = process, sets, flush_bytes, rng
+    def __init__(self, process: CandidateProcess, sets: list[list[Any]], flush_bytes: int, start: HeadStart, rng: random.Random) -> None:
+        self._process, self._sets, self._flush_bytes, self._start, self._rng = process, sets, flush_bytes, start, rng
         self.input_sets = len(sets)
         self.kept: dict[int, Any] = {}
         """Input set to an output of one of its timed runs (the latest looked at)."""
@@ -175,6 +181,7 @@ class _Candidate:
             if graph:
                 return []
             raise
+        self._start.learn(self.name, timed.times_ms, timed.enqueue_ms)
         for position, value in kept.items():
             self._looks -= 1
             self.kept[order[position]] = value
@@ -182,7 +189,7 @@ class _Candidate:
 
     def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1) -> Any:
         """One timed batch in the worker."""
-        flushing = {"flush_bytes": self._flush_bytes, "leading": _LEADING} if flush else {}
+        flushing = {"flush_bytes": self._flush_bytes, "leading": self._start.flushes(len(order))} if flush else {}
         return self._process.time_runs(self._sets, order=tuple(order), warmup=warmup, graph=graph, keep=keep, **flushing)
 
 
@@ -240,10 +247,11 @@ def measure(
     # Twice the L2, and never less than KernelBench's 256 MB.
     flush = torch.empty(max(256 * 2**20, 2 * properties.L2_cache_size) // 4, dtype=torch.int32, device=reference.device)
     found = Measurement()
-    candidate = _Candidate(process, sets, flush.numel() * 4, rng)
-    contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush) for n, c in calls.items())]
     if turn is not None:
         turn.own()
+    start = HeadStart(_flush_ms(flush))
+    candidate = _Candidate(process, sets, flush.numel() * 4, start, rng)
+    contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush, start) for n, c in calls.items())]
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
     found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
     if not keep:
@@ -255,6 +263,17 @@ def measure(
     found.findings += _floor_findings(found.timing, floor(), gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
     return found
+
+
+def _flush_ms(flush: torch.Tensor) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    flush.zero_()
+    begin.record()
+    for _ in range(_FLUSHES):
+        flush.zero_()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / _FLUSHES
 
 
 def _make_room() -> None:

@@ -262,8 +262,8 @@ class Timed(msgspec.Struct, tag="timed"):
     trees: tuple[Any, ...] = ()
     tensors: tuple[TensorSpec, ...] = ()
     """Tensors of all trees together; indices in the trees count through."""
-    host_ms: float = 0.0
-    """Wall time of the batch by the worker's clock."""
+    enqueue_ms: float = 0.0
+    """What it took, by the worker's clock, to enqueue the runs and the flushes between them."""
 
 
 class CompiledKernel(msgspec.Struct, frozen=True):

@@ -84,10 +84,10 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     keep = set(command.keep)
     kept: list[tuple[int, Any]] = []
     _synchronize()
-    begun = _perf_counter()
     if flush is not None:
         for _ in range(command.leading):
             flush.zero_()
+    begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
             flush.zero_()
@@ -98,8 +98,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         ends[position].record()
         if position in keep:
             kept.append((position, _cloned(result) if command.graph else result))
+    enqueue_ms = (_perf_counter() - begun) * 1000
     _synchronize()
-    host_ms = (_perf_counter() - begun) * 1000
     times = tuple(s.elapsed_time(e) / command.repeat for s, e in zip(starts, ends, strict=True))
     trees: list[Any] = []
     outputs: list[torch.Tensor] = []
@@ -110,7 +110,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         return p.Grow(command.id, size)
     arenas.put(arena, specs, outputs)
     _synchronize()
-    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, host_ms)
+    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms)
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
