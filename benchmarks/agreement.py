@@ -4,9 +4,9 @@
 
 Ten problems of levels 1 and 2, each with four candidates: the compiler's, one with a single fault in a kernel, one that raises, and one
 that does its work twice. What both call correct is judged --repeats times by either, in turns: the medians of the mean times are compared,
-and how far each side's own times are apart is told beside them. Both build inputs on the GPU, which saves KernelBench's harness most
-of its time and changes nothing that it checks or times. One JSON line a candidate; run again with the same --out, it goes on where it
-stopped. The table at the end lists every candidate on which the two differ.
+and how far each side's own times are apart is told beside them. KernelBench's harness gets problems that draw their inputs on the GPU,
+as this judge does: that is most of its time, and none of what it checks or times. One JSON line a candidate; run again with the same
+--out, it goes on where it stopped. The table at the end lists every candidate on which the two differ.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.pool.local import LocalPool, Slot
 
 PROBLEMS = [f"{level}/{number}" for level in (1, 2) for number in (1, 21, 41, 61, 81)]
+ON_GPU = """
+_on_cpu = get_inputs
+
+
+def get_inputs():
+    with torch.device("cuda"):
+        return _on_cpu()
+"""
 KINDS = ("compiler", "mutant", "raising", "slow")
 
 
@@ -42,7 +50,6 @@ class Harness:
         self.folder = folder
 
     def __call__(self, slot: Slot) -> Any:
-        torch.set_default_device("cuda")  # where problems make their inputs and models
         return load(Path(self.folder))
 
 
@@ -114,7 +121,7 @@ def both(judge: Judge, theirs: Theirs | None, one: Problem, source: str, repeats
             judge.baselines.clear()  # the other harness needs the memory
         if theirs is None:
             break
-        found["theirs"].append(theirs.evaluate(one.source, source))
+        found["theirs"].append(theirs.evaluate(one.source + ON_GPU, source))
         if not all(rows[-1]["ms"] for rows in found.values()):
             break
     return {side: middle(rows) for side, rows in found.items()}

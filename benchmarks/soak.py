@@ -3,13 +3,15 @@
     python benchmarks/soak.py [--count 2000] [--device cpu] [--seed 0]
 
 The checks are switched off, so that hostile code really runs and the design and the sandbox alone must hold. Counted before and after:
-processes below this one, resident memory, open descriptors (of judge and servers) and files in the temporary folder.
+processes below this one, resident memory, open descriptors (of judge and servers), files in the temporary folder, and memory of the GPU.
+Ctrl-C ends it and tells what was seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import os
 import random
 import sys
@@ -18,13 +20,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.worker.process import descendants
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 _KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
-SLOW = {"hang", "ignore_signals", "stop"}
+SLOW = {"hang", "ignore_signals", "stop", "endless"}
 HOSTILE = {
     "exit": "os._exit(0)",
     "abort": "os.abort()",
@@ -48,13 +52,34 @@ HOSTILE = {
     "stop": "os.kill(os.getpid(), signal.SIGSTOP)",
 }
 
+ON_A_GPU = {
+    "astray": "astray[(1,)](x)",
+    "endless": "endless[(1,)](torch.zeros(1, device=x.device))",
+    "assert": "x.view(-1)[torch.full((4,), 10**12, device=x.device)]",
+    "gpu_memory": "self.hoard = [torch.empty(1 << 30, dtype=torch.uint8, device=x.device) for _ in range(1 << 10)]",
+}
+_KERNELS = """
+@triton.jit
+def astray(p):
+    tl.store(p + (tl.program_id(0).to(tl.int64) + (1 << 44)), 0.0)
 
-def hostile() -> list[tuple[str, Problem, str]]:
+
+@triton.jit
+def endless(p):
+    while tl.atomic_add(p, 1.0) >= 0:
+        tl.atomic_add(p, 1.0)
+
+
+class ModelNew("""
+
+
+def hostile(device: str) -> list[tuple[str, Problem, str]]:
     """(name, problem, source) of candidates that attack in their first run."""
     problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
     found = []
-    for name, attack in HOSTILE.items():
-        lines = _KERNEL.replace("def forward(self, x):\n", f"def forward(self, x):\n        {attack}\n")
+    for name, attack in (HOSTILE if device == "cpu" else HOSTILE | ON_A_GPU).items():
+        armed = _KERNEL.replace("\nclass ModelNew(", _KERNELS)
+        lines = armed.replace("def forward(self, x):\n", f"def forward(self, x):\n        {attack}\n")
         found.append((f"hostile/{name}", problem, "import os\nimport signal\nimport sys\nimport time\n" + lines))
     return found
 
@@ -83,8 +108,12 @@ def held(folders: Sequence[Path]) -> dict[str, int]:
             descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
         except OSError:
             continue
+    on_gpu: dict[str, int] = {}
     files = sum(1 for folder in folders for _ in folder.rglob("*"))
-    return {"processes": len(everyone), "resident_mib": resident >> 20, "descriptors": descriptors, "files": files}
+    if torch.cuda.is_initialized():
+        free, total = torch.cuda.mem_get_info()
+        on_gpu = {"gpu_mib": (total - free) >> 20}
+    return {"processes": len(everyone), "resident_mib": resident >> 20, "descriptors": descriptors, "files": files} | on_gpu
 
 
 def settings(device: str, limit_s: float) -> JudgeSettings:
@@ -102,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0)
     options = parser.parse_args(arguments)
-    good, bad = peaceful(), hostile()
+    good, bad = peaceful(), hostile(options.device)
     chance = random.Random(options.seed)
     order = [chance.choice(bad if number % 4 == 0 else good) for number in range(options.count)]
     alone: dict[str, str] = {}
@@ -120,22 +149,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             alone[case[0]] = verdict(*case)
         before, start, counts = held(folders), time.monotonic(), Counter[str]()
         print(f"{len(alone)} candidates judged alone; {before}", flush=True)
-        for number, case in enumerate(order, 1):
-            status = verdict(*case)
-            counts[status] += 1
-            if status != alone[case[0]]:
-                differing.append(f"{case[0]}: alone {alone[case[0]]}, in the mix {status}")
-                print(differing[-1], flush=True)
-            if number % 100 == 0:
-                print(f"{number}: {held(folders)} {60 * number / (time.monotonic() - start):.0f} a minute", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            for number, case in enumerate(order, 1):
+                status = verdict(*case)
+                counts[status] += 1
+                if status != alone[case[0]]:
+                    differing.append(f"{case[0]}: alone {alone[case[0]]}, in the mix {status}")
+                    print(differing[-1], flush=True)
+                if number % 50 == 0:
+                    print(f"{number}: {held(folders)} {60 * number / (time.monotonic() - start):.0f} a minute", flush=True)
         after = held(folders)
-    print(f"verdicts: {dict(counts)}")
+    print(f"{sum(counts.values())} verdicts: {dict(counts)}")
+    print(f"hostile: { {n: s for n, s in alone.items() if n.startswith('hostile/')} }")
     print(f"before {before}")
     print(f"after  {after}")
     print(f"at the end {held(folders)}")
     hostile_correct = [name for name, status in alone.items() if name.startswith("hostile/") and status == "correct"]
     print(f"hostile candidates called correct (their attack did nothing): {hostile_correct}")
     leaks = [key for key in ("processes", "descriptors", "files") if after[key] > before[key] + 2]
+    if after.get("gpu_mib", 0) > before.get("gpu_mib", 0) * 1.1 + 512:
+        leaks.append("gpu_mib")
     if after["resident_mib"] > before["resident_mib"] * 1.1 + 64:
         leaks.append("resident_mib")
     print(f"leaks: {leaks or 'none'}; verdicts that differ: {len(differing)}")

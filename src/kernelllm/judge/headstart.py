@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 LEADING = 8
 """L2 flushes before the first timed run of any batch."""
-_MOST = 1.0
+_MOST = 2.0
 """More flushes a run than that are not spent: whoever is so far behind is held up by launching, and its time says so."""
 _MARGIN = 1.3
 _RECENT = 5

@@ -24,7 +24,7 @@ from kernelllm.core.types import Candidate, Finding, Floor, KernelUse, Problem, 
 from kernelllm.judge import cache, compiling, measuring, sandbox, verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
-from kernelllm.judge.compare import STRICT, Rules, tolerance_for
+from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Ended, Limits, call_seconds
 from kernelllm.judge.observation import Event, Observation
@@ -289,6 +289,7 @@ class _Case:
                 self.problem, process, reference, self.judge.baselines, rules,
                 budget_s=self.settings.time_budget_s, runs=self.settings.timed_runs, launches=launches,
                 floor=self.judge.counting(self.problem).result, turn=self.turn, memory=self.place.bytes if self.place else None,
+                settle=self.settings.profile == KERNELBENCH,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"

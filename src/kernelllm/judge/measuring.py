@@ -123,11 +123,24 @@ def _compiling_rests(turn: Turn) -> Iterator[None]:
         callback_handler.remove_end_callback(share)
 
 
+@dataclass(frozen=True)
+class _Method:
+    """How all contestants of a measurement are timed. ``settle``: see :class:`kernelllm.judge.protocol.TimeRuns`."""
+
+    flush: torch.Tensor
+    settle: bool
+    start: HeadStart
+
+    def leading(self, runs: int) -> int:
+        """Flushes before the first of so many runs."""
+        return 0 if self.settle else self.start.flushes(runs)
+
+
 class _Local:
     """A baseline: timed here as the worker times the candidate."""
 
-    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], flush: torch.Tensor, start: HeadStart) -> None:
-        self.name, self._call, self._sets, self._flush, self._start = name, call, sets, flush, start
+    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], method: _Method) -> None:
+        self.name, self._call, self._sets, self._method = name, call, sets, method
         self.input_sets = len(sets)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
@@ -143,18 +156,23 @@ class _Local:
             ends = [torch.cuda.Event(enable_timing=True) for _ in order]
             for _ in range(warmup):
                 calls[0]()
-            for _ in range(self._start.flushes(len(order))):
-                self._flush.zero_()
+            flush, settle = self._method.flush, self._method.settle
+            for _ in range(self._method.leading(len(order))):
+                flush.zero_()
+            if settle:
+                torch.cuda.synchronize()
             begun = time.perf_counter()
             for position, which in enumerate(order):
-                self._flush.zero_()
+                flush.zero_()
                 starts[position].record()
                 calls[which]()
                 ends[position].record()
+                if settle:
+                    torch.cuda.synchronize()
             enqueue_ms = 1e3 * (time.perf_counter() - begun)
             torch.cuda.synchronize()
         times = [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
-        self._start.learn(self.name, times, enqueue_ms)
+        self._method.start.learn(self.name, times, enqueue_ms)
         return times
 
 
@@ -163,8 +181,8 @@ class _Candidate:
 
     name = "candidate"
 
-    def __init__(self, process: CandidateProcess, sets: list[list[Any]], flush_bytes: int, start: HeadStart, rng: random.Random) -> None:
-        self._process, self._sets, self._flush_bytes, self._start, self._rng = process, sets, flush_bytes, start, rng
+    def __init__(self, process: CandidateProcess, sets: list[list[Any]], method: _Method, rng: random.Random) -> None:
+        self._process, self._sets, self._method, self._rng = process, sets, method, rng
         self.input_sets = len(sets)
         self.kept: dict[int, Any] = {}
         """Input set to an output of one of its timed runs (the latest looked at)."""
@@ -181,7 +199,7 @@ class _Candidate:
             if graph:
                 return []
             raise
-        self._start.learn(self.name, timed.times_ms, timed.enqueue_ms)
+        self._method.start.learn(self.name, timed.times_ms, timed.enqueue_ms)
         for position, value in kept.items():
             self._looks -= 1
             self.kept[order[position]] = value
@@ -189,8 +207,11 @@ class _Candidate:
 
     def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1) -> Any:
         """One timed batch in the worker."""
-        flushing = {"flush_bytes": self._flush_bytes, "leading": self._start.flushes(len(order))} if flush else {}
-        return self._process.time_runs(self._sets, order=tuple(order), warmup=warmup, graph=graph, keep=keep, **flushing)
+        method = self._method
+        fields: dict[str, Any] = {"order": tuple(order), "warmup": warmup, "graph": graph, "keep": keep}
+        if flush:
+            fields |= {"flush_bytes": method.flush.nbytes, "leading": method.leading(len(order)), "settle": method.settle}
+        return self._process.time_runs(self._sets, **fields)
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -228,12 +249,13 @@ def measure(
     turn: Turn | None = None,
     memory: int | None = None,
     keep: bool = False,
+    settle: bool = False,
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
     ``runs``: fewest of the candidate; ``launches``: kernels that one call launches; ``floor`` gives the problem's speed of light
     on this device; ``turn``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
-    worker is needed afterwards.
+    worker is needed afterwards; ``settle``: each run waits for the one before, as in KernelBench, so that launching counts.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
     rng = random.Random()
@@ -249,9 +271,9 @@ def measure(
     found = Measurement()
     if turn is not None:
         turn.own()
-    start = HeadStart(_flush_ms(flush))
-    candidate = _Candidate(process, sets, flush.numel() * 4, start, rng)
-    contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, flush, start) for n, c in calls.items())]
+    method = _Method(flush, settle, HeadStart(_flush_ms(flush)))
+    candidate = _Candidate(process, sets, method, rng)
+    contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, method) for n, c in calls.items())]
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
     found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
     if not keep:

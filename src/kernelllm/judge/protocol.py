@@ -132,7 +132,7 @@ class ReadState(msgspec.Struct, tag="read_state"):
 
 class TimeRuns(msgspec.Struct, tag="time_runs"):
     """Timed batch on a GPU. For each entry of ``order``: clear L2, record a start event, call the model on that
-    input set ``repeat`` times, record an end event. The judge picks the order and which outputs to see, and does not tell before."""
+    input set, record an end event. The judge picks the order and which outputs to see, and does not tell before."""
 
     id: int
     inputs: tuple[Values, ...]
@@ -144,8 +144,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
     """Size of the buffer that is written before each timed run; 0: no L2 flush."""
     leading: int = 0
     """How often it is written before the first of them: the GPU is busy with that while the run is prepared."""
-    repeat: int = 1
-    """Back-to-back calls between the two events; the reported time is divided by it."""
+    settle: bool = False
+    """Wait for the device after each run: launching the next one is then part of its time, as far as the flush does not hide it."""
     graph: bool = False
     """Capture one CUDA graph for each input set and time its replay."""
     keep: tuple[int, ...] = ()

@@ -87,20 +87,23 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     if flush is not None:
         for _ in range(command.leading):
             flush.zero_()
+    if command.settle:
+        _synchronize()
     begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
             flush.zero_()
         call = calls[which]
         starts[position].record()
-        for _ in range(command.repeat):
-            result = call()
+        result = call()
         ends[position].record()
         if position in keep:
             kept.append((position, _cloned(result) if command.graph else result))
+        if command.settle:
+            _synchronize()
     enqueue_ms = (_perf_counter() - begun) * 1000
     _synchronize()
-    times = tuple(s.elapsed_time(e) / command.repeat for s, e in zip(starts, ends, strict=True))
+    times = tuple(s.elapsed_time(e) for s, e in zip(starts, ends, strict=True))
     trees: list[Any] = []
     outputs: list[torch.Tensor] = []
     for _, result in kept:
