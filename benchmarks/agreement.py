@@ -148,7 +148,9 @@ def run(options: argparse.Namespace) -> None:
     left = [p for p in problems if any((p.name, kind) not in done for kind in KINDS)]
     sources = compiled(left, options.known, options.processes)
     end, theirs = time.monotonic() + options.budget, Theirs(options.kb_src) if options.kb_src else None
-    settings = JudgeSettings(profile="kernelbench", device=options.device, baselines=("eager",), cache=False, memory_limit_bytes=2**36)
+    settings = JudgeSettings(
+        profile="kernelbench", device=options.device, baselines=(), timed_runs=100, cache=False, memory_limit_bytes=2**36
+    )  # fmt: skip
     try:
         with Judge(settings) as judge, options.out.open("a") as out:
             for one in left:

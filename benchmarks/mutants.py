@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -228,7 +229,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, name: str, mutant: Mutant, outcome: str) -> None:
-        """One more."""
+        """One more; what was called correct is written with its source, for `--undecided`."""
         with self._lock:
             self.counts[outcome] += 1
             self.by_kind.setdefault(mutant.kind, Counter())[outcome] += 1
@@ -236,10 +237,29 @@ class Tally:
                 print(f"{outcome}: {name} line {mutant.line}: {mutant.kind}", flush=True)
             if self.out:
                 with self.out.open("a") as out:
-                    out.write(json.dumps({"name": name, "kind": mutant.kind, "line": mutant.line, "outcome": outcome}) + "\n")
+                    row = {"name": name, "kind": mutant.kind, "line": mutant.line, "outcome": outcome}
+                    out.write(json.dumps(row | ({"source": mutant.source} if outcome == "correct" else {})) + "\n")
+
+    def tell(self, start: float) -> int:
+        """Print the table; 0 where at least 99 % of those that change an output were refused."""
+        counts = self.counts
+        for kind, row in sorted(self.by_kind.items()):
+            print(f"{kind:22}", dict(row))
+        live = sum(counts.values()) - counts["equivalent"] - counts["correct"]
+        caught = live - counts["missed"]
+        print(f"{sum(counts.values())} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
+        print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %); undecided {counts['correct']}")
+        return 0 if caught >= 0.99 * live else 1
 
 
-def judge_all(group: Sequence[Drawn], device: str, workers: int, tally: Tally) -> None:
+def decide(group: Sequence[Drawn], tally: Tally) -> None:
+    """Which of the mutants that a judge elsewhere called correct differ from their original: on the CPU, with its larger sizes."""
+    with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
+        for name, problem, source, mutant in group:
+            tally.add(name, mutant, "missed" if differ(judge, problem, source, mutant.source) else "equivalent")
+
+
+def judge_all(group: Sequence[Drawn], device: str, workers: int, later: bool, tally: Tally) -> None:
     """The mutants of one problem, one after the other."""
     limit = 30.0 if device == "cpu" else 4.0  # of a call; a GPU judge allows four times as much
     with Judge(JudgeSettings(device=device, measure=False, cache=False, time_limit_s=limit, side_by_side=workers == 1)) as judge:
@@ -248,7 +268,7 @@ def judge_all(group: Sequence[Drawn], device: str, workers: int, tally: Tally) -
                 return
             status = judge.judge(problem, Candidate(source=mutant.source)).status
             outcome = status.value
-            if status is Status.CORRECT:
+            if status is Status.CORRECT and not later:
                 outcome = "missed" if differ(judge, problem, source, mutant.source) else "equivalent"
             tally.add(name, mutant, outcome)
 
@@ -263,32 +283,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, help="judges at once")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop drawing after so long")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--later", action="store_true", help="do not look whether a mutant called correct differs: see --undecided")
+    parser.add_argument("--undecided", type=Path, metavar="FILE", help="an --out of --later: decide those called correct, here on the CPU")
     options = parser.parse_args(arguments)
-    drawn = [
-        (name, problem, source, mutant)
-        for name, problem, source in (given(options.candidates, options.problems) if options.candidates else honest())
-        for mutant in mutants(source)
-    ]
-    random.Random(options.seed).shuffle(drawn)
+    originals = given(options.candidates, options.problems) if options.candidates else honest()
     start = time.monotonic()
     tally = Tally(options.out, start + 60 * options.minutes)
+    if options.undecided:
+        known = {name: (problem, source) for name, problem, source in originals}
+        rows = [json.loads(line) for line in options.undecided.read_text().splitlines()]
+        tally.counts.update(row["outcome"] for row in rows if row["outcome"] != "correct")
+        called = [row for row in rows if row["outcome"] == "correct"]
+        decide([(r["name"], *known[r["name"]], Mutant(r["kind"], r["line"], r["source"])) for r in called], tally)
+        return tally.tell(start)
+    drawn = [(name, problem, source, mutant) for name, problem, source in originals for mutant in mutants(source)]
+    random.Random(options.seed).shuffle(drawn)
     by_problem: dict[str, list[Drawn]] = {}  # a judge keeps the latest problem's references
     for one in drawn[: options.most]:
         by_problem.setdefault(one[0], []).append(one)
     with ThreadPoolExecutor(options.workers) as threads:
+        work = partial(judge_all, device=options.device, workers=options.workers, later=options.later, tally=tally)
         try:
-            for done in [threads.submit(judge_all, group, options.device, options.workers, tally) for group in by_problem.values()]:
+            for done in [threads.submit(work, group) for group in by_problem.values()]:
                 done.result()
         except KeyboardInterrupt:
             tally.end = 0.0  # each thread ends its mutant; what is known is told
-    counts, by_kind = tally.counts, tally.by_kind
-    for kind, row in sorted(by_kind.items()):
-        print(f"{kind:22}", dict(row))
-    live = sum(counts.values()) - counts["equivalent"]
-    caught = live - counts["missed"]
-    print(f"{sum(counts.values())} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
-    print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %)")
-    return 0 if caught >= 0.99 * live else 1
+    return tally.tell(start)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import json
 import os
 import random
 import sys
@@ -28,6 +29,8 @@ from kernelllm.judge.worker.process import descendants
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 _KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
+WARM = 12
+"""Candidates judged before anything is counted, with `--no-alone`."""
 SLOW = {"hang", "ignore_signals", "stop", "endless"}
 HOSTILE = {
     "exit": "os._exit(0)",
@@ -130,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0)
+    parser.add_argument("--no-alone", action="store_true", help="hold each verdict against the first one in the mix")
+    parser.add_argument("--out", type=Path, help="the verdict of each candidate, as JSON")
     options = parser.parse_args(arguments)
     good, bad = peaceful(), hostile(options.device)
     chance = random.Random(options.seed)
@@ -145,7 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
             return judge.judge(problem, Candidate(source=source)).status.value
 
-        for case in {case[0]: case for case in order}.values():
+        first = order[:WARM] if options.no_alone else list({case[0]: case for case in order}.values())
+        for case in first:
             alone[case[0]] = verdict(*case)
         before, start, counts = held(folders), time.monotonic(), Counter[str]()
         print(f"{len(alone)} candidates judged alone; {before}", flush=True)
@@ -153,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number, case in enumerate(order, 1):
                 status = verdict(*case)
                 counts[status] += 1
-                if status != alone[case[0]]:
+                if status != alone.setdefault(case[0], status):
                     differing.append(f"{case[0]}: alone {alone[case[0]]}, in the mix {status}")
                     print(differing[-1], flush=True)
                 if number % 50 == 0:
@@ -164,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"before {before}")
     print(f"after  {after}")
     print(f"at the end {held(folders)}")
+    if options.out:
+        options.out.write_text(json.dumps(alone))
     hostile_correct = [name for name, status in alone.items() if name.startswith("hostile/") and status == "correct"]
     print(f"hostile candidates called correct (their attack did nothing): {hostile_correct}")
     leaks = [key for key in ("processes", "descriptors", "files") if after[key] > before[key] + 2]

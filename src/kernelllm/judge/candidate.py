@@ -97,7 +97,7 @@ class CandidateProcess:
         self._arenas[role] = tensors.create(max(size, _FIRST_OUTPUT), self.device)
         return self._arenas[role]
 
-    def _pack(self, value: Any, role: str) -> tuple[Any, tuple[p.TensorSpec, ...], Arena]:
+    def _pack(self, value: Any, role: str, *, guarded: bool = True) -> tuple[Any, tuple[p.TensorSpec, ...], Arena]:
         found: list[torch.Tensor] = []
         try:
             tree = values.encode(value, found)
@@ -105,9 +105,11 @@ class CandidateProcess:
             raise CandidateFailure(
                 Status.PROBLEM_ERROR, f"The problem uses arguments that cannot be handed to a candidate: {error}"
             ) from error
-        specs, size = tensors.layout(found)
+        specs, size = tensors.layout(found, start=tensors.GUARD)
         arena = self._arena(role, size)
         tensors.put(arena, specs, found)
+        if guarded:
+            tensors.guard(arena, specs)
         return tree, specs, arena
 
     def ask(self, kind: type[Any], arenas: tuple[Arena, ...], **fields: Any) -> Any:
@@ -152,7 +154,7 @@ class CandidateProcess:
 
     def load(self, state: Mapping[str, torch.Tensor], training: bool) -> None:
         """Copy values into the model's parameters and buffers, and set train or eval mode."""
-        tree, specs, arena = self._pack(list(state.values()), "state")
+        tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
@@ -231,12 +233,13 @@ class CandidateProcess:
         for number, inputs in enumerate(input_sets):
             found: list[torch.Tensor] = []
             tree = values.encode(inputs, found)
-            specs, size = tensors.layout(found)
+            specs, size = tensors.layout(found, start=tensors.GUARD)
             role = f"timed-{number}" if number else "inputs"  # they may be large, and no trial needs those of another now
             known = self._timed_sets.get(role)
             arena = self._arena(role, size)
             if known is not inputs:
                 tensors.put(arena, specs, found)
+                tensors.guard(arena, specs)
                 self._timed_sets[role] = inputs
             bags.append((tree, specs, arena))
             arenas.append(arena)

@@ -28,6 +28,7 @@ from kernelllm.judge.headstart import HeadStart
 from kernelllm.judge.reference import Reference
 from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
+from kernelllm.suites.seeds import seed_all
 
 _LOG = logging.getLogger(__name__)
 _MOST_SETS = 3
@@ -37,6 +38,7 @@ _CHECKED_RUNS = 3
 _FLUSHES = 8
 """Timed to know what one takes."""
 _SEED = 42
+_SETTLED = 2
 
 
 @dataclass
@@ -125,15 +127,20 @@ def _compiling_rests(turn: Turn) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Method:
-    """How all contestants of a measurement are timed. ``settle``: see :class:`kernelllm.judge.protocol.TimeRuns`."""
+    """How all contestants of a measurement are timed. ``settle``, ``seed``: see :class:`kernelllm.judge.protocol.TimeRuns`."""
 
     flush: torch.Tensor
     settle: bool
+    seed: int | None
     start: HeadStart
 
     def leading(self, runs: int) -> int:
         """Flushes before the first of so many runs."""
         return 0 if self.settle else self.start.flushes(runs)
+
+    def warmup(self, wanted: int) -> int:
+        """Untimed runs before the first timed one: nothing else hides a batch's start where all runs wait for each other."""
+        return max(wanted, _SETTLED) if self.settle else wanted
 
 
 class _Local:
@@ -154,9 +161,9 @@ class _Local:
                     return []
             starts = [torch.cuda.Event(enable_timing=True) for _ in order]
             ends = [torch.cuda.Event(enable_timing=True) for _ in order]
-            for _ in range(warmup):
+            flush, settle, seed = self._method.flush, self._method.settle, self._method.seed
+            for _ in range(self._method.warmup(warmup)):
                 calls[0]()
-            flush, settle = self._method.flush, self._method.settle
             for _ in range(self._method.leading(len(order))):
                 flush.zero_()
             if settle:
@@ -164,6 +171,8 @@ class _Local:
             begun = time.perf_counter()
             for position, which in enumerate(order):
                 flush.zero_()
+                if seed is not None:
+                    seed_all(seed)
                 starts[position].record()
                 calls[which]()
                 ends[position].record()
@@ -208,7 +217,7 @@ class _Candidate:
     def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1) -> Any:
         """One timed batch in the worker."""
         method = self._method
-        fields: dict[str, Any] = {"order": tuple(order), "warmup": warmup, "graph": graph, "keep": keep}
+        fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "warmup": method.warmup(warmup)}
         if flush:
             fields |= {"flush_bytes": method.flush.nbytes, "leading": method.leading(len(order)), "settle": method.settle}
         return self._process.time_runs(self._sets, **fields)
@@ -271,7 +280,7 @@ def measure(
     found = Measurement()
     if turn is not None:
         turn.own()
-    method = _Method(flush, settle, HeadStart(_flush_ms(flush)))
+    method = _Method(flush, settle, _SEED if reference.draws else None, HeadStart(_flush_ms(flush)))
     candidate = _Candidate(process, sets, method, rng)
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, method) for n, c in calls.items())]
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})

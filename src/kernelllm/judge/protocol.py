@@ -146,6 +146,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
     """How often it is written before the first of them: the GPU is busy with that while the run is prepared."""
     settle: bool = False
     """Wait for the device after each run: launching the next one is then part of its time, as far as the flush does not hide it."""
+    seed: int | None = None
+    """Seed all generators before each run, where outputs that are kept depend on them."""
     graph: bool = False
     """Capture one CUDA graph for each input set and time its replay."""
     keep: tuple[int, ...] = ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,7 +22,8 @@ from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
 from kernelllm.judge.compare import ROUNDINGS, Expected
-from kernelllm.suites.instance import Instance, explain, seed_all
+from kernelllm.suites.instance import Instance, explain
+from kernelllm.suites.seeds import seed_all
 
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
@@ -77,6 +80,8 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
+        self.draws = False
+        """Whether a run so far drew random numbers."""
         self._exact = exact
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
@@ -168,7 +173,9 @@ class Reference:
         flops: Counter[str] = Counter()
         try:
             with TORCH, self._calling(seed), OperatorCounter(ops, flops):
+                drawn = self._generators()
                 value = self.model(*inputs)
+                self.draws = self.draws or self._generators() != drawn
         except torch.OutOfMemoryError as error:
             return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
@@ -180,6 +187,10 @@ class Reference:
         if closer:
             outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
+
+    def _generators(self) -> tuple[Any, ...]:
+        there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
+        return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
 
     def looked_at(self, buffer: str, outcome: Outcome) -> Expected:
         """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""

@@ -1,8 +1,8 @@
 """Memory that judge and worker both see, and tensors in it.
 
 Host memory is a sealed ``memfd`` (it cannot be shrunk or grown by the worker); GPU memory is an allocation of the judge
-that the worker opens by CUDA IPC. Every tensor gets a storage of its own over its bytes, with a guard of
-poison before the next one.
+that the worker opens by CUDA IPC. Every tensor gets a storage of its own over its bytes, with guards of
+poison around those that a candidate is given.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from kernelllm.judge.values import ValueProblem, dtype, dtype_name
 
 ALIGN = 512
 GUARD = 512
+"""Bytes before the first tensor, between tensors and behind the last, at least."""
+_TAIL = 2**20
+"""Of an arena's unused end, so much is poisoned."""
 POISON = 0xFF
 """Byte that fills output memory before a run: NaN in every floating type, -1 in signed integers."""
 MAX_DIMS = 32
@@ -58,9 +61,10 @@ class HostArena:
         flat = torch.frombuffer(self._map, dtype=kind, count=count, offset=spec.offset)
         return flat.as_strided(spec.shape, spec.stride)
 
-    def poison(self, size: int | None = None) -> None:
-        """Fill the first ``size`` bytes (default: all) with :data:`POISON`."""
-        ctypes.memset(self._bytes.data_ptr(), POISON, self.size if size is None else min(size, self.size))
+    def poison(self, start: int = 0, stop: int | None = None) -> None:
+        """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
+        stop = self.size if stop is None else min(stop, self.size)
+        ctypes.memset(self._bytes.data_ptr() + start, POISON, max(stop - start, 0))
 
     def close(self) -> None:
         """Let go of descriptor and mapping (the mapping ends with the last tensor over it)."""
@@ -101,11 +105,13 @@ class CudaArena:
         flat = cudaipc.as_tensor(self._pointer + spec.offset, count * kind.itemsize, self.device).view(kind)
         return flat.as_strided(spec.shape, spec.stride)
 
-    def poison(self, size: int | None = None) -> None:
-        """Fill the first ``size`` bytes (default: all) with :data:`POISON`."""
+    def poison(self, start: int = 0, stop: int | None = None) -> None:
+        """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
         from kernelllm.judge import cudaipc
 
-        cudaipc.as_tensor(self._pointer, self.size if size is None else size, self.device).fill_(POISON)
+        stop = self.size if stop is None else min(stop, self.size)
+        if stop > start:
+            cudaipc.as_tensor(self._pointer + start, stop - start, self.device).fill_(POISON)
 
     def close(self) -> None:
         """Free (judge) or unmap (worker) the memory; no tensor over it may be used afterwards."""
@@ -182,6 +188,15 @@ def put(arena: Arena, specs: Sequence[TensorSpec], tensors: Sequence[torch.Tenso
         if index:
             target, source = target[tuple(index)], source[tuple(index)]
         target.copy_(source.resolve_conj().resolve_neg())
+
+
+def guard(arena: Arena, specs: Sequence[TensorSpec]) -> None:
+    """Poison what lies before, between and behind tensors: who reads past one and multiplies by nought gets NaN."""
+    end = 0
+    for spec in specs:
+        arena.poison(end, spec.offset)
+        end = spec.offset + extent(spec.shape, spec.stride) * dtype(spec.dtype).itemsize
+    arena.poison(end, end + _TAIL)
 
 
 def take(arena: Arena, spec: TensorSpec) -> torch.Tensor:

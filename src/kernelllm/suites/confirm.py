@@ -9,7 +9,8 @@ from typing import Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.suites.instance import Instance, seed_all
+from kernelllm.suites.instance import Instance
+from kernelllm.suites.seeds import seed_all
 from kernelllm.suites.trace import tensors
 
 CONDITION = 0.2

@@ -10,7 +10,6 @@ import contextlib
 import inspect
 import itertools
 import linecache
-import random
 import sys
 import traceback
 import types
@@ -23,6 +22,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.types import Problem
 from kernelllm.suites import sizes
+from kernelllm.suites.seeds import seed_all
 
 if TYPE_CHECKING:
     import torch
@@ -182,16 +182,6 @@ def explain(error: BaseException, stage: str, problem: Problem, filename: str = 
     else:
         fix = "Run the file on its own to see the whole traceback."
     return ProblemError(f"The problem's reference fails in {stage}{line} ({cause}).", where=_where(problem), fix=fix)
-
-
-def seed_all(seed: int) -> None:
-    """Seed every generator that a problem may draw from: torch on all devices, Python's and NumPy's."""
-    import numpy
-    import torch
-
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def moved(value: Any, device: str) -> Any:

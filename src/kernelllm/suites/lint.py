@@ -16,8 +16,9 @@ import msgspec
 from kernelllm.core.types import Finding, Problem, Severity, SizeSet
 from kernelllm.suites import shrink
 from kernelllm.suites.inputs import variants
-from kernelllm.suites.instance import Instance, seed_all
+from kernelllm.suites.instance import Instance
 from kernelllm.suites.relations import Budget
+from kernelllm.suites.seeds import seed_all
 from kernelllm.suites.trace import tensors
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
 from kernelllm.judge.worker import launch, turns, warm
 from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.suites.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
@@ -94,6 +95,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         if flush is not None:
             flush.zero_()
         call = calls[which]
+        if command.seed is not None:
+            seed_all(command.seed)
         starts[position].record()
         result = call()
         ends[position].record()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import random
 import socket
 import sys
 import time
@@ -17,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy
 import torch
 from torch.nn.parameter import is_lazy
 
@@ -27,6 +25,7 @@ from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
 from kernelllm.judge.worker import failures, setup
 from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
+from kernelllm.suites.seeds import seed_all
 
 MODULE = "candidate"
 
@@ -314,10 +313,3 @@ class Session:
         peak = torch.cuda.max_memory_allocated() if self.mode == setup.CUDA else 0
         flops = {k: float(v) for k, v in r.flops.items()}
         return p.Reported(command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak)
-
-
-def seed_all(seed: int) -> None:
-    """Seed the generators that a model may draw from."""
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
