@@ -131,8 +131,9 @@ def _constants(parent: ast.AST) -> list[tuple[str, ast.AST, Callable[[], None]]]
     return found
 
 
-def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds: int = 6) -> bool:
-    """Whether the two give other outputs on more inputs and larger sizes than the judge tries. Uses the judge's own worker server."""
+def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds: int = 6) -> str:
+    """How the two differ on more inputs and larger sizes than the judge tries: ``output``, ``failure`` (the mutant raises, by an access
+    outside of its tensors for one, and nothing is known of its outputs) or nothing. Uses the judge's own worker server."""
     from kernelllm.suites import shrink
 
     everything = ("problem", "normal", "uniform", "negative", "tiny", "large")
@@ -142,14 +143,17 @@ def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds:
     else:
         plans.append(({}, 1, everything))
     done: list[dict[str, object]] = []
+    worst = ""
     for overrides, number, chosen in plans:
         if overrides in done:
             continue
         done.append(overrides)
         reference = prepare(problem, shrink.describe(problem, overrides), overrides, judge.device, INIT_SEED, False)
-        if _differ_at(judge, reference, original, mutant, number, chosen):
-            return True
-    return False
+        found = _differ_at(judge, reference, original, mutant, number, chosen)
+        if found == "output":
+            return found
+        worst = worst or found
+    return worst
 
 
 LARGER = ((Budget(2_000_000, 500_000_000, 40_000_000), 3), (Budget(50_000_000, 2_000_000_000, 400_000_000), 1))
@@ -162,7 +166,7 @@ def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
     return shrink.within(problem, budget)
 
 
-def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> bool:
+def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> str:
     seconds = 300.0 if judge.device == "cpu" else 20.0
     server, limits = judge._servers[0], judge.limits(seconds)
     with (
@@ -185,10 +189,10 @@ def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, s
                 try:
                     wrong = flatten(two.run(inputs, seed).value)
                 except CandidateFailure:
-                    return True
+                    return "failure"
                 if not all(_close(r, w) for r, w in zip(right, wrong, strict=True)):
-                    return True
-    return False
+                    return "output"
+    return ""
 
 
 def _close(right: torch.Tensor, wrong: torch.Tensor) -> bool:
@@ -233,7 +237,7 @@ class Tally:
         with self._lock:
             self.counts[outcome] += 1
             self.by_kind.setdefault(mutant.kind, Counter())[outcome] += 1
-            if outcome in ("missed", "equivalent"):
+            if outcome in ("missed", "equivalent", "strays"):
                 print(f"{outcome}: {name} line {mutant.line}: {mutant.kind}", flush=True)
             if self.out:
                 with self.out.open("a") as out:
@@ -245,18 +249,20 @@ class Tally:
         counts = self.counts
         for kind, row in sorted(self.by_kind.items()):
             print(f"{kind:22}", dict(row))
-        live = sum(counts.values()) - counts["equivalent"] - counts["correct"]
+        live = sum(counts.values()) - counts["equivalent"] - counts["correct"] - counts["strays"]
         caught = live - counts["missed"]
         print(f"{sum(counts.values())} mutants in {time.monotonic() - start:.0f} s: {dict(counts)}")
-        print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %); undecided {counts['correct']}")
+        print(f"refused {caught} of {live} that change an output ({100 * caught / max(live, 1):.2f} %); undecided {counts['correct']}, "
+              f"outside of their tensors with no output changed {counts['strays']}")  # fmt: skip
         return 0 if caught >= 0.99 * live else 1
 
 
 def decide(group: Sequence[Drawn], tally: Tally) -> None:
-    """Which of the mutants that a judge elsewhere called correct differ from their original: on the CPU, with its larger sizes."""
+    """Which of the mutants that a GPU called correct differ from their original: on the CPU, whose interpreter knows every bound."""
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         for name, problem, source, mutant in group:
-            tally.add(name, mutant, "missed" if differ(judge, problem, source, mutant.source) else "equivalent")
+            found = differ(judge, problem, source, mutant.source)
+            tally.add(name, mutant, {"output": "missed", "failure": "strays"}.get(found, "equivalent"))
 
 
 def judge_all(group: Sequence[Drawn], device: str, workers: int, later: bool, tally: Tally) -> None:

@@ -103,6 +103,24 @@ def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
         arena.close()
 
 
+def test_who_reads_past_a_tensor_reads_poison() -> None:
+    arena = tensors.HostArena(2**16)
+    arena.view(TensorSpec("float32", (2**14,), (1,), 0)).fill_(1.0)  # what an earlier, larger set of inputs left behind
+    mine = [torch.randn(5, 30), torch.randn(100).bfloat16()]
+    specs, _ = tensors.layout(mine, start=tensors.GUARD)
+    tensors.put(arena, specs, mine)
+    tensors.guard(arena, specs)
+    for spec, tensor in zip(specs, mine, strict=True):
+        assert torch.equal(arena.view(spec), tensor)
+        size = tensor.dtype.itemsize
+        before = arena.view(TensorSpec(spec.dtype, (100,), (1,), spec.offset - 100 * size))
+        behind = arena.view(TensorSpec(spec.dtype, (100,), (1,), spec.offset + tensor.numel() * size))
+        assert before.isnan().all()
+        assert behind.isnan().all()
+    del before, behind
+    arena.close()
+
+
 def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
     arena = tensors.HostArena(2**20)
     mine = [

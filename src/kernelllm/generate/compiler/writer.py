@@ -116,10 +116,20 @@ def compiled(problem: Problem, options: Options) -> str:
     """The standalone file for a problem. Raises CaptureError or ProblemError."""
     from kernelllm.generate.compiler.capture import capture
     from kernelllm.generate.compiler.emit import emit
+    from kernelllm.generate.compiler.loops import turn_of
     from kernelllm.generate.compiler.lower import lower
 
+    def written(part: Problem) -> str:
+        return emit(part, lower(capture(part, options), options), options)
+
+    turn = turn_of(problem)
+    if turn is not None and not (turn.leaves and options.extern == "forbid"):
+        try:
+            return turn.whole(written(turn.problem))
+        except Exception as error:  # noqa: BLE001 - all turns in a row may still be compiled
+            log.info("%s: its loop's turn could not be compiled apart: %s", problem.name, error)
     try:
-        return emit(problem, lower(capture(problem, options), options), options)
+        return written(problem)
     except KernelLLMError:
         raise
     except Exception as error:  # torch's compiler may raise anything, and one way that fails must not end the others

@@ -1,0 +1,107 @@
+"""Loops over a dimension: one turn is compiled, and the forward calls it."""
+
+import re
+
+import pytest
+from compiled import problem
+
+from kernelllm.generate.compiler.loops import turn_of
+from kernelllm.generate.compiler.writer import Compiler
+from kernelllm.judge import Judge, JudgeSettings
+
+CELL = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.hidden = hidden
+        self.gates = nn.Linear(width + hidden, 4 * hidden)
+        self.head = nn.Linear(hidden, 5)
+    def forward(self, x):
+        batch = x.size(0)
+        h = torch.zeros(batch, self.hidden, device=x.device)
+        c = torch.zeros_like(h)
+        outputs = []
+        for t in range(x.shape[1]):
+            i, f, g, o = self.gates(torch.cat((x[:, t, :], h), dim=1)).chunk(4, dim=1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outputs.append(h.unsqueeze(1))
+        return torch.cat(outputs, dim=1), self.head(h)
+STEPS, WIDTH, HIDDEN = 40, 24, 32
+def get_inputs(): return [torch.randn(6, STEPS, WIDTH)]
+def get_init_inputs(): return [WIDTH, HIDDEN]
+"""
+
+FILLED = """
+class Net(nn.Module):
+    def forward(self, x, decay):
+        steps, _ = x.shape
+        out = torch.empty_like(x)
+        state = x[0] * 0
+        for t in reversed(range(steps)):
+            state = state * torch.sigmoid(decay) + x[t] * x[t].cos()
+            out[t] = state
+        return out
+Model = Net
+STEPS = 50
+def get_inputs(): return [torch.randn(STEPS, 70), torch.randn(70)]
+def get_init_inputs(): return []
+"""
+
+UNBOUND = """
+class Model(nn.Module):
+    def forward(self, x):
+        best = torch.full_like(x[:, 0], -2.0)
+        for row in x.unbind(1):
+            best = torch.maximum(best * 0.9, row)
+        return best
+def get_inputs(): return [torch.randn(8, 60, 33)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("text", [CELL, FILLED, UNBOUND], ids=["cell", "filled", "unbound"])
+def test_a_loop_stays_one_and_is_right_at_every_length(text: str) -> None:
+    candidate = next(Compiler().write(problem(text), 1))
+    assert len(re.findall(r"^    def (?:step|forward)\(", candidate.source, re.MULTILINE)) == 2
+    assert "written for this size alone" not in candidate.source
+    with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
+        verdict = judge.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1
+
+
+def test_with_extern_forbidden_no_layer_is_left_to_torch() -> None:
+    short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3"))
+    assert "self.head(" in next(Compiler().write(short, 1)).source
+    assert "self.head(" not in next(Compiler(extern="forbid").write(short, 1)).source
+
+
+LEFT = {
+    "over layers": "for i in range(len(self.layers)):\n            x = self.layers[i](x)",
+    "a count": "for _ in range(3):\n            x = torch.tanh(x)",
+    "computes with the counter": "for t in range(x.shape[0]):\n            x = x * t",
+    "ends early": "for t in range(x.shape[0]):\n            x = x + x[t]\n            if t > 2:\n                break",
+    "uses a size": "for t in range(n):\n            x = torch.tanh(x).view(n, -1)",
+    "writes into an attribute": "for t in range(n):\n            self.last = torch.tanh(x)",
+    "two loops": "for t in range(n):\n            x = torch.tanh(x)\n        for t in range(n):\n            x = torch.sin(x)",
+    "writes into a slice in a branch": "for t in range(n):\n            if n > 3:\n                y[t] = torch.sin(x[t])",
+}
+
+
+@pytest.mark.parametrize("loop", LEFT.values(), ids=LEFT.keys())
+def test_other_loops_are_left_as_they_are(loop: str) -> None:
+    text = f"""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+    def forward(self, x):
+        n = x.shape[0]
+        y = torch.empty_like(x)
+        {loop}
+        return x
+def get_inputs(): return [torch.randn(4, 8)]
+def get_init_inputs(): return []
+"""
+    assert turn_of(problem(text)) is None
