@@ -26,8 +26,12 @@ def judge_settings(
     require_sandbox: str | None = None,
     no_measure: bool = False,
     no_cache: bool = False,
+    here: bool = False,
 ) -> JudgeSettings:
-    """JudgeSettings for these options. Raises UsageError or UnknownName on a name that does not exist."""
+    """JudgeSettings for these options; ``here``: this process is going to judge with them.
+
+    Raises UsageError or UnknownName on a name that does not exist.
+    """
     target = target or settings.load().target
     gpus.by_arch(target)
     for name in checks:
@@ -36,6 +40,10 @@ def judge_settings(
         raise UsageError(f"Unknown profile {profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
     if device == "cuda":
         _need_gpu()
+    if here:
+        from kernelllm.judge import early
+
+        early.begin(device, target)  # before torch is imported
     from kernelllm.judge import JudgeSettings
 
     chosen: dict[str, Any] = {

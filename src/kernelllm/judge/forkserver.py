@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +25,9 @@ import kernelllm
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge import protocol, sandbox
 from kernelllm.judge.limits import COMPILE_THREADS, Ended, Limits, Ready, Spawn
-from kernelllm.judge.tensors import Arena
+
+if TYPE_CHECKING:
+    from kernelllm.judge.tensors import Arena
 
 _PASSED = (
     "PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",

@@ -54,7 +54,7 @@ def check(
     registry.require("backends", backend)
     opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     source = read_source(candidate)
-    settings = settings_of(**judging)
+    settings = settings_of(**judging, here=True)
     from kernelllm.judge import judge
 
     with Console() as progress:

@@ -84,7 +84,7 @@ def optimize(
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
     work.make_folder(keep)
-    settings = judge_settings(**given)
+    settings = judge_settings(**given, here=True)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
     written = True

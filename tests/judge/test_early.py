@@ -1,0 +1,38 @@
+"""Servers that start before torch is imported here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kernelllm.judge import Judge, JudgeSettings, early
+from kernelllm.judge.worker.process import descendants
+
+
+def test_a_judge_takes_over_what_was_begun() -> None:
+    before = set(descendants(os.getpid()))
+    early.begin("cpu", "sm_90")
+    begun = set(descendants(os.getpid())) - before
+    with Judge(JudgeSettings(device="cpu")):
+        assert set(descendants(os.getpid())) - before >= begun
+        assert len(set(descendants(os.getpid())) - before) <= len(begun)
+    assert not set(descendants(os.getpid())) - before
+
+
+def test_a_judge_for_another_target_has_its_own() -> None:
+    early.begin("cpu", "sm_80")
+    with Judge(JudgeSettings(device="cpu", target="sm_90")) as judge:
+        assert judge.target == "sm_90"
+        assert all(server.target == "sm_90" for server in judge._servers)
+    with Judge(JudgeSettings(device="cpu", target="sm_80")):
+        pass
+
+
+def test_what_nobody_takes_ends_with_the_process_and_torch_is_not_imported(tmp_path: Path) -> None:
+    code = "import sys; from kernelllm.judge import early; early.begin('cpu', 'sm_90'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+                          timeout=60, check=True)  # fmt: skip
+    assert done.stdout.strip() == "False"
+    assert not list(tmp_path.iterdir())
