@@ -60,10 +60,51 @@ def get_init_inputs(): return []
 """
 
 
-@pytest.mark.parametrize("text", [CELL, FILLED, UNBOUND], ids=["cell", "filled", "unbound"])
+HELPED = """
+from typing import Optional
+SCALE = 0.5
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.cell = nn.LSTMCell(width, width)
+    def start(self, rows):
+        return torch.full((rows, self.width), SCALE), torch.zeros(rows, self.width)
+    def forward(self, x, mask: Optional[torch.Tensor] = None):
+        h, c = self.start(x.size(1))
+        seen = []
+        for t in range(len(x)):
+            x_t = torch.relu(h)
+            h, c = self.cell(x[t] + x_t, (h, c))
+            seen.append(h + x[t])
+        return torch.stack(seen).mean(0), c
+STEPS, ROWS, WIDTH = 30, 5, 20
+def get_inputs(): return [torch.randn(STEPS, ROWS, WIDTH)]
+def get_init_inputs(): return [WIDTH]
+"""
+
+
+CELLS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gru, self.rnn = nn.GRUCell(width, width, bias=False), nn.RNNCell(width, width, nonlinearity="relu")
+    def forward(self, x):
+        g = x.new_zeros(x.shape[1], x.shape[2])
+        r = torch.zeros_like(g)
+        for x_t in x:
+            g = self.gru(x_t, g)
+            r = self.rnn(g, r)
+        return g, r
+def get_inputs(): return [torch.randn(20, 6, 24)]
+def get_init_inputs(): return [24]
+"""
+
+
+@pytest.mark.parametrize("text", [CELL, FILLED, UNBOUND, HELPED, CELLS], ids=["cell", "filled", "unbound", "helped", "cells"])
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str) -> None:
     candidate = next(Compiler().write(problem(text), 1))
-    assert len(re.findall(r"^    def (?:step|forward)\(", candidate.source, re.MULTILINE)) == 2
+    assert re.findall(r"^    def (step|forward)\(", candidate.source, re.MULTILINE) == ["step", "forward"]
     assert "written for this size alone" not in candidate.source
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem(text), candidate)
@@ -77,7 +118,27 @@ def test_with_extern_forbidden_no_layer_is_left_to_torch() -> None:
     assert "self.head(" not in next(Compiler(extern="forbid").write(short, 1)).source
 
 
+GROWING = """
+class Model(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(1, 24)
+        for t in range(x.shape[0]):
+            total = total + x[t]
+        return total
+def get_inputs(): return [torch.randn(4, 6, 24)]
+def get_init_inputs(): return []
+"""
+
+
+def test_what_changes_its_shape_on_the_way_is_compiled_turn_by_turn() -> None:
+    assert turn_of(problem(GROWING)) is not None
+    candidate = next(Compiler().write(problem(GROWING), 1))
+    assert "def step" not in candidate.source
+    assert "def step" in next(Compiler().write(problem(GROWING.replace("(1, 24)", "(6, 24)")), 1)).source
+
+
 LEFT = {
+    "uses a list in a turn": "for t in range(n):\n            seen += [x]",
     "over layers": "for i in range(len(self.layers)):\n            x = self.layers[i](x)",
     "a count": "for _ in range(3):\n            x = torch.tanh(x)",
     "computes with the counter": "for t in range(x.shape[0]):\n            x = x * t",
@@ -99,6 +160,7 @@ class Model(nn.Module):
     def forward(self, x):
         n = x.shape[0]
         y = torch.empty_like(x)
+        seen = []
         {loop}
         return x
 def get_inputs(): return [torch.randn(4, 8)]

@@ -43,6 +43,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
+        replaced += [(owner, name, rule) for name, rule in _CELLS.items()]
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         replace(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
@@ -90,6 +91,32 @@ def _recurrent(name: str) -> Callable[..., Any]:
         return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
 
     return rule
+
+
+def _lstm_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """As torch's documentation of LSTMCell; ATen's cells pin their sizes to numbers."""
+    h, c = hx
+    i, f, g, o = (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _gru_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """As torch's documentation of GRUCell."""
+    (r, z, n), (h_r, h_z, h_n) = F.linear(x, w_ih, b_ih).chunk(3, 1), F.linear(hx, w_hh, b_hh).chunk(3, 1)
+    r, z = torch.sigmoid(r + h_r), torch.sigmoid(z + h_z)
+    n = torch.tanh(n + r * h_n)
+    return (hx - n) * z + n
+
+
+def _rnn_cell(act: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+        return act(F.linear(x, w_ih, b_ih) + F.linear(hx, w_hh, b_hh))
+
+    return rule
+
+
+_CELLS = {"lstm_cell": _lstm_cell, "gru_cell": _gru_cell, "rnn_tanh_cell": _rnn_cell(torch.tanh), "rnn_relu_cell": _rnn_cell(torch.relu)}
 
 
 def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,

@@ -8,11 +8,14 @@ it later is its outputs. What the loop does with lists and slices, and all aroun
 from __future__ import annotations
 
 import ast
+import textwrap
 from dataclasses import dataclass
 
 import msgspec
 
+from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
+from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.emit.module import bound_names
 
 _STEP, _ENTRY, _ENTERED = "step", "_entry", "_entered"
@@ -33,22 +36,34 @@ def {_ENTERED}(inputs):
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of the loop in a problem's forward. ``problem`` computes it; ``forward`` is the method that calls it as ``self.step``."""
+    """One turn of the loop in a problem's forward. ``problem`` computes it; of ``methods``, the forward calls it as ``self.step``."""
 
     problem: Problem
-    forward: str
+    methods: tuple[str, ...]
     needed: tuple[str, ...]
-    """Statements that ``forward`` needs at the top of the file."""
+    """Statements that the methods need at the top of the file."""
     leaves: bool
     """Whether layers around the loop are left to torch."""
+    carried: tuple[tuple[int, int], ...]
+    """Positions of what goes from one turn to the next, among the turn's inputs and among its results."""
+
+    def check(self, captured: Captured) -> None:
+        """Raise CaptureError where what one turn hands to the next is of another shape or dtype than what it was given."""
+        given = {slot.index: node for slot, node in zip(captured.slots, captured.graph.graph.find_nodes(op="placeholder"), strict=True)}
+        results = captured.graph.graph.output_node().args[0]
+        for position, result in self.carried:
+            one, other = given[position].meta["val"], results[result].meta["val"]
+            if one.dtype != other.dtype or [str(n) for n in one.shape] != [str(n) for n in other.shape]:
+                what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
+                raise CaptureError(f"What the loop carries changes in a turn, {what}.", where="loops")
 
     def whole(self, source: str) -> str:
         """The file for the whole problem, from that for one turn."""
         head, mark, tail = source.rpartition("    def forward(self")
         bound = {name for statement in ast.parse(source).body for name in bound_names(statement)}
         missing = [text for text in self.needed if not bound >= set(bound_names(ast.parse(text).body[0]))]
-        method = "\n".join(f"    {line}" if line else "" for line in self.forward.splitlines())
-        return "".join(f"{text}\n" for text in missing) + f"{head}{mark.replace('forward', _STEP)}{tail.rstrip()}\n\n{method}\n"
+        methods = "\n\n".join(textwrap.indent(text, "    ") for text in self.methods)
+        return "".join(f"{text}\n" for text in missing) + f"{head}{mark.replace('forward', _STEP)}{tail.rstrip()}\n\n{methods}\n"
 
 
 def turn_of(problem: Problem) -> Turn | None:
@@ -59,12 +74,12 @@ def turn_of(problem: Problem) -> Turn | None:
         return None
     model = _model(tree)
     forward = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "forward"), None) if model else None
-    if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs:
+    if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs or forward.decorator_list:
         return None
-    methods = {s.name for s in model.body if isinstance(s, ast.FunctionDef)}
+    methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
     statements = forward.body[1:] if ast.get_docstring(forward) is not None else list(forward.body)
     found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
-    if len(found) != 1 or methods & {_STEP, _ENTRY}:
+    if len(found) != 1 or methods.keys() & {_STEP, _ENTRY}:
         return None
     before, loop, after = statements[: found[0]], statements[found[0]], statements[found[0] + 1 :]
     assert isinstance(loop, ast.For)
@@ -75,13 +90,15 @@ def turn_of(problem: Problem) -> Turn | None:
     around = ast.FunctionDef("forward", forward.args, [*before, outlined.loop, *after], [], None)
     if hasattr(around, "type_params"):
         around.type_params = []
-    needed, layers = _needed(tree, around), _layers(around)
+    helpers = _helpers(around, methods)
+    needed = _needed(tree, [around, *helpers])
+    layers = {name for method in (around, *helpers) for name in _called(method)} - {h.name for h in helpers} - {_STEP}
     if needed is None or not layers <= _of_torch(model):
         return None
     entry = [*before, *ast.parse(f"{ast.unparse(loop.target)} = next(iter({ast.unparse(loop.iter)}))\n"
                                  f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body]  # fmt: skip
-    step = ast.parse(f"def forward(self, {', '.join(outlined.inputs)}): pass\ndef {_ENTRY}(self, {', '.join(given)}): pass").body
-    step[0].body, step[1].body = outlined.body, entry  # type: ignore[attr-defined]
+    step = ast.parse(f"def forward(self, {', '.join(outlined.inputs)}): pass\ndef {_ENTRY}(self): pass").body
+    step[0].body, step[1].body, step[1].args = outlined.body, entry, forward.args  # type: ignore[attr-defined]
     part = ast.parse(problem.source)
     for node in part.body:
         if isinstance(node, ast.ClassDef) and node.name == model.name:
@@ -91,7 +108,8 @@ def turn_of(problem: Problem) -> Turn | None:
                 if isinstance(inner, ast.Return) and inner.value is not None:
                     inner.value = ast.Call(ast.Name(_ENTERED, ast.Load()), [inner.value], [])
     source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE
-    return Turn(msgspec.structs.replace(problem, source=source), ast.unparse(ast.fix_missing_locations(around)), needed, bool(layers))
+    texts = tuple(ast.unparse(ast.fix_missing_locations(method)) for method in (*helpers, around))
+    return Turn(msgspec.structs.replace(problem, source=source), texts, needed, bool(layers), outlined.carried)
 
 
 def _model(tree: ast.Module) -> ast.ClassDef | None:
@@ -105,10 +123,10 @@ def _model(tree: ast.Module) -> ast.ClassDef | None:
     return None
 
 
-def _needed(tree: ast.Module, around: ast.FunctionDef) -> tuple[str, ...] | None:
+def _needed(tree: ast.Module, methods: list[ast.FunctionDef]) -> tuple[str, ...] | None:
     """Imports and constants for what stays around the loop; None where it needs more, such as functions of the problem's own."""
     text = []
-    names = _names(around) - {*_stored(around), *(a.arg for a in around.args.args)}
+    names = {n for method in methods for n in _names(method) - {*_stored(method), *(a.arg for a in method.args.args)}}
     for statement in tree.body:
         if not names & set(bound_names(statement)):
             continue
@@ -120,10 +138,21 @@ def _needed(tree: ast.Module, around: ast.FunctionDef) -> tuple[str, ...] | None
     return tuple(text)
 
 
-def _layers(around: ast.FunctionDef) -> set[str]:
-    """Attributes of the module that are called around the loop."""
-    calls = [n.func for n in ast.walk(around) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    return {call.attr for call in calls if _root(call) == "self"} - {_STEP}
+def _called(method: ast.FunctionDef) -> set[str]:
+    """Attributes of the module that a method calls."""
+    calls = [n.func for n in ast.walk(method) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    return {call.attr for call in calls if _root(call) == "self"}
+
+
+def _helpers(around: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """The module's own methods that are called around the loop, and those that they call."""
+    found: dict[str, ast.FunctionDef] = {}
+    todo = [around]
+    while todo:
+        for name in sorted(_called(todo.pop()) & methods.keys() - found.keys()):
+            found[name] = methods[name]
+            todo.append(methods[name])
+    return list(found.values())
 
 
 def _of_torch(model: ast.ClassDef) -> set[str]:
@@ -146,6 +175,8 @@ class _Outlined:
     inputs: list[str]
     values: list[str]
     """Expressions in the loop for the inputs."""
+    carried: tuple[tuple[int, int], ...]
+    """See :class:`Turn`."""
 
 
 class _Outline:
@@ -154,9 +185,9 @@ class _Outline:
     def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
         self.loop, self.after = loop, after
         self.outer = {*given, *(n for s in before for n in _stored(s))}
-        self.sizes = {n for s in before if _speaks_of_sizes(s, set()) for n in _stored(s)}
-        for statement in before:  # what is computed from sizes is a number as well
-            if isinstance(statement, ast.Assign) and _names(statement.value) <= self.sizes and _names(statement.value):
+        self.sizes: set[str] = set()
+        for statement in before:
+            if isinstance(statement, ast.Assign) and _is_size(statement.value, self.sizes):
                 self.sizes |= set(_stored(statement))
         self.lists = {n for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) for n in _stored(s)}
         self.slices: dict[str, str] = {}
@@ -168,7 +199,8 @@ class _Outline:
         if counter is None or self.loop.orelse or any(isinstance(n, _UNFIT) for s in self.loop.body for n in ast.walk(s)):
             return None
         stored = {n for s in self.loop.body for n in _stored(s)}
-        slicer = _Slicer(counter, self.outer - stored - self.lists, self.slices) if self._counts() else None
+        taken = self.outer | {n for s in self.loop.body for n in _names(s)}
+        slicer = _Slicer(counter, self.outer - stored - self.lists, self.slices, taken) if self._counts() else None
         body = []
         for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
             body.append(self._result(statement, slicer))
@@ -184,7 +216,7 @@ class _Outline:
         values = [by_slice.get(name, name) for name in inputs]
         call = ast.parse(f"{', '.join(results)}, = self.{_STEP}({', '.join(values)})").body[0]
         loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
-        return _Outlined(body, loop, inputs, values)
+        return _Outlined(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
 
     def _counts(self) -> bool:
         return any(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(self.loop.iter))
@@ -249,15 +281,20 @@ class _Outline:
 class _Slicer(ast.NodeTransformer):
     """Slices of outer tensors at the counter become names."""
 
-    def __init__(self, counter: str, outer: set[str], slices: dict[str, str]) -> None:
-        self.counter, self.outer, self.slices = counter, outer, slices
+    def __init__(self, counter: str, outer: set[str], slices: dict[str, str], taken: set[str]) -> None:
+        self.counter, self.outer, self.slices, self.taken = counter, outer, slices, taken
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         names = _names(node.slice)
         if isinstance(node.value, ast.Name) and node.value.id in self.outer and self.counter in names and isinstance(node.ctx, ast.Load):
             text = ast.unparse(node)
-            name = self.slices.setdefault(text, f"{node.value.id}_{self.counter}" + (f"_{len(self.slices)}" if self.slices else ""))
-            return ast.Name(name, ast.Load())
+            if text not in self.slices:
+                name = f"{node.value.id}_{self.counter}"
+                while name in self.taken:
+                    name += "_"
+                self.taken.add(name)
+                self.slices[text] = name
+            return ast.Name(self.slices[text], ast.Load())
         self.generic_visit(node)
         return node
 
@@ -274,6 +311,23 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_size(value: ast.expr, sizes: set[str]) -> bool:
+    """Whether it is a dimension, several, or computed from such alone."""
+    match value:
+        case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")) | ast.Call(func=ast.Name(id="len")):
+            return True
+        case ast.Name():
+            return value.id in sizes
+        case ast.Subscript():
+            return _is_size(value.value, sizes)
+        case ast.BinOp():
+            parts = [p for p in (value.left, value.right) if not isinstance(p, ast.Constant)]
+            return bool(parts) and all(_is_size(p, sizes) for p in parts)
+        case ast.Tuple():
+            return all(_is_size(p, sizes) for p in value.elts)
+    return False
 
 
 def _speaks_of_sizes(node: ast.AST, sizes: set[str]) -> bool:

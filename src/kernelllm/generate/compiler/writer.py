@@ -116,16 +116,19 @@ def compiled(problem: Problem, options: Options) -> str:
     """The standalone file for a problem. Raises CaptureError or ProblemError."""
     from kernelllm.generate.compiler.capture import capture
     from kernelllm.generate.compiler.emit import emit
-    from kernelllm.generate.compiler.loops import turn_of
+    from kernelllm.generate.compiler.loops import Turn, turn_of
     from kernelllm.generate.compiler.lower import lower
 
-    def written(part: Problem) -> str:
-        return emit(part, lower(capture(part, options), options), options)
+    def written(part: Problem, turn: Turn | None = None) -> str:
+        captured = capture(part, options)
+        if turn is not None:
+            turn.check(captured)
+        return emit(part, lower(captured, options), options)
 
     turn = turn_of(problem)
     if turn is not None and not (turn.leaves and options.extern == "forbid"):
         try:
-            return turn.whole(written(turn.problem))
+            return turn.whole(written(turn.problem, turn))
         except Exception as error:  # noqa: BLE001 - all turns in a row may still be compiled
             log.info("%s: its loop's turn could not be compiled apart: %s", problem.name, error)
     try:
