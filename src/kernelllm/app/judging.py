@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernelllm.app.interrupt import remembered
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 
@@ -44,8 +45,10 @@ def judge_settings(
         from kernelllm.judge import early
 
         early.begin(device, target)  # before torch is imported
-    from kernelllm.judge import JudgeSettings
+    with remembered() as interrupted:
+        from kernelllm.judge import JudgeSettings
 
+        interrupted()  # importing torch can swallow it
     chosen: dict[str, Any] = {
         "device": device,
         "target": target,
