@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.core.errors import MissingExtra, StoreError, UsageError
+from kernelllm.core.database import as_url, brief, opened
+from kernelllm.core.errors import StoreError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Verdict, digest, from_json, to_json
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Store:
 
         self._tables = _tables
         self._lock = threading.Lock()
-        self.url = _as_url(url)
-        self._engine: Engine = _open(self.url)
+        self.url = as_url(url)
+        self._engine: Engine = opened(self.url)
         try:
             with self._engine.begin() as connection:
                 _tables.METADATA.create_all(connection)
@@ -74,7 +75,7 @@ class Store:
                 if found is None:
                     self._put(connection, _tables.META, {"key": "version", "value": str(VERSION)})
         except _tables.SQLAlchemyError as error:
-            what = f"The attempt store cannot be opened: {_brief(error)}."
+            what = f"The attempt store cannot be opened: {brief(error)}."
             raise StoreError(what, where=self.safe_url, fix="Name another with --db.") from error
         if found is not None and found.value != str(VERSION):
             what = f"The attempt store has tables of version {found.value}; this is version {VERSION}."
@@ -104,7 +105,7 @@ class Store:
             with self._lock, self._engine.begin() as connection:
                 yield connection
         except self._tables.SQLAlchemyError as error:
-            raise StoreError(f"The attempt store failed: {_brief(error)}.", where=self.safe_url) from error
+            raise StoreError(f"The attempt store failed: {brief(error)}.", where=self.safe_url) from error
 
     def _put(self, connection: Connection, table: Any, row: Mapping[str, Any], *, replace: bool = False) -> None:
         """Insert a row; one that is there already is kept, or replaced."""
@@ -368,52 +369,6 @@ def _attempt(row: Any, sources: Mapping[str, str], prompts: Mapping[str, str]) -
         prompt=prompts[row.prompt],
         answer=sources[row.answer],
     )
-
-
-def _as_url(url: str | Path) -> str:
-    text = str(url)
-    if "://" in text:
-        return text
-    path = Path(text).expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"The folder of the attempt store cannot be made: {error}.", where=str(path)) from error
-    return f"sqlite:///{path}"
-
-
-def _open(url: str) -> Engine:
-    from sqlalchemy import create_engine, event
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
-    try:
-        engine = create_engine(url)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "its driver", "postgres") from error
-    except (ArgumentError, NoSuchModuleError) as error:
-        # The address may hold a password: it is not repeated.
-        what = f"The database address cannot be used: {_brief(error).replace(url, '...')}."
-        raise UsageError(what, fix="For example sqlite:///runs.db or postgresql+psycopg://USER@HOST/NAME.") from None
-    if engine.dialect.name == "sqlite":
-
-        @event.listens_for(engine, "connect")
-        def _durable(connection: Any, _record: object) -> None:
-            # WAL with synchronous=NORMAL: a killed process loses nothing that was committed.
-            for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL"):
-                connection.execute(f"PRAGMA {pragma}")
-            connection.isolation_level = None  # transactions begin below, not in the driver
-
-        @event.listens_for(engine, "begin")
-        def _immediate(connection: Connection) -> None:
-            # Taking the write lock at once makes several processes wait for each other rather than fail half-way.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-def _brief(error: Exception) -> str:
-    original = getattr(error, "orig", None) or error
-    return str(original).splitlines()[0].rstrip(".")
 
 
 def _now() -> str:
