@@ -45,6 +45,25 @@ def test_another_mask_is_wrong(judge: Judge):
     assert judge.judge(forged, found).status == "incorrect"
 
 
+FILLED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        out = torch.zeros(x.shape[0], 4, x.shape[1])
+        out[:, 1] = x
+        out[:, 2:4, ::2] = torch.relu(y)[:, None, ::2]
+        out[0] += 1
+        return out
+def get_inputs(): return [torch.randn(16, 40), torch.randn(16, 40)]
+def get_init_inputs(): return []
+"""
+
+
+def test_writing_into_slices(judge: Judge):
+    candidate = next(Compiler().write(problem(FILLED), 1))
+    verdict = judge.judge(problem(FILLED), candidate)
+    assert verdict.correct, verdict.message
+
+
 RUNNING_SUM = """
 class Model(nn.Module):
     def forward(self, x):

@@ -5,6 +5,7 @@ import re
 import pytest
 from compiled import problem
 
+from kernelllm.core.errors import CaptureError
 from kernelllm.generate.compiler.loops import turn_of
 from kernelllm.generate.compiler.writer import Compiler
 from kernelllm.judge import Judge, JudgeSettings
@@ -101,10 +102,36 @@ def get_init_inputs(): return [24]
 """
 
 
-@pytest.mark.parametrize("text", [CELL, FILLED, UNBOUND, HELPED, CELLS], ids=["cell", "filled", "unbound", "helped", "cells"])
-def test_a_loop_stays_one_and_is_right_at_every_length(text: str) -> None:
+SCANNED = """
+class Model(nn.Module):
+    def __init__(self, d, n):
+        super().__init__()
+        self.A, self.D = nn.Parameter(-torch.rand(d, n)), nn.Parameter(torch.ones(d))
+        self.proj, self.n = nn.Linear(d, 2 * n + d), n
+    def forward(self, u):
+        b, l, d = u.shape
+        delta, B, C = self.proj(u).split([d, self.n, self.n], dim=-1)
+        delta = F.softplus(delta)
+        h = torch.zeros(b, d, self.n, device=u.device, dtype=u.dtype)
+        ys = []
+        for i in range(l):
+            h = torch.exp(delta[:, i, :, None] * self.A) * h + delta[:, i, :, None] * B[:, i, None, :] * u[:, i, :, None]
+            ys.append((h * C[:, i, None, :]).sum(-1))
+        return torch.stack(ys, dim=1) + u * self.D
+batch, length, width, state = 4, 50, 24, 16
+def get_inputs(): return [torch.randn(batch, length, width)]
+def get_init_inputs(): return [width, state]
+"""
+
+
+@pytest.mark.parametrize(("text", "methods"), [
+    (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
+    (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
+    (SCANNED, {"step", "begin", "finish", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned"])  # fmt: skip
+def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str]) -> None:
     candidate = next(Compiler().write(problem(text), 1))
-    assert re.findall(r"^    def (step|forward)\(", candidate.source, re.MULTILINE) == ["step", "forward"]
+    assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source, re.MULTILINE)) == methods
     assert "written for this size alone" not in candidate.source
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem(text), candidate)
@@ -112,10 +139,11 @@ def test_a_loop_stays_one_and_is_right_at_every_length(text: str) -> None:
     assert len(verdict.shapes) > 1
 
 
-def test_with_extern_forbidden_no_layer_is_left_to_torch() -> None:
-    short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3"))
-    assert "self.head(" in next(Compiler().write(short, 1)).source
-    assert "self.head(" not in next(Compiler(extern="forbid").write(short, 1)).source
+def test_what_cannot_be_compiled_around_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:
+    short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3").replace("self.head(h)", "self.head(h).unique()"))
+    assert "def finish(self, h, joined_1):\n        return (joined_1, self.head(h).unique())" in next(Compiler().write(short, 1)).source
+    with pytest.raises(CaptureError):
+        next(Compiler(extern="forbid").write(short, 1))
 
 
 GROWING = """

@@ -72,7 +72,7 @@ class _Context:
     namespace: Any
 
 
-def _either(rule: Callable[..., Any], context: _Context, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _either(rule: Callable[..., Any], context: _Context | None, plain: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         made = rule(context, *args, **kwargs)
         return plain(*args, **kwargs) if made is NotImplemented else made
@@ -252,6 +252,10 @@ class _Number(float):
 
 @contextmanager
 def real_factories() -> Iterator[None]:
-    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it)."""
-    with _RealFactories():
+    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), and recurrent cells,
+    which inputs may be computed with, pin no size."""
+    with _RealFactories(), ExitStack() as stack:
+        for owner in (torch, torch._VF):
+            for name, rule in _CELLS.items():
+                replace(stack, owner, name, _either(rule, None, getattr(owner, name)))
         yield

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
+from kernelllm.generate.compiler.around import BEGIN, FINISH, LONGER, Around, first_of, names, split, stored
 from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.emit.module import bound_names
+from kernelllm.generate.compiler.merging import merged, renamed
+from kernelllm.generate.compiler.outline import STEP, Outline, Outlined
 
-_STEP, _ENTRY, _ENTERED = "step", "_entry", "_entered"
-_UNFIT = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Try, ast.With, ast.Delete,
-          ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.NamedExpr)  # fmt: skip
+_ENTRY, _ENTERED = "_entry", "_entered"
+_TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
+"""Names that the module must not have itself."""
 _SOURCE = f"""
 def {_ENTERED}(inputs):
     given = get_init_inputs() if "get_init_inputs" in globals() else []
@@ -39,11 +43,9 @@ class Turn:
     """One turn of the loop in a problem's forward. ``problem`` computes it; of ``methods``, the forward calls it as ``self.step``."""
 
     problem: Problem
-    methods: tuple[str, ...]
-    needed: tuple[str, ...]
-    """Statements that the methods need at the top of the file."""
-    leaves: bool
-    """Whether layers around the loop are left to torch."""
+    around: Mapping[str, Problem]
+    """What computes the methods ``begin`` and ``finish``, as far as the forward has them."""
+    methods: Mapping[str, Method]
     carried: tuple[tuple[int, int], ...]
     """Positions of what goes from one turn to the next, among the turn's inputs and among its results."""
 
@@ -57,13 +59,42 @@ class Turn:
                 what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
                 raise CaptureError(f"What the loop carries changes in a turn, {what}.", where="loops")
 
-    def whole(self, source: str) -> str:
-        """The file for the whole problem, from that for one turn."""
-        head, mark, tail = source.rpartition("    def forward(self")
+    def whole(self, turn: str, around: Mapping[str, str], *, strict: bool) -> str:
+        """The file for the whole problem, from those for one turn and for what is ``around``; other methods stay as they are.
+
+        Raises CaptureError where one of those cannot stay: it needs modules of the problem's own, or leaves work to torch and
+        that is not wanted (``strict``).
+        """
+        kept = {name: method for name, method in self.methods.items() if name not in around}
+        for name, method in kept.items():
+            if not method.can_stay or (strict and (method.layers or name in self.around)):
+                raise CaptureError(f"{name} around the loop cannot be left to torch.", where="loops")
+        source = renamed(turn, STEP)
+        for name, part in around.items():
+            source = merged(source, part, name)
         bound = {name for statement in ast.parse(source).body for name in bound_names(statement)}
-        missing = [text for text in self.needed if not bound >= set(bound_names(ast.parse(text).body[0]))]
-        methods = "\n\n".join(textwrap.indent(text, "    ") for text in self.methods)
-        return "".join(f"{text}\n" for text in missing) + f"{head}{mark.replace('forward', _STEP)}{tail.rstrip()}\n\n{methods}\n"
+        needed = dict.fromkeys(text for method in kept.values() for text in method.needed or ())
+        missing = [text for text in needed if not bound >= set(bound_names(ast.parse(text).body[0]))]
+        methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
+        return "".join(f"{text}\n" for text in missing) + f"{source.rstrip()}\n\n{methods}\n"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the module that is kept as it was written."""
+
+    text: str
+    needed: tuple[str, ...] | None
+    """Statements that it needs at the top of the file; None where it needs more than imports and constants."""
+    layers: frozenset[str]
+    """Attributes of the module that it calls."""
+    known: bool
+    """Whether those are torch's own layers alone."""
+
+    @property
+    def can_stay(self) -> bool:
+        """Whether the file can have it."""
+        return self.known and self.needed is not None
 
 
 def turn_of(problem: Problem) -> Turn | None:
@@ -76,40 +107,83 @@ def turn_of(problem: Problem) -> Turn | None:
     forward = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "forward"), None) if model else None
     if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs or forward.decorator_list:
         return None
-    methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
     statements = forward.body[1:] if ast.get_docstring(forward) is not None else list(forward.body)
     found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
-    if len(found) != 1 or methods.keys() & {_STEP, _ENTRY}:
+    if len(found) != 1 or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
         return None
     before, loop, after = statements[: found[0]], statements[found[0]], statements[found[0] + 1 :]
     assert isinstance(loop, ast.For)
     given = [a.arg for a in forward.args.args[1:]]
-    outlined = _Outline(given, before, loop, after).done()
-    if outlined is None:
+    plain = Outline(given, before, loop, after)
+    for parts in (split(given, before, loop, after, plain.sizes, plain.empty), Around(before, after)):
+        outlined = Outline(given, parts.before, loop, parts.after).done()
+        if outlined is not None:
+            return _turn(problem, tree, model, forward, parts, before, outlined)
+    return None
+
+
+def _attribute(node: ast.AST) -> str:
+    return node.name if isinstance(node, ast.FunctionDef) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _turn(
+    problem: Problem, tree: ast.Module, model: ast.ClassDef, forward: ast.FunctionDef, parts: Around, before: list[ast.stmt],
+    outlined: Outlined,
+) -> Turn | None:  # fmt: skip
+    around = ast.parse("def forward(self): pass").body[0]
+    assert isinstance(around, ast.FunctionDef)
+    around.args, around.body = forward.args, [*parts.before, outlined.loop, *parts.after]
+    own = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)} | parts.methods
+    torchs = _of_torch(model)
+    methods = {}
+    for method in (*_helpers(around, own), around):
+        layers = frozenset(_called(method) - own.keys() - {STEP})
+        text = ast.unparse(ast.fix_missing_locations(method))
+        methods[method.name] = Method(text, _needed(tree, method), layers, layers <= torchs)
+    if not all(method.can_stay for name, method in methods.items() if name not in parts.methods):
         return None
-    around = ast.FunctionDef("forward", forward.args, [*before, outlined.loop, *after], [], None)
-    if hasattr(around, "type_params"):
-        around.type_params = []
-    helpers = _helpers(around, methods)
-    needed = _needed(tree, [around, *helpers])
-    layers = {name for method in (around, *helpers) for name in _called(method)} - {h.name for h in helpers} - {_STEP}
-    if needed is None or not layers <= _of_torch(model):
-        return None
-    entry = [*before, *ast.parse(f"{ast.unparse(loop.target)} = next(iter({ast.unparse(loop.iter)}))\n"
-                                 f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body]  # fmt: skip
-    step = ast.parse(f"def forward(self, {', '.join(outlined.inputs)}): pass\ndef {_ENTRY}(self): pass").body
-    step[0].body, step[1].body, step[1].args = outlined.body, entry, forward.args  # type: ignore[attr-defined]
+    first = ast.parse(f"{ast.unparse(outlined.loop.target)} = {first_of(outlined.loop.iter)}").body
+    handed = ast.parse(f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body
+    step = _part(problem, model, forward, outlined.inputs, outlined.body, [*before, *first, *handed])
+    others = {
+        name: _part(problem, model, forward, [a.arg for a in method.args.args[1:]], method.body, parts.entries[name])
+        for name, method in parts.methods.items()
+    }
+    return Turn(step, others, methods, outlined.carried)
+
+
+def _part(
+    problem: Problem, model: ast.ClassDef, forward: ast.FunctionDef, inputs: list[str], body: list[ast.stmt], entry: list[ast.stmt]
+) -> Problem:  # fmt: skip
+    """The problem of computing ``body`` of ``inputs``, which the statements ``entry`` return, given the forward's own arguments."""
+    made = ast.parse(f"def forward({', '.join(['self', *inputs])}): pass\ndef {_ENTRY}(self): pass").body
+    made[0].body, made[1].body, made[1].args = body, entry, forward.args  # type: ignore[attr-defined]
+    tensors = {a.arg for a in forward.args.args[1:]}
+    made = [_Lengths(tensors).visit(s) for s in ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in made)).body]
     part = ast.parse(problem.source)
     for node in part.body:
         if isinstance(node, ast.ClassDef) and node.name == model.name:
-            node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == "forward")] + step
+            node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == "forward")] + made
         elif isinstance(node, ast.FunctionDef) and node.name == "get_inputs":
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Return) and inner.value is not None:
                     inner.value = ast.Call(ast.Name(_ENTERED, ast.Load()), [inner.value], [])
-    source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE
-    texts = tuple(ast.unparse(ast.fix_missing_locations(method)) for method in (*helpers, around))
-    return Turn(msgspec.structs.replace(problem, source=source), texts, needed, bool(layers), outlined.carried)
+    source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE + LONGER
+    return msgspec.structs.replace(problem, source=source)
+
+
+class _Lengths(ast.NodeTransformer):
+    """``len(x)`` of the forward's arguments as ``x.shape[0]``, which may be a symbol."""
+
+    def __init__(self, tensors: set[str]) -> None:
+        self.tensors = tensors
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        of = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "len" and node.args else None
+        if isinstance(of, ast.Name) and of.id in self.tensors:
+            return ast.parse(f"{of.id}.shape[0]", mode="eval").body
+        return node
 
 
 def _model(tree: ast.Module) -> ast.ClassDef | None:
@@ -123,12 +197,12 @@ def _model(tree: ast.Module) -> ast.ClassDef | None:
     return None
 
 
-def _needed(tree: ast.Module, methods: list[ast.FunctionDef]) -> tuple[str, ...] | None:
+def _needed(tree: ast.Module, method: ast.FunctionDef) -> tuple[str, ...] | None:
     """Imports and constants for what stays around the loop; None where it needs more, such as functions of the problem's own."""
     text = []
-    names = {n for method in methods for n in _names(method) - {*_stored(method), *(a.arg for a in method.args.args)}}
+    free = names(method) - {*stored(method), *(a.arg for a in method.args.args)}
     for statement in tree.body:
-        if not names & set(bound_names(statement)):
+        if not free & set(bound_names(statement)):
             continue
         if not isinstance(statement, ast.Import | ast.ImportFrom | ast.Assign):
             return None
@@ -166,175 +240,7 @@ def _of_torch(model: ast.ClassDef) -> set[str]:
     return found
 
 
-@dataclass
-class _Outlined:
-    body: list[ast.stmt]
-    """Of the turn, with its return."""
-    loop: ast.For
-    """That calls it."""
-    inputs: list[str]
-    values: list[str]
-    """Expressions in the loop for the inputs."""
-    carried: tuple[tuple[int, int], ...]
-    """See :class:`Turn`."""
-
-
-class _Outline:
-    """Takes the loop of a forward apart. ``given``: the forward's arguments."""
-
-    def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
-        self.loop, self.after = loop, after
-        self.outer = {*given, *(n for s in before for n in _stored(s))}
-        self.sizes: set[str] = set()
-        for statement in before:
-            if isinstance(statement, ast.Assign) and _is_size(statement.value, self.sizes):
-                self.sizes |= set(_stored(statement))
-        self.lists = {n for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) for n in _stored(s)}
-        self.slices: dict[str, str] = {}
-        self.results: list[tuple[ast.stmt, str]] = []
-        """What the loop does with a result of a turn, and the result's name."""
-
-    def done(self) -> _Outlined | None:
-        counter = self._counter()
-        if counter is None or self.loop.orelse or any(isinstance(n, _UNFIT) for s in self.loop.body for n in ast.walk(s)):
-            return None
-        stored = {n for s in self.loop.body for n in _stored(s)}
-        taken = self.outer | {n for s in self.loop.body for n in _names(s)}
-        slicer = _Slicer(counter, self.outer - stored - self.lists, self.slices, taken) if self._counts() else None
-        body = []
-        for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
-            body.append(self._result(statement, slicer))
-        inputs = self._read_first(body)
-        if inputs is None or not self._plain(body, counter):
-            return None
-        carried = [n for n in sorted(stored) if n in inputs or any(n in _names(s) for s in self.after)]
-        results = [*carried, *(name for _, name in self.results)]
-        if not results:
-            return None
-        body.append(ast.parse(f"return ({', '.join(results)},)").body[0])
-        by_slice = {name: text for text, name in self.slices.items()}
-        values = [by_slice.get(name, name) for name in inputs]
-        call = ast.parse(f"{', '.join(results)}, = self.{_STEP}({', '.join(values)})").body[0]
-        loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
-        return _Outlined(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
-
-    def _counts(self) -> bool:
-        return any(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(self.loop.iter))
-
-    def _counter(self) -> str | None:
-        """The loop's variable, where it goes over a dimension."""
-        if not isinstance(self.loop.target, ast.Name):
-            return None
-        over = self.loop.iter
-        if self._counts():
-            return self.loop.target.id if _speaks_of_sizes(over, self.sizes) else None
-        if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
-            over = over.func.value
-        return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None
-
-    def _result(self, statement: ast.stmt, slicer: _Slicer | None) -> ast.stmt:
-        """The statement in a turn; what it appends to a list or puts into a slice becomes a result."""
-        kept: ast.stmt | None = None
-        value: ast.expr | None = None
-        name = f"result_{len(self.results) + 1}"
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            call, on = statement.value, statement.value.func
-            appends = isinstance(on, ast.Attribute) and on.attr == "append" and isinstance(on.value, ast.Name) and on.value.id in self.lists
-            if appends and len(call.args) == 1:
-                value = call.args[0]
-                kept = ast.parse(f"{ast.unparse(on)}({name})").body[0]
-        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Subscript):
-            target = statement.targets[0]
-            if isinstance(target.value, ast.Name) and target.value.id in self.outer - self.lists:
-                value = statement.value
-                kept = ast.parse(f"{ast.unparse(target)} = {name}").body[0]
-        if kept is None or value is None:
-            return slicer.visit(statement) if slicer else statement
-        self.results.append((kept, name))
-        made = ast.parse(f"{name} = {ast.unparse(value)}").body[0]
-        return slicer.visit(made) if slicer else made
-
-    def _plain(self, body: list[ast.stmt], counter: str) -> bool:
-        """Nothing of the turn reaches out of it, and the counter is not computed with."""
-        for node in (n for s in body for n in ast.walk(s)):
-            if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
-                return False
-            if isinstance(node, ast.Name) and (node.id in self.lists or node.id in self.sizes or (node.id == counter and self._counts())):
-                return False
-        return True
-
-    def _read_first(self, body: list[ast.stmt]) -> list[str] | None:
-        """Names from outside of the turn that it reads before it has set them, in order."""
-        outside = {*self.outer, *self.slices.values(), self.loop.target.id}  # type: ignore[attr-defined]
-        known: set[str] = set()
-        found: list[str] = []
-        for statement in body:
-            reads = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-                reads.append(statement.target.id)
-            maybe = set() if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr) else set(_stored(statement))
-            found += [n for n in dict.fromkeys([*reads, *sorted(maybe)]) if n in outside - known and n not in found]
-            known |= set(_stored(statement)) - maybe
-        return found
-
-
-class _Slicer(ast.NodeTransformer):
-    """Slices of outer tensors at the counter become names."""
-
-    def __init__(self, counter: str, outer: set[str], slices: dict[str, str], taken: set[str]) -> None:
-        self.counter, self.outer, self.slices, self.taken = counter, outer, slices, taken
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        names = _names(node.slice)
-        if isinstance(node.value, ast.Name) and node.value.id in self.outer and self.counter in names and isinstance(node.ctx, ast.Load):
-            text = ast.unparse(node)
-            if text not in self.slices:
-                name = f"{node.value.id}_{self.counter}"
-                while name in self.taken:
-                    name += "_"
-                self.taken.add(name)
-                self.slices[text] = name
-            return ast.Name(self.slices[text], ast.Load())
-        self.generic_visit(node)
-        return node
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _stored(node: ast.AST) -> list[str]:
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-
-
 def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_size(value: ast.expr, sizes: set[str]) -> bool:
-    """Whether it is a dimension, several, or computed from such alone."""
-    match value:
-        case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")) | ast.Call(func=ast.Name(id="len")):
-            return True
-        case ast.Name():
-            return value.id in sizes
-        case ast.Subscript():
-            return _is_size(value.value, sizes)
-        case ast.BinOp():
-            parts = [p for p in (value.left, value.right) if not isinstance(p, ast.Constant)]
-            return bool(parts) and all(_is_size(p, sizes) for p in parts)
-        case ast.Tuple():
-            return all(_is_size(p, sizes) for p in value.elts)
-    return False
-
-
-def _speaks_of_sizes(node: ast.AST, sizes: set[str]) -> bool:
-    """Whether it reads a tensor's dimensions, itself or by the names ``sizes``."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute) and inner.attr in ("size", "shape"):
-            return True
-        if isinstance(inner, ast.Name) and (inner.id in sizes or inner.id == "len"):
-            return True
-    return False

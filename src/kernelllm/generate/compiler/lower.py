@@ -20,6 +20,7 @@ from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.device import pretend
 from kernelllm.generate.compiler.options import Options
 from kernelllm.generate.compiler.rows import choices
+from kernelllm.generate.compiler.symbols import replace
 
 
 @dataclass
@@ -122,7 +123,9 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
 
     view_to_reshape(graph)
-    with torch.no_grad():
+    with torch.no_grad(), ExitStack() as stack:
+        # the method wants a GPU's driver, where torch was built without one, before it looks at the tensor; the operator does not
+        replace(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
         post_grad_passes(graph, is_inference=True)
     for node in graph.graph.nodes:
         if str(node.target).startswith("prims.prepare_softmax_online"):

@@ -126,9 +126,16 @@ def compiled(problem: Problem, options: Options) -> str:
         return emit(part, lower(captured, options), options)
 
     turn = turn_of(problem)
-    if turn is not None and not (turn.leaves and options.extern == "forbid"):
+    if turn is not None:
+        around = {}
         try:
-            return turn.whole(written(turn.problem, turn))
+            step = written(turn.problem, turn)
+            for name, part in turn.around.items():
+                try:
+                    around[name] = written(part)
+                except Exception as error:  # noqa: BLE001 - torch may do it
+                    log.info("%s: %s could not be compiled: %s", problem.name, name, error)
+            return turn.whole(step, around, strict=options.extern == "forbid")
         except Exception as error:  # noqa: BLE001 - all turns in a row may still be compiled
             log.info("%s: its loop's turn could not be compiled apart: %s", problem.name, error)
     try:

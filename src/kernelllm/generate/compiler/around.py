@@ -1,0 +1,173 @@
+"""What a forward computes before and after its loop becomes methods of its own, ``begin`` and ``finish``, which can be compiled too.
+
+Sizes, lists and moves stay in the forward. Values that a loop gathers are joined before ``finish``.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+BEGIN, FINISH, LENGTHENED = "begin", "finish", "_lengthened"
+_JOINS = {"stack", "cat", "concat", "concatenate"}
+_MOVES = _JOINS | {
+    "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty",
+    "new_full", "to", "size", "dim", "len", "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "permute", "transpose",
+    "expand", "contiguous", "clone", "detach", "unbind", "chunk", "split", "range", "append",
+}  # fmt: skip
+LONGER = f"""
+def {LENGTHENED}(x, dim, turns):
+    dim = dim % x.dim()
+    return x.unsqueeze(dim).expand(*x.shape[:dim], turns, *x.shape[dim:]).flatten(dim, dim + 1).contiguous()
+"""
+
+
+@dataclass
+class Around:
+    """The statements that are left around the loop, and what was taken out of them."""
+
+    before: list[ast.stmt]
+    after: list[ast.stmt]
+    methods: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    """``begin`` and ``finish``, as far as there is something to compute there."""
+    entries: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    """Statements of the forward's arguments that return a list of the method's."""
+
+
+def split(given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], sizes: set[str], lists: set[str]) -> Around:
+    """Take out what computes. ``sizes``, ``lists``: names of dimensions, and of empty lists, that are set before the loop."""
+    found = Around(before, after)
+    _begin(found, given, loop, sizes, lists)
+    _finish(found, given, before, loop, sizes, lists)
+    return found
+
+
+def names(node: ast.AST) -> set[str]:
+    """All names in a node."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def stored(node: ast.AST) -> list[str]:
+    """Names that a node sets."""
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def computes(node: ast.AST, sizes: set[str]) -> bool:
+    """Whether more happens in it than moving, making and measuring tensors."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.BinOp | ast.UnaryOp | ast.Compare) and not names(inner) <= sizes:
+            return True
+        if isinstance(inner, ast.Call):
+            called = inner.func.attr if isinstance(inner.func, ast.Attribute) else inner.func.id if isinstance(inner.func, ast.Name) else ""
+            if called not in _MOVES:
+                return True
+    return False
+
+
+def _plain(statements: list[ast.stmt]) -> bool:
+    return all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return) and not any(isinstance(n, ast.Lambda | ast.Yield | ast.NamedExpr)
+               for n in ast.walk(s)) for s in statements)  # fmt: skip
+
+
+def _begin(found: Around, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
+    kept = [s for s in found.before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
+    work = [s for s in found.before if s not in kept]
+    if not _plain(found.before) or not any(computes(s, sizes) for s in work):
+        return
+    for statement in kept:  # they move behind the call
+        later = found.before[found.before.index(statement) + 1 :]
+        if any(names(statement) & set(stored(s)) for s in later if s in work):
+            return
+    body = [s for s in found.before if not set(stored(s)) & lists]
+    if any(names(s) & lists for s in body):
+        return
+    wanted = set().union(*(names(s) for s in (loop, *found.after, *kept)))
+    results = [n for n in dict.fromkeys(n for s in work for n in stored(s)) if n in wanted]
+    inputs = [n for n in given if any(n in names(s) for s in body)]
+    if not results:
+        return
+    found.methods[BEGIN] = _method(BEGIN, inputs, [*body, *ast.parse(f"return ({', '.join(results)},)").body])
+    found.entries[BEGIN] = ast.parse(f"return [{', '.join(inputs)}]").body
+    found.before = [*ast.parse(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
+
+
+def _finish(found: Around, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
+    joins = _Joins(lists)
+    after = [joins.visit(s) for s in ast.parse("\n".join(ast.unparse(s) for s in found.after)).body]
+    turns = _turns(loop.iter)
+    if not _plain(after) or not any(computes(s, sizes) for s in after) or (joins.found and turns is None):
+        return
+    if any(names(s) & lists for s in after):
+        return
+    used = set().union(*(names(s) for s in after))
+    measured = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes] if used & sizes else []
+    body = [*measured, *after]
+    known = {*given, *joins.found, *(n for s in (*before, *loop.body) for n in stored(s))} - set().union(*map(set, map(stored, measured)))
+    inputs = [n for n in sorted(known) if any(n in names(s) for s in body) and not _set_first(n, body)]
+    found.methods[FINISH] = _method(FINISH, inputs, body)
+    joined = [s for name, (_, text) in joins.found.items() for s in ast.parse(f"{name} = {text}").body]
+    longer = [s for name, (dim, _) in joins.found.items() for s in ast.parse(f"{name} = {LENGTHENED}({name}, {dim}, {turns})").body]
+    first = ast.parse(f"{ast.unparse(loop.target)} = {first_of(loop.iter)}").body
+    handed = ast.parse(f"return [{', '.join(inputs)}]").body
+    found.entries[FINISH] = [*before, *first, *loop.body, *joined, *longer, *handed]
+    found.after = [*joined, *ast.parse(f"return self.{FINISH}({', '.join(inputs)})").body]
+
+
+def _set_first(name: str, body: list[ast.stmt]) -> bool:
+    for statement in body:
+        if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(statement)):
+            return False
+        if name in stored(statement):
+            return True
+    return False
+
+
+def _method(name: str, inputs: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
+    made = ast.parse(f"def {name}({', '.join(['self', *inputs])}): pass").body[0]
+    assert isinstance(made, ast.FunctionDef)
+    made.body = ast.parse("\n".join(ast.unparse(s) for s in body)).body
+    return made
+
+
+def _turns(over: ast.expr) -> str | None:
+    """How many turns a loop has, as an expression of what it goes over."""
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in ("range", "reversed"):
+        if over.func.id == "reversed":
+            return _turns(over.args[0])
+        ends = [ast.unparse(a) for a in over.args]
+        return ends[0] if len(ends) == 1 else f"({ends[1]}) - ({ends[0]})" if len(ends) == 2 else None
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
+        dim = ast.unparse(over.args[0]) if over.args else ast.unparse(over.keywords[0].value) if over.keywords else "0"
+        return f"{ast.unparse(over.func.value)}.shape[{dim}]"
+    return f"{over.id}.shape[0]" if isinstance(over, ast.Name) else None
+
+
+def first_of(over: ast.expr) -> str:
+    """What a loop has in its first turn, as an expression that pins no size to its number."""
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Name):
+        if over.func.id == "range":
+            return ast.unparse(over.args[0]) if len(over.args) > 1 else "0"
+        inner = over.args[0] if over.func.id == "reversed" and over.args else None
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "range" and len(inner.args) < 3:
+            return f"({ast.unparse(inner.args[-1])}) - 1"
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
+        return f"{ast.unparse(over)}[0]"
+    return f"{over.id}[0]" if isinstance(over, ast.Name) else f"next(iter({ast.unparse(over)}))"
+
+
+class _Joins(ast.NodeTransformer):
+    """Joined lists become names; ``found``: name to (dimension, the call)."""
+
+    def __init__(self, lists: set[str]) -> None:
+        self.lists = lists
+        self.found: dict[str, tuple[str, str]] = {}
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        joins = isinstance(node.func, ast.Attribute) and node.func.attr in _JOINS and ast.unparse(node.func.value) == "torch"
+        if joins and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists:
+            dims = [ast.unparse(a) for a in node.args[1:]] + [ast.unparse(k.value) for k in node.keywords if k.arg in ("dim", "axis")]
+            name = f"joined_{len(self.found) + 1}"
+            self.found[name] = (dims[0] if dims else "0", ast.unparse(node))
+            return ast.Name(name, ast.Load())
+        self.generic_visit(node)
+        return node
