@@ -19,7 +19,7 @@ from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.around import BEGIN, FINISH, LONGER, Around, first_of, names, split, stored
 from kernelllm.generate.compiler.capture import Captured
 from kernelllm.generate.compiler.emit.module import bound_names
-from kernelllm.generate.compiler.merging import merged, renamed
+from kernelllm.generate.compiler.merging import ensured, merged, renamed
 from kernelllm.generate.compiler.outline import STEP, Outline, Outlined
 
 _ENTRY, _ENTERED = "_entry", "_entered"
@@ -72,11 +72,8 @@ class Turn:
         source = renamed(turn, STEP)
         for name, part in around.items():
             source = merged(source, part, name)
-        bound = {name for statement in ast.parse(source).body for name in bound_names(statement)}
-        needed = dict.fromkeys(text for method in kept.values() for text in method.needed or ())
-        missing = [text for text in needed if not bound >= set(bound_names(ast.parse(text).body[0]))]
         methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
-        return "".join(f"{text}\n" for text in missing) + f"{source.rstrip()}\n\n{methods}\n"
+        return ensured(f"{source.rstrip()}\n\n{methods}\n", [text for method in kept.values() for text in method.needed or ()])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from kernelllm.generate.compiler.emit.module import bound_names
 
@@ -42,9 +43,30 @@ def merged(base: str, other: str, method: str) -> str:
     added = [text for text, bound in _parts(other) if not all(name in known for name in bound)]
     body = _FORWARD.replace("forward", method) + other.rpartition(_FORWARD)[2].rstrip()
     head, mark, tail = base.rpartition(f"class {_CLASS}")
-    imports = [text for text in added if text.startswith(_IMPORTS)]
-    rest = "".join(f"{text}\n\n\n" for text in added if text not in imports)
-    return "".join(f"{text}\n" for text in imports) + head + rest + mark + tail.rstrip() + "\n\n" + body + "\n"
+    rest = "".join(f"{text}\n\n\n" for text in added if not text.startswith(_IMPORTS))
+    whole = head + rest + mark + tail.rstrip() + "\n\n" + body + "\n"
+    return ensured(whole, [text for text, _ in _parts(other) if text.startswith(_IMPORTS)])
+
+
+def ensured(source: str, statements: Iterable[str]) -> str:
+    """The file with those of the imports and assignments whose names it does not bind, behind its own imports."""
+    tree = ast.parse(source)
+    known = {name for statement in tree.body for name in bound_names(statement)}
+    added = []
+    for statement in (s for text in statements for s in ast.parse(text).body):
+        single = [statement]
+        if isinstance(statement, ast.Import):
+            single = [ast.Import([alias]) for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            single = [ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names]
+        for one in single:
+            if not known >= set(bound_names(one)):
+                added.append(ast.unparse(one))
+                known |= set(bound_names(one))
+    imports = [s.end_lineno or 0 for s in tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
+    lines = source.splitlines()
+    lines[max(imports, default=0) : max(imports, default=0)] = added
+    return "\n".join(lines) + "\n"
 
 
 def _parts(source: str) -> list[tuple[str, list[str]]]:
