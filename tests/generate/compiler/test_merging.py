@@ -50,7 +50,7 @@ class ModelNew:
 def test_each_part_keeps_its_own_functions_and_what_both_have_alike_is_there_once() -> None:
     source = merged(renamed(BASE, "step"), OTHER, "finish")
     names: dict[str, object] = {}
-    exec(source, names)  # noqa: S102
+    exec(source, names)
     model = names["ModelNew"]()  # type: ignore[operator]
     assert model.step(4) == 10
     assert model.finish(4) == 1 + 15 + 1
