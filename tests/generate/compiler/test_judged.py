@@ -3,6 +3,7 @@
 import pytest
 from compiled import problem
 
+from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.writer import Compiler
 from kernelllm.judge import Judge, JudgeSettings
@@ -58,10 +59,44 @@ def get_init_inputs(): return []
 """
 
 
-def test_writing_into_slices(judge: Judge):
-    candidate = next(Compiler().write(problem(FILLED), 1))
-    verdict = judge.judge(problem(FILLED), candidate)
+CHECKED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        chosen = F.one_hot(y, x.shape[1]).float()
+        loss = F.binary_cross_entropy_with_logits(x, chosen, reduction="none")
+        p = torch.sigmoid(x)
+        return (loss * (1 - (p * chosen + (1 - p) * (1 - chosen))) ** 2).mean()
+def get_inputs(): return [torch.randn(64, 20), torch.randint(0, 20, (64,))]
+def get_init_inputs(): return []
+"""
+SCANS = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.std(1), torch.logcumsumexp(x, 1), x.cumprod(1)[:, -1], x.amax(0) - x.amin(0)
+def get_inputs(): return [torch.rand(32, 48) + 0.5]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("text", [FILLED, CHECKED, SCANS], ids=["slices are written", "inputs are checked", "several scans"])
+def test_is_right(judge: Judge, text: str):
+    candidate = next(Compiler().write(problem(text), 1))
+    verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
+
+
+FOURIER = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x), n=64)
+def get_inputs(): return [torch.randn(8, 64)]
+def get_init_inputs(): return []
+"""
+
+
+def test_where_all_stays_with_torch_it_says_so():
+    with pytest.raises(CaptureError, match="nothing is left for a kernel"):
+        next(Compiler().write(problem(FOURIER), 1))
 
 
 RUNNING_SUM = """

@@ -90,8 +90,12 @@ class Compiler:
                 errors.append(error)
                 continue
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
-            if candidate.digest in written or "@triton.jit" not in source:
-                continue  # with everything left to torch there is nothing of ours to judge
+            if "@triton.jit" not in source:  # there is nothing of ours to judge
+                what = f"Of {problem.name!r} nothing is left for a kernel: all its operators stay with torch."
+                errors.append(CaptureError(what, fix="Use a language model (-m)."))
+                continue
+            if candidate.digest in written:
+                continue
             written.add(candidate.digest)
             count += 1
             yield candidate

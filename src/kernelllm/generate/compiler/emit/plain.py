@@ -238,6 +238,18 @@ def softmax_along(largest, total, axis: tl.constexpr):
     "max_along",
 )
 _helper(
+    "log_add_exp",
+    '''
+@triton.jit
+def log_add_exp(a, b):
+    """log(exp(a) + exp(b)), of infinities too."""
+    low, high = minimum(a, b), maximum(a, b)
+    return tl.where((low != high) | (tl.abs(low) != float("inf")), high + libdevice.log1p(tl.exp(low - high)), a)
+''',
+    "minimum",
+    "maximum",
+)
+_helper(
     "last_along",
     '''
 @triton.jit

@@ -85,7 +85,7 @@ class Simplifier(ast.NodeTransformer):
             if moved or literal or number or (self.facts.is_size(value) and len(ast.unparse(value)) < 60):
                 self.values[target.id] = value
                 return None
-        scan = isinstance(value, ast.Call) and name_of(value.func) in ("tl.cumsum", "tl.cumprod")
+        scan = isinstance(value, ast.Call) and name_of(value.func) in ("tl.cumsum", "tl.cumprod", "tl.associative_scan")
         if scan and isinstance(target, ast.Tuple) and len(target.elts) == 1:
             statement.targets = [target.elts[0]]
         return statement
@@ -270,6 +270,8 @@ class Simplifier(ast.NodeTransformer):
                 kind = {ast.Add: "tl.cumsum", ast.Mult: "tl.cumprod"}.get(type(returned[0].op))
                 if kind:
                     return call(kind, values.elts[0], axis)
+            if "log1p" in ast.unparse(function):
+                return call("tl.associative_scan", values.elts[0], axis, ast.Name("log_add_exp", ast.Load()))
         return node
 
     def _helper(self, node: ast.Call, name: str) -> ast.expr:
