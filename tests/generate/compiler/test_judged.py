@@ -78,7 +78,28 @@ def get_init_inputs(): return []
 """
 
 
-@pytest.mark.parametrize("text", [FILLED, CHECKED, SCANS], ids=["slices are written", "inputs are checked", "several scans"])
+WHOLE = """
+class Model(nn.Module):
+    def forward(self, x):
+        return (x & 3) ^ (x >> 2), (x % 7).clamp(1, 5), x // 3, x.bitwise_not()
+def get_inputs(): return [torch.randint(-100, 100, (30, 30))]
+def get_init_inputs(): return []
+"""
+DENSITY = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        weight, middle, width = x.chunk(3, -1)
+        density = torch.distributions.Normal(middle, F.softplus(width) + 1e-3).log_prob(y[:, None])
+        return -torch.logsumexp(weight.log_softmax(-1) + density, -1).mean()
+def get_inputs(): return [torch.randn(40, 15), torch.randn(40)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [FILLED, CHECKED, SCANS, WHOLE, DENSITY],
+    ids=["slices are written", "inputs are checked", "several scans", "integers", "a distribution"],
+)  # fmt: skip
 def test_is_right(judge: Judge, text: str):
     candidate = next(Compiler().write(problem(text), 1))
     verdict = judge.judge(problem(text), candidate)

@@ -11,7 +11,7 @@ _POINTER = {
     "*fp32": "fp32", "*fp64": "fp64", "*fp16": "fp16", "*bf16": "bf16",
     "*i64": "int64", "*i32": "int32", "*i16": "int16", "*i8": "int8", "*u8": "uint8", "*i1": "int8",
 }  # fmt: skip
-_TL = {
+TYPES = {
     "tl.float32": "fp32", "tl.float64": "fp64", "tl.float16": "fp16", "tl.bfloat16": "bf16", "tl.int64": "int64",
     "tl.int32": "int32", "tl.int16": "int16", "tl.int8": "int8", "tl.uint8": "uint8", "tl.int1": "int1",
     "tl.uint32": "uint32", "tl.uint64": "uint64",
@@ -101,9 +101,9 @@ class Facts:
         if name == "float":
             return "number"
         if name.endswith(".to") and node.args:
-            return _TL.get(ast.unparse(node.args[0]))
+            return TYPES.get(ast.unparse(node.args[0]))
         if name in ("tl.full", "tl.zeros"):
-            return _TL.get(ast.unparse(node.args[-1]))
+            return TYPES.get(ast.unparse(node.args[-1]))
         if name == "tl.load":
             pointer = next((n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name) and n.id in self._pointers), None)
             return self._pointers[pointer] if pointer else None

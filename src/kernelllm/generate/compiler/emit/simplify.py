@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from . import integers
-from .facts import FLOATS, Facts
+from .facts import FLOATS, TYPES, Facts
 from .plain import RENAMED, plain_name
 from .tree import assigned, bindings, call, copy_of, every, name_of
 from .wrapper import Kernel
@@ -136,6 +136,17 @@ class Simplifier(ast.NodeTransformer):
         return self.facts.types.get(node.id) in ("size", "int32", "int64")
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test = node.test
+        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and test.left.attr == "dtype":
+            kind = self.facts.type(self.visit(test.left.value))  # what has become a number has no dtype to look at
+            if kind is not None:
+                same = kind in ("number", TYPES.get(ast.unparse(test.comparators[0])))
+                chosen: ast.expr = self.visit(node.body if same else node.orelse)
+                return chosen
         self.generic_visit(node)
         return node
 
