@@ -24,11 +24,11 @@ def modes(device: str) -> tuple[str, ...]:
 
 def begin(device: str, target: str) -> None:
     """Start the servers of a judge with these settings. What goes wrong here the judge will meet again, and tell."""
-    if not _waiting:
-        atexit.register(_end)
     for mode in modes(device):
-        with contextlib.suppress(OSError, KernelLLMError):
-            _waiting[mode, _of(mode, target)] = ForkServer(mode, target)
+        key = mode, _of(mode, target)
+        if key not in _waiting:
+            with contextlib.suppress(OSError, KernelLLMError):
+                _waiting[key] = ForkServer(mode, target)
 
 
 def server(mode: str, target: str, spares: int = 0) -> ForkServer:
@@ -44,6 +44,7 @@ def _of(mode: str, target: str) -> str:
     return "" if mode == "cuda" else target  # a GPU's is read from the device, with torch
 
 
+@atexit.register
 def _end() -> None:
     while _waiting:
         _waiting.popitem()[1].close()

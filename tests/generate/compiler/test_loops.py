@@ -166,6 +166,9 @@ def test_what_changes_its_shape_on_the_way_is_compiled_turn_by_turn() -> None:
 
 
 LEFT = {
+    "reads a slice that it has just filled": "for t in range(n):\n            y[t] = torch.sin(x[t])\n            x = y[t] * 2",
+    "picks by what the turn computes": "for t in range(n):\n            k = int(x.sum())\n            y[t] = x[t, k]",
+    "fills where the turn computes": "for t in range(n):\n            k = t + 1\n            y[t, k] = x[t, 0]",
     "uses a list in a turn": "for t in range(n):\n            seen += [x]",
     "over layers": "for i in range(len(self.layers)):\n            x = self.layers[i](x)",
     "a count": "for _ in range(3):\n            x = torch.tanh(x)",

@@ -27,14 +27,9 @@ _TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
 """Names that the module must not have itself."""
 _SOURCE = f"""
 def {_ENTERED}(inputs):
-    given = get_init_inputs() if "get_init_inputs" in globals() else []
-    if isinstance(given, dict):
-        model = Model(**given)
-    elif len(given) == 2 and isinstance(given[0], (list, tuple)) and isinstance(given[1], dict):
-        model = Model(*given[0], **given[1])
-    else:
-        model = Model(*given)
-    return model.{_ENTRY}(*inputs)
+    from kernelllm.generate.compiler.tracing import split_init
+    args, kwargs = split_init(get_init_inputs() if "get_init_inputs" in globals() else [])
+    return Model(*args, **kwargs).{_ENTRY}(*inputs)
 """
 
 

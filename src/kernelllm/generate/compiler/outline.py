@@ -41,6 +41,9 @@ class Outline:
         self.lists = {n for s in made for n in stored(s)}
         self.empty = {n for s in made if not s.value.elts for n in stored(s)}  # type: ignore[attr-defined]
         self.slices: dict[str, str] = {}
+        self.filled: set[str] = set()
+        """Tensors into whose slices the loop puts results; a turn must not read them after that."""
+        self.stale = False
         self.results: list[tuple[ast.stmt, str]] = []
         """What the loop does with a result of a turn, and the result's name."""
 
@@ -50,12 +53,12 @@ class Outline:
             return None
         changed = {n for s in self.loop.body for n in stored(s)}
         taken = self.outer | {n for s in self.loop.body for n in names(s)}
-        slicer = _Slicer(counter, self.outer - changed - self.lists, self.slices, taken) if self._counts() else None
+        slicer = _Slicer(counter, self.outer - changed - self.lists, changed, self.slices, taken) if self._counts() else None
         body = []
         for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
-            body.append(self._result(statement, slicer))
+            body.append(self._result(statement, slicer, changed))
         inputs = self._read_first(body, counter)
-        if not self._plain(body, counter):
+        if self.stale or not self._plain(body, counter):
             return None
         carried = [n for n in sorted(changed) if n in inputs or any(n in names(s) for s in self.after)]
         results = [*carried, *(name for _, name in self.results)]
@@ -82,8 +85,11 @@ class Outline:
             over = over.func.value
         return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None
 
-    def _result(self, statement: ast.stmt, slicer: _Slicer | None) -> ast.stmt:
-        """The statement in a turn; what it appends to a list or puts into a slice becomes a result."""
+    def _result(self, statement: ast.stmt, slicer: _Slicer | None, changed: set[str]) -> ast.stmt:
+        """The statement in a turn; what it appends to a list or puts into a slice becomes a result.
+
+        ``changed``: names that the turn sets.
+        """
         kept: ast.stmt | None = None
         value: ast.expr | None = None
         name = f"result_{len(self.results) + 1}"
@@ -98,9 +104,13 @@ class Outline:
             if isinstance(target.value, ast.Name) and target.value.id in self.outer - self.lists:
                 value = statement.value
                 kept = ast.parse(f"{ast.unparse(target)} = {name}").body[0]
+                self.stale |= bool(names(target.slice) & changed)
+        self.stale |= bool(names(value or statement) & self.filled)
         if kept is None or value is None:
             return slicer.visit(statement) if slicer else statement
         self.results.append((kept, name))
+        if isinstance(kept, ast.Assign):
+            self.filled |= names(kept.targets[0])
         made = ast.parse(f"{name} = {ast.unparse(value)}").body[0]
         return slicer.visit(made) if slicer else made
 
@@ -129,14 +139,15 @@ class Outline:
 
 
 class _Slicer(ast.NodeTransformer):
-    """Slices of outer tensors at the counter become names."""
+    """Slices of outer tensors at the counter become names, where nothing else in them is set in the turn (``changed``)."""
 
-    def __init__(self, counter: str, outer: set[str], slices: dict[str, str], taken: set[str]) -> None:
-        self.counter, self.outer, self.slices, self.taken = counter, outer, slices, taken
+    def __init__(self, counter: str, outer: set[str], changed: set[str], slices: dict[str, str], taken: set[str]) -> None:
+        self.counter, self.outer, self.changed, self.slices, self.taken = counter, outer, changed, slices, taken
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         of, loads = node.value, isinstance(node.ctx, ast.Load)
-        if isinstance(of, ast.Name) and of.id in self.outer and self.counter in names(node.slice) and loads:
+        at = names(node.slice)
+        if isinstance(of, ast.Name) and of.id in self.outer and self.counter in at and not at & self.changed and loads:
             text = ast.unparse(node)
             if text not in self.slices:
                 name = f"{of.id}_{self.counter}"
