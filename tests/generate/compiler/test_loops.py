@@ -40,8 +40,8 @@ class Net(nn.Module):
         out = torch.empty_like(x)
         state = x[0] * 0
         for t in reversed(range(steps)):
-            state = state * torch.sigmoid(decay) + x[t] * x[t].cos()
             out[t] = state
+            state = state * torch.sigmoid(decay) + x[t] * x[t].cos()
         return out
 Model = Net
 STEPS = 50

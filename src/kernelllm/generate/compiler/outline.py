@@ -110,7 +110,7 @@ class Outline:
             return slicer.visit(statement) if slicer else statement
         self.results.append((kept, name))
         if isinstance(kept, ast.Assign):
-            self.filled |= names(kept.targets[0])
+            self.filled |= names(kept.targets[0].value)  # type: ignore[attr-defined]
         made = ast.parse(f"{name} = {ast.unparse(value)}").body[0]
         return slicer.visit(made) if slicer else made
 
