@@ -133,6 +133,7 @@ def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[s
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source, re.MULTILINE)) == methods
     assert "written for this size alone" not in candidate.source
+    assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message

@@ -64,6 +64,7 @@ def carry(source: str) -> Carried:
     foreign = [m for s in imports for m in _modules(s) if m.split(".")[0] not in _STANDARD]
     new = _trimmed(model, kept_methods)
     assert isinstance(new, ast.ClassDef)
+    new.body = [s for s in new.body if not _is_docstring(s)]  # of a class by another name: it does not hold parameters alone
     Rename({"Model": "ModelNew", new.name: "ModelNew"}).visit(new)
     new.name = "ModelNew"
     return Carried(imports, definitions, new, forward, foreign)
