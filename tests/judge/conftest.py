@@ -19,6 +19,15 @@ def warm() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="session")
+def warm_gpu() -> Iterator[Judge]:
+    """The same on a GPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    with Judge(JudgeSettings(device="cuda", measure=False, memory_limit_bytes=2**33)) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
 def lenient() -> Iterator[Judge]:
     """A judge with hardly any check, so that hostile code does run, and with short limits."""
     settings = JudgeSettings(device="cpu", time_limit_s=6, memory_limit_bytes=2**30, checks=("no_kernel",), sizes=1, cache=False)

@@ -110,6 +110,7 @@ def test_who_reads_past_a_tensor_reads_poison() -> None:
     specs, _ = tensors.layout(mine, start=tensors.GUARD)
     tensors.put(arena, specs, mine)
     tensors.guard(arena, specs)
+    assert tensors.broken(arena, specs) is None
     for spec, tensor in zip(specs, mine, strict=True):
         assert torch.equal(arena.view(spec), tensor)
         size = tensor.dtype.itemsize
@@ -117,6 +118,11 @@ def test_who_reads_past_a_tensor_reads_poison() -> None:
         behind = arena.view(TensorSpec(spec.dtype, (100,), (1,), spec.offset + tensor.numel() * size))
         assert before.isnan().all()
         assert behind.isnan().all()
+    before[-1] = 1.0  # the one before the second tensor: behind the first
+    assert tensors.broken(arena, specs) == 0
+    tensors.guard(arena, specs)
+    behind[0] = 1.0
+    assert tensors.broken(arena, specs) == 1
     del before, behind
     arena.close()
 

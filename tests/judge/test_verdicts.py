@@ -76,6 +76,37 @@ def test_statuses(warm: Judge, source: Candidate, status: Status, words: str) ->
     assert words in verdict.message
 
 
+FLAT = problem(
+    "torch.nn.functional.gelu(-((x.abs() + 0.5) * self.scale).sum(-1))",
+    "[torch.randn(M, 64)]",
+    init="self.scale = nn.Parameter(torch.ones(64))",
+    extra="M = 128",
+    name="flat",
+)
+"""Practically zero with its own parameters, whatever the inputs."""
+_FLAT = """
+@triton.jit
+def flat_kernel(x_ptr, s_ptr, y_ptr, N: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * N + offs, mask=offs < N, other=0.0)
+    s = tl.load(s_ptr + offs, mask=offs < N{fault}, other=0.0)
+    v = -tl.sum((tl.abs(x) + 0.5) * s)
+    tl.store(y_ptr + row, 0.5 * v * (1 + tl.erf(v * 0.7071067811865476)))
+"""
+
+
+@pytest.mark.parametrize(("fault", "status"), [("", Status.CORRECT), (" - 1", Status.INCORRECT)])
+def test_a_fault_that_a_flat_function_swallows(warm: Judge, fault: str, status: Status) -> None:
+    forward = """        y = torch.empty(x.shape[0], device=x.device)
+        flat_kernel[(x.shape[0],)](x, self.scale, y, N=x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y"""
+    wanted = candidate(_FLAT.format(fault=fault), forward, init="self.scale = nn.Parameter(torch.ones(64))")
+    verdict = warm.judge(FLAT, wanted)
+    assert verdict.status is status, verdict.message
+    assert ("a hundredth of their size" in verdict.message) == bool(fault)
+
+
 def test_a_kernel_that_only_the_real_compiler_rejects(warm: Judge) -> None:
     """The interpreter multiplies blocks of any size; tensor cores want at least 16."""
     narrow = matmul(', input_precision="ieee"').source.replace("BK=32", "BK=8")

@@ -176,6 +176,7 @@ class CandidateProcess:
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
         value = self._take(ran.tree, ran.tensors, output)
+        _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return Result(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms)
 
@@ -269,6 +270,13 @@ def _expect(reply: Any, kind: type[R]) -> R:
     if not isinstance(reply, kind):
         raise CandidateFailure(Status.RUNTIME_ERROR, "The worker gave an answer that does not fit the question.")
     return reply
+
+
+def _intact(arena: Arena, specs: tuple[p.TensorSpec, ...]) -> None:
+    beside = tensors.broken(arena, specs) if specs else None
+    if beside is not None:
+        text = f"illegal memory access: a kernel wrote outside of the forward's inputs, beside tensor {beside + 1}."
+        raise CandidateFailure(Status.RUNTIME_ERROR, f"{text} Mask the access or fix the offsets.")
 
 
 def _synchronize(device: str) -> None:

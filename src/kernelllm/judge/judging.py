@@ -52,7 +52,7 @@ class Judge:
             if self.device == "cpu":
                 self._servers = [early.server("interpret", target), early.server("compile", target)]
             else:
-                self._servers = [early.server("cuda", target, spares=2 if self.settings.side_by_side else 1)]
+                self._servers = [early.server("cuda", target, spares=self.settings.sizes + 1 if self.settings.side_by_side else 1)]
                 self.stock(self.limits())
         except BaseException:
             self.close()
@@ -130,12 +130,12 @@ class Judge:
         exact = self.settings.profile == STRICT
         sets: list[tuple[str, dict[str, Any]]] = []
         gpu = self.device != "cpu"
-        for overrides in shrink.shrunk(problem, count=2 if gpu else self.settings.sizes) if exact or not gpu else ():
+        for overrides in shrink.shrunk(problem, count=max(self.settings.sizes, 2 if gpu else 1)) if exact or not gpu else ():
             sets.append((f"shrunk-{len([s for s in sets if s[1]]) + 1}" if overrides else "original", dict(overrides)))
         if gpu:
-            # The odd one of the small sizes, and last the original: a wrong candidate falls before, and a right one is timed as it stands.
+            # The odd small sizes first, and last the original: a wrong candidate falls before, a right one is timed as it stands.
             # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
-            sets = [*[one for one in sets if one[1]][-1:], ("original", {})]
+            sets = [*[one for one in sets if one[1]][: -self.settings.sizes - 1 : -1], ("original", {})]
         references = []
         for label, overrides in sets:
             described = shrink.describe(problem, overrides)

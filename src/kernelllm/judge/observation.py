@@ -27,13 +27,19 @@ class OutputStats:
     """SHA-256 of the bytes: equal digests mean equal outputs."""
 
 
+OTHER_STATES = ("random", "faint")
+"""Of :attr:`Run.state`: parameters that are not the problem's own."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of the candidate on one set of inputs, beside the reference's."""
 
     trial: Trial
     state: str = "reference"
-    """Which parameters: ``reference`` (the reference's), ``random`` (a second state), ``own`` (names did not agree)."""
+    """Which parameters: ``reference`` (the reference's), ``random`` (a second state), ``faint`` (that one at a hundredth of its size, under
+    which functions that are flat far from zero, such as a GELU of large negative sums, show what they are given), ``own`` (names did not
+    agree)."""
     mutated_inputs: tuple[int, ...] = ()
     """Positions of the flattened input tensors that differ after the candidate's run and not after the reference's."""
     mutated_state: tuple[str, ...] = ()

@@ -147,6 +147,11 @@ class Reference:
                 state[name] = (value + 0.1 * noise.to(value.dtype) * value.float().abs().mean().clamp(min=0.1)).to(value.dtype)
         return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
 
+    def faint(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A state with its parameters of floating point at a hundredth of their size (buffers stay)."""
+        buffers = self.buffers()
+        return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in state.items()}
+
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs of the problem's own kind."""
         with TORCH, _untouched_generators():

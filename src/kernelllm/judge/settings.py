@@ -16,7 +16,7 @@ TRACKS = (None, "kernels-only", "hybrid")
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """How to judge. Sizes and seeds count trials on the CPU; a GPU uses the original sizes and one shrunk set."""
+    """How to judge."""
 
     profile: str = STRICT
     device: str = "auto"
@@ -24,6 +24,7 @@ class JudgeSettings:
     target: str = "sm_90"
     """What kernels are compiled for on a machine without a GPU."""
     sizes: int = 2
+    """How many shrunk sets of sizes to try; a GPU tries the original one as well."""
     seeds: int = 3
     tolerance: float | None = None
     """None: by dtype, as KernelBench."""

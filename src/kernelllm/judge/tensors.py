@@ -66,6 +66,10 @@ class HostArena:
         stop = self.size if stop is None else min(stop, self.size)
         ctypes.memset(self._bytes.data_ptr() + start, POISON, max(stop - start, 0))
 
+    def written(self, start: int, stop: int) -> torch.Tensor:
+        """bool[]: whether any byte from ``start`` to ``stop`` is not :data:`POISON`."""
+        return (self._bytes[start:stop] != POISON).any()
+
     def close(self) -> None:
         """Let go of descriptor and mapping (the mapping ends with the last tensor over it)."""
         if self.fd >= 0:
@@ -112,6 +116,15 @@ class CudaArena:
         stop = self.size if stop is None else min(stop, self.size)
         if stop > start:
             cudaipc.as_tensor(self._pointer + start, stop - start, self.device).fill_(POISON)
+
+    def written(self, start: int, stop: int) -> torch.Tensor:
+        """bool[] on the device: whether any byte from ``start`` to ``stop`` is not :data:`POISON`."""
+        from kernelllm.judge import cudaipc
+
+        stop = min(stop, self.size)
+        if stop <= start:
+            return torch.zeros((), dtype=torch.bool, device=f"cuda:{self.device}")
+        return (cudaipc.as_tensor(self._pointer + start, stop - start, self.device) != POISON).any()
 
     def close(self) -> None:
         """Free (judge) or unmap (worker) the memory; no tensor over it may be used afterwards."""
@@ -197,6 +210,17 @@ def guard(arena: Arena, specs: Sequence[TensorSpec]) -> None:
         arena.poison(end, spec.offset)
         end = spec.offset + extent(spec.shape, spec.stride) * dtype(spec.dtype).itemsize
     arena.poison(end, end + _TAIL)
+
+
+def broken(arena: Arena, specs: Sequence[TensorSpec]) -> int | None:
+    """The tensor beside which poison of :func:`guard` was written over, None where all of it stands."""
+    end, marks = 0, []
+    for spec in specs:
+        marks.append(arena.written(end, spec.offset))
+        end = spec.offset + extent(spec.shape, spec.stride) * dtype(spec.dtype).itemsize
+    marks.append(arena.written(end, end + _TAIL))
+    found = torch.stack(marks).nonzero().flatten().tolist()
+    return max(found[0] - 1, 0) if found else None
 
 
 def take(arena: Arena, spec: TensorSpec) -> torch.Tensor:

@@ -19,7 +19,7 @@ from kernelllm.judge.candidate import CandidateFailure, CandidateProcess, Result
 from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.figures import stats
 from kernelllm.judge.line import Line
-from kernelllm.judge.observation import OutputStats, Run
+from kernelllm.judge.observation import OTHER_STATES, OutputStats, Run
 from kernelllm.judge.reference import Outcome, Reference
 from kernelllm.pool.locks import Place, Turn
 
@@ -35,6 +35,7 @@ class Plan:
     kind: str
     number: int
     state: str = "reference"
+    """Parameters: see :attr:`kernelllm.judge.observation.Run.state`."""
     exact: bool = False
     """With inputs and convolution weights that TF32 holds exactly."""
 
@@ -150,6 +151,8 @@ class Examiner:
                 yield Plan(kinds.PROBLEM, number)
         if position == 0:
             yield Plan(kinds.PROBLEM, 90, "random")
+            if self.variants:
+                yield Plan("normal", 110, "faint")
             for extra, kind in enumerate(others[1:]):
                 yield Plan(kind, 100 + extra)
 
@@ -210,10 +213,12 @@ class Examiner:
     def _planned(self, position: int, reference: Reference, plan: Plan, saved: dict[str, torch.Tensor], agree: bool) -> None:
         """One trial with its state set up on both sides, and put back."""
         shared = {n: t for n, t in saved.items() if n not in self.out.state_missing}
-        if plan.state == "random":
+        if plan.state != "reference":
             if not agree or not (saved or plan.exact):
                 return
             other = excuse.rounded(saved) if plan.exact else reference.other_state(self._seed("state", position, 0))
+            if plan.state == "faint":
+                other = reference.faint(other)
             reference.load(other)
             self.process.load(other, reference.training)
         elif plan.number and reference.buffers():
@@ -221,7 +226,7 @@ class Examiner:
             reference.load(buffers)
             self.process.load({n: t for n, t in buffers.items() if n in shared}, reference.training)
         self._trial(position, reference, plan)
-        if plan.state == "random":
+        if plan.state != "reference":
             reference.load(saved)
             self.process.load(shared, reference.training)
 
@@ -322,6 +327,8 @@ class Examiner:
             self.out.findings.append(Finding(check="precision", message=comparison.message))
         if plan.exact:
             text = f"Less exact than TF32 in convolutions explains: something else computes in too little precision. {text}"
+        elif plan.state == "faint":
+            text = f"Right with the parameters it was built with, wrong with parameters of a hundredth of their size. {text}"
         elif plan.state == "random":
             text = f"Right with the parameters it was built with, wrong after others were loaded: parameters are baked in. {text}"
         elif self.out.state_missing:
@@ -359,7 +366,7 @@ class Examiner:
         self.out.reference_constant = bool(floats) and len(floats) == len(run.reference) and all(
             high - low <= tolerance * (1 + abs(low)) for low, high in self._ranges.values()
         )
-        if run.trial.kind == kinds.PROBLEM and run.state != "random":
+        if run.trial.kind == kinds.PROBLEM and run.state not in OTHER_STATES:
             self._digests.setdefault(run.trial.sizes, []).append(run.reference)
         seen = self._digests.get(run.trial.sizes, [])
         if len(seen) > 1:

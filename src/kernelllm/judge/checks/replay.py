@@ -6,7 +6,7 @@ import ast
 
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
-from kernelllm.judge.observation import Observation, Run
+from kernelllm.judge.observation import OTHER_STATES, Observation, Run
 
 _LEAST_RUNS = 3
 
@@ -43,7 +43,7 @@ class Replay:
         """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
         by_size: dict[str, list[Run]] = {}
         for run in seen.runs:
-            if run.candidate and run.reference and run.state != "random" and run.trial.kind != "zeros" and not run.timed:
+            if run.candidate and run.reference and run.state not in OTHER_STATES and run.trial.kind != "zeros" and not run.timed:
                 by_size.setdefault(run.trial.sizes, []).append(run)
         for size, runs in by_size.items():
             without = [run for run in runs if run.launches == 0]

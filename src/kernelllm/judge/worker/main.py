@@ -221,6 +221,7 @@ class Session:
     def run(self, command: p.Run) -> p.Reply:
         """One call of the model."""
         inputs = self.decode(command.inputs)
+        fences = self._fences() if command.observe and self.mode == setup.CUDA else None
         counter = OperatorCounter(self.recorder.ops, self.recorder.flops, lambda: self.recorder.in_launch)
         before = self.recorder.launches
         self._suppress(command.suppress)
@@ -230,6 +231,7 @@ class Session:
             with (
                 torch.no_grad(),
                 self.candidate_code("run", noise=command.suppress),
+                fences or contextlib.nullcontext(),
                 counter if command.observe else contextlib.nullcontext(),
             ):
                 result = self.model(*inputs)
@@ -239,7 +241,16 @@ class Session:
         self._launches = self.recorder.launches - before
         outputs: list[torch.Tensor] = []
         self._outputs = values.encode(result, outputs), outputs
-        return self._deliver(command.id, self._arenas[command.output.key])
+        reply = self._deliver(command.id, self._arenas[command.output.key])
+        if fences is not None:
+            fences.check()
+        return reply
+
+    @staticmethod
+    def _fences() -> Any:
+        from kernelllm.judge.worker.fences import Fences
+
+        return Fences()
 
     def _suppress(self, on: bool) -> None:
         if self.mode == setup.INTERPRET:

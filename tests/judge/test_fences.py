@@ -1,0 +1,71 @@
+"""Writes outside of what a candidate allocated, which a GPU does not report."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import pytest
+import torch
+from judge.problems import SQUARE, elementwise
+
+from kernelllm.core.types import Status
+from kernelllm.judge import Judge
+from kernelllm.judge.worker.fences import Fences
+from kernelllm.judge.worker.memory import IllegalAccess
+
+X = torch.randn(6, 5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(7, 3), lambda: torch.empty_like(X.t()), lambda: torch.zeros(9, dtype=torch.bfloat16),
+        lambda: X.new_full((2, 3), 4.0), lambda: torch.ones_like(X), lambda: X.clone(), lambda: X.double(),
+        lambda: torch.empty_strided((4, 3), (1, 4), dtype=torch.int64),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("where", [-1, 0])
+def test_a_byte_beside_a_new_tensor_is_found(make: Callable[[], torch.Tensor], where: int) -> None:
+    plain = make()
+    with Fences() as fences:
+        made = make()
+    assert (made.shape, made.stride(), made.dtype, made.storage_offset()) == (plain.shape, plain.stride(), plain.dtype, 0)
+    fences.check()
+    with fences:
+        made = make()
+    size = made.numel() * made.dtype.itemsize
+    ctypes.memset(made.data_ptr() + (where if where else size), 0, 1)
+    with pytest.raises(IllegalAccess, match="1 bytes before" if where else "0 bytes past"):
+        fences.check()
+
+
+def test_what_is_filled_is_filled_and_the_rest_is_poison() -> None:
+    with Fences() as fences:
+        assert torch.empty(64).isnan().all()
+        assert torch.equal(X.clone(), X)
+        assert torch.equal(torch.full((3,), 2.5), torch.tensor([2.5, 2.5, 2.5]))
+        total = torch.zeros(5)
+        torch.sum(X, 0, out=total)
+        total += torch.cat([X, X]).sum(0)
+        grown = torch.empty(0).resize_(4).fill_(1.0)
+        view = torch.empty(4, 4).fill_(0.0)[1:, ::2].as_strided((2,), (1,))
+    fences.check()
+    torch.testing.assert_close(total, 3 * X.sum(0))
+    assert (grown == 1).all()
+    assert (view == 0).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("v * v, mask=mask)\n    tl.store(y_ptr + n + offs * 0, 1.0", "that the candidate allocated; the first is 0 bytes past"),
+        ("v * v, mask=mask)\n    tl.store(y_ptr - 1 + offs * 0, 1.0", "4 bytes before"),
+        ("v * v, mask=mask)\n    tl.store(x_ptr + n + offs * 0, 1.0", "outside of the forward's inputs"),
+    ],
+)
+def test_a_kernel_that_writes_beside_its_tensors_on_a_gpu(warm_gpu: Judge, value: str, words: str) -> None:
+    verdict = warm_gpu.judge(SQUARE, elementwise(value))
+    assert verdict.status is Status.RUNTIME_ERROR, verdict.message
+    assert words in verdict.message
