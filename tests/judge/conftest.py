@@ -29,7 +29,7 @@ def warm_gpu() -> Iterator[Judge]:
 
 @pytest.fixture(scope="session")
 def lenient() -> Iterator[Judge]:
-    """A judge with hardly any check, so that hostile code does run, and with short limits."""
-    settings = JudgeSettings(device="cpu", time_limit_s=6, memory_limit_bytes=2**30, checks=("no_kernel",), sizes=1, cache=False)
+    """A judge with hardly any check, so that hostile code does run, and with little memory."""
+    settings = JudgeSettings(device="cpu", time_limit_s=60, memory_limit_bytes=2**30, checks=("no_kernel",), sizes=1, cache=False)
     with Judge(settings) as judge:
         yield judge
