@@ -126,3 +126,21 @@ def test_large_outputs_are_judged_as_small_ones_are() -> None:
         found = compare(wrong, expected, Rules())
         assert not found.ok
         assert f"({place},)" in found.message
+
+
+def test_whole_numbers_that_rounding_decides() -> None:
+    reference = torch.arange(1000)
+    near, mine = reference.clone(), reference.clone()
+    near[[3, 500]] = 7
+    mine[[20, 30, 40]] = 0  # others, and no more than twice as many
+    assert not compare(mine, Expected(reference), Rules()).ok
+    assert not compare(mine, Expected(reference, reference.clone(), True), Rules()).ok
+    result = compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules())
+    assert result.ok
+    assert result.excused
+    assert not compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules(KERNELBENCH)).ok
+    mine[50:52] = 0
+    assert not compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules()).ok
+    everything = reference + 1  # exact ties all over: which one is taken is no matter of rounding
+    mine[60:] = 0
+    assert not compare(mine, Expected(reference, reference.clone(), True, (everything,)), Rules()).ok

@@ -23,7 +23,7 @@ from kernelllm.judge.compare import STRICT
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Limits
 from kernelllm.judge.reference import Reference, prepare
-from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
+from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device, shrunk_sizes
 from kernelllm.judge.trials import INIT_SEED
 from kernelllm.suites import shrink
 
@@ -40,7 +40,7 @@ class Judge:
         if self.settings.require_sandbox is not None:
             sandbox.available(gpu=self.device != "cpu").require(self.settings.require_sandbox)
         target = self.settings.target if self.device == "cpu" else capability(self.device)
-        self.target = target
+        self.target, self.sizes = target, shrunk_sizes(self.settings, self.device)
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
         self._verdicts = cache.opened(self.settings, self.device, target)
@@ -52,7 +52,7 @@ class Judge:
             if self.device == "cpu":
                 self._servers = [early.server("interpret", target), early.server("compile", target)]
             else:
-                self._servers = [early.server("cuda", target, spares=self.settings.sizes + 1 if self.settings.side_by_side else 1)]
+                self._servers = [early.server("cuda", target, spares=self.sizes + 1 if self.settings.side_by_side else 1)]
                 self.stock(self.limits())
         except BaseException:
             self.close()
@@ -130,12 +130,12 @@ class Judge:
         exact = self.settings.profile == STRICT
         sets: list[tuple[str, dict[str, Any]]] = []
         gpu = self.device != "cpu"
-        for overrides in shrink.shrunk(problem, count=max(self.settings.sizes, 2 if gpu else 1)) if exact or not gpu else ():
+        for overrides in shrink.shrunk(problem, count=max(self.sizes, 2) if gpu else self.sizes) if exact or not gpu else ():
             sets.append((f"shrunk-{len([s for s in sets if s[1]]) + 1}" if overrides else "original", dict(overrides)))
         if gpu:
             # The odd small sizes first, and last the original: a wrong candidate falls before, a right one is timed as it stands.
             # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
-            sets = [*[one for one in sets if one[1]][: -self.settings.sizes - 1 : -1], ("original", {})]
+            sets = [*[one for one in sets if one[1]][: -self.sizes - 1 : -1], ("original", {})]
         references = []
         for label, overrides in sets:
             described = shrink.describe(problem, overrides)

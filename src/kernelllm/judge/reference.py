@@ -21,7 +21,7 @@ from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
-from kernelllm.judge.compare import ROUNDINGS, Expected
+from kernelllm.judge.compare import ROUNDINGS, TIES, Expected
 from kernelllm.suites.instance import Instance, explain
 from kernelllm.suites.seeds import seed_all
 
@@ -367,7 +367,7 @@ def _agrees(value: Any, exact: Any) -> bool:
         if mine.is_floating_point() != theirs.is_floating_point():
             return False
         if not mine.is_floating_point():
-            if not torch.equal(mine, theirs.to(mine.dtype)):
+            if int((mine != theirs).sum()) > TIES * mine.numel():
                 return False
             continue
         if not _near(mine.reshape(-1), theirs.reshape(-1)):

@@ -20,24 +20,12 @@ from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.figures import stats
 from kernelllm.judge.line import Line
 from kernelllm.judge.observation import OTHER_STATES, OutputStats, Run
+from kernelllm.judge.plans import Plan, plans
 from kernelllm.judge.reference import Outcome, Reference
 from kernelllm.pool.locks import Place, Turn
 
-_ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One trial to be made."""
-
-    kind: str
-    number: int
-    state: str = "reference"
-    """Parameters: see :attr:`kernelllm.judge.observation.Run.state`."""
-    exact: bool = False
-    """With inputs and convolution weights that TF32 holds exactly."""
 
 
 @dataclass
@@ -138,24 +126,6 @@ class Examiner:
         with self.turn.resting() if self.turn is not None and not future.done() else contextlib.nullcontext():
             return future.result()
 
-    def _plans(self, position: int) -> Iterator[Plan]:
-        """The trials at one size; at the first, which is small, other parameters and every other kind of input as well."""
-        yield Plan(kinds.PROBLEM, 0)
-        others = ["normal", *_ROTATION] if self.variants else []
-        for number in range(1, self.seeds):
-            if number == 1 and self.seeds > 2:
-                yield Plan(kinds.PROBLEM, number)
-            elif others:
-                yield Plan(others[(position + number - 1) % len(others)] if number > 2 or position else "normal", number)
-            else:
-                yield Plan(kinds.PROBLEM, number)
-        if position == 0:
-            yield Plan(kinds.PROBLEM, 90, "random")
-            if self.variants:
-                yield Plan("normal", 110, "faint")
-            for extra, kind in enumerate(others[1:]):
-                yield Plan(kind, 100 + extra)
-
     def _open_here(self, position: int, reference: Reference, last: bool) -> Opening:
         """In the one worker there is."""
         return self._open(self.process, position, reference, last, self.turn)
@@ -195,7 +165,7 @@ class Examiner:
         self.out.state_missing, self.out.state_extra = opening.missing, opening.extra
         saved = {n: t.clone() for n, t in reference.state().items()}
         try:
-            for plan in self._plans(position):
+            for plan in plans(position, self.seeds, variants=self.variants):
                 if plan.number == 0 and plan.kind == kinds.PROBLEM:
                     self._judged(position, reference, plan, opening)
                     opening.inputs, opening.result = [], None  # they may be large

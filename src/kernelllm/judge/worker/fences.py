@@ -73,7 +73,7 @@ def _capturing(tensor: torch.Tensor) -> bool:
 def _over(memory: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """uint8[size] with a storage of its own over bytes of ``memory``."""
     if memory.is_cuda:
-        return cudaipc.as_tensor(memory.data_ptr() + start, size, memory.device.index)
+        return cudaipc.as_tensor(memory.data_ptr() + start, size, memory.device.index, memory)
     return torch.from_numpy(memory.numpy()[start : start + size])
 
 
