@@ -1,6 +1,6 @@
 """Many mixed evaluations in a row, a quarter of them hostile: nothing may leak, and every verdict must be the one given alone.
 
-    python benchmarks/soak.py [--count 2000] [--device cpu] [--seed 0]
+    python benchmarks/soak.py [--count 2000] [--device cpu] [--workers 4] [--seed 0]
 
 The checks are switched off, so that hostile code really runs and the design and the sandbox alone must hold. Counted before and after:
 processes below this one, resident memory, open descriptors (of judge and servers), files in the temporary folder, and memory of the GPU.
@@ -16,9 +16,12 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,7 +33,10 @@ from kernelllm.judge.worker.process import descendants
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 _KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
 WARM = 12
-"""Candidates judged before anything is counted, with `--no-alone`."""
+"""Candidates that each judge is warmed with before anything is counted, with `--no-alone`."""
+PATIENCE = 20
+Case = tuple[str, Problem, str]
+"""Name, problem, source."""
 SLOW = {"hang", "ignore_signals", "stop", "endless"}
 HOSTILE = {
     "exit": "os._exit(0)",
@@ -76,7 +82,7 @@ def endless(p):
 class ModelNew("""
 
 
-def hostile(device: str) -> list[tuple[str, Problem, str]]:
+def hostile(device: str) -> list[Case]:
     """(name, problem, source) of candidates that attack in their first run."""
     problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
     found = []
@@ -87,7 +93,7 @@ def hostile(device: str) -> list[tuple[str, Problem, str]]:
     return found
 
 
-def peaceful() -> list[tuple[str, Problem, str]]:
+def peaceful() -> list[Case]:
     """(name, problem, source) of the fixtures, honest kernels and cheats alike, without those of ``limits``."""
     found = []
     for path in sorted(ROOT.glob("*/*.py")):
@@ -133,54 +139,104 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0)
+    parser.add_argument("--workers", type=int, default=1, help="judges side by side")
     parser.add_argument("--no-alone", action="store_true", help="hold each verdict against the first one in the mix")
     parser.add_argument("--out", type=Path, help="the verdict of each candidate, as JSON")
     options = parser.parse_args(arguments)
     good, bad = peaceful(), hostile(options.device)
     chance = random.Random(options.seed)
     order = [chance.choice(bad if number % 4 == 0 else good) for number in range(options.count)]
-    alone: dict[str, str] = {}
-    differing: list[str] = []
-    with Judge(settings(options.device, options.time_limit)) as judge:
-        folders = [server.root for server in judge._servers]
-        quick = settings(options.device, 2.0)
-        usual = judge.settings
-
-        def verdict(name: str, problem: Problem, source: str) -> str:
-            judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
-            return judge.judge(problem, Candidate(source=source)).status.value
-
-        first = order[:WARM] if options.no_alone else list({case[0]: case for case in order}.values())
-        for case in first:
-            alone[case[0]] = verdict(*case)
-        before, start, counts = held(folders), time.monotonic(), Counter[str]()
-        print(f"{len(alone)} candidates judged alone; {before}", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            for number, case in enumerate(order, 1):
-                status = verdict(*case)
-                counts[status] += 1
-                if status != alone.setdefault(case[0], status):
-                    differing.append(f"{case[0]}: alone {alone[case[0]]}, in the mix {status}")
-                    print(differing[-1], flush=True)
-                if number % 50 == 0:
-                    print(f"{number}: {held(folders)} {60 * number / (time.monotonic() - start):.0f} a minute", flush=True)
-        after = held(folders)
-    print(f"{sum(counts.values())} verdicts: {dict(counts)}")
-    print(f"hostile: { {n: s for n, s in alone.items() if n.startswith('hostile/')} }")
+    with contextlib.ExitStack() as stack:
+        judges = [stack.enter_context(Judge(settings(options.device, options.time_limit))) for _ in range(options.workers)]
+        soak = Soak(judges, options.time_limit)
+        first = order[: WARM * options.workers] if options.no_alone else list({case[0]: case for case in order}.values())
+        soak.run(first, options.workers if options.no_alone else 1)
+        soak.counts.clear()
+        before = soak.held()
+        print(f"{len(soak.known)} candidates judged {'first' if options.no_alone else 'alone'}; {before}", flush=True)
+        soak.run(order, options.workers)
+        after = soak.held()
+    print(f"{soak.counts.total()} verdicts: {dict(soak.counts)}")
+    print(f"hostile: { {n: s for n, s in soak.known.items() if n.startswith('hostile/')} }")
     print(f"before {before}")
     print(f"after  {after}")
-    print(f"at the end {held(folders)}")
+    print(f"at the end {soak.held()}")
     if options.out:
-        options.out.write_text(json.dumps(alone))
-    hostile_correct = [name for name, status in alone.items() if name.startswith("hostile/") and status == "correct"]
+        options.out.write_text(json.dumps(soak.known))
+    hostile_correct = [name for name, status in soak.known.items() if name.startswith("hostile/") and status == "correct"]
     print(f"hostile candidates called correct (their attack did nothing): {hostile_correct}")
+    leaks = leaked(before, after)
+    print(f"leaks: {leaks or 'none'}; verdicts that differ: {len(soak.differing)}")
+    return 1 if leaks or soak.differing else 0
+
+
+class Soak:
+    """Candidates judged by several judges, each in a thread of its own. Ctrl-C ends it early."""
+
+    def __init__(self, judges: Sequence[Judge], limit_s: float) -> None:
+        self.judges, self.limit_s = judges, limit_s
+        self.folders = [server.root for judge in judges for server in judge._servers]
+        self.known: dict[str, str] = {}
+        """The first status of each candidate."""
+        self.counts: Counter[str] = Counter()
+        self.differing: list[str] = []
+        self._lock = threading.Lock()
+
+    def held(self) -> dict[str, int]:
+        """What this process, its judges and their servers hold once nothing is being made or ended, or after :data:`PATIENCE` seconds."""
+        end, seen = time.monotonic() + PATIENCE, held(self.folders)
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            last, seen = seen, held(self.folders)
+            if all(abs(seen[key] - last[key]) <= (8 if key.endswith("mib") else 0) for key in seen):
+                break
+        return seen
+
+    def run(self, cases: Sequence[Case], workers: int) -> None:
+        """Judge them all."""
+        start, left = time.monotonic(), iter(cases)
+
+        def work(judge: Judge) -> None:
+            usual, quick = judge.settings, replace(judge.settings, time_limit_s=min(2.0, self.limit_s))
+            while case := next_of(left, self._lock):
+                name, problem, source = case
+                judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
+                self._note(name, judge.judge(problem, Candidate(source=source)).status.value, start)
+            judge.settings = usual
+
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                for done in [pool.submit(work, judge) for judge in self.judges[:workers]]:
+                    done.result()
+            except KeyboardInterrupt:
+                with self._lock:
+                    left = iter(())
+
+    def _note(self, name: str, status: str, start: float) -> None:
+        with self._lock:
+            self.counts[status] += 1
+            if status != self.known.setdefault(name, status):
+                self.differing.append(f"{name}: first {self.known[name]}, then {status}")
+                print(self.differing[-1], flush=True)
+            if self.counts.total() % 50 == 0:
+                rate = 60 * self.counts.total() / (time.monotonic() - start)
+                print(f"{self.counts.total()}: {held(self.folders)} {rate:.0f} a minute", flush=True)
+
+
+def next_of(left: Iterator[Case], lock: threading.Lock) -> Case | None:
+    """The next one, for whichever thread asks."""
+    with lock:
+        return next(left, None)
+
+
+def leaked(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """What there is more of than chance explains."""
     leaks = [key for key in ("processes", "descriptors", "files") if after[key] > before[key] + 2]
     if after.get("gpu_mib", 0) > before.get("gpu_mib", 0) * 1.1 + 512:
         leaks.append("gpu_mib")
     if after["resident_mib"] > before["resident_mib"] * 1.1 + 64:
         leaks.append("resident_mib")
-    print(f"leaks: {leaks or 'none'}; verdicts that differ: {len(differing)}")
-    return 1 if leaks or differing else 0
+    return leaks
 
 
 if __name__ == "__main__":
