@@ -180,6 +180,8 @@ class Soak:
         """The first status of each candidate."""
         self.counts: Counter[str] = Counter()
         self.differing: list[str] = []
+        self.stopped = False
+        """By Ctrl-C."""
         self._lock = threading.Lock()
 
     def held(self) -> dict[str, int]:
@@ -198,7 +200,7 @@ class Soak:
 
         def work(judge: Judge) -> None:
             usual, quick = judge.settings, replace(judge.settings, time_limit_s=min(2.0, self.limit_s))
-            while case := next_of(left, self._lock):
+            while not self.stopped and (case := next_of(left, self._lock)):
                 name, problem, source = case
                 judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
                 self._note(name, judge.judge(problem, Candidate(source=source)).status.value, start)
@@ -209,8 +211,7 @@ class Soak:
                 for done in [pool.submit(work, judge) for judge in self.judges[:workers]]:
                     done.result()
             except KeyboardInterrupt:
-                with self._lock:
-                    left = iter(())
+                self.stopped = True  # each judge ends its verdict; what is known is told
 
     def _note(self, name: str, status: str, start: float) -> None:
         with self._lock:

@@ -107,6 +107,25 @@ def test_a_fault_that_a_flat_function_swallows(warm: Judge, fault: str, status: 
     assert ("a hundredth of their size" in verdict.message) == bool(fault)
 
 
+def test_a_tanh_by_way_of_exp_is_right_near_zero_too(warm: Judge) -> None:
+    scaled = problem(
+        "torch.tanh(x * self.scale)", "[torch.randn(M, 64)]", init="self.scale = nn.Parameter(torch.rand(64))", extra="M = 64", name="tanh"
+    )  # fmt: skip
+    kernel = """
+@triton.jit
+def tanh_kernel(x_ptr, s_ptr, y_ptr, n, C, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    v = tl.load(x_ptr + offs, mask=mask) * tl.load(s_ptr + offs % C, mask=mask)
+    tl.store(y_ptr + offs, 2 / (1 + tl.exp(-2 * v)) - 1, mask=mask)
+"""
+    forward = """        y = torch.empty_like(x)
+        tanh_kernel[(triton.cdiv(x.numel(), 256),)](x, self.scale, y, x.numel(), x.shape[1], BLOCK=256)
+        return y"""
+    verdict = warm.judge(scaled, candidate(kernel, forward, init="self.scale = nn.Parameter(torch.rand(64))"))
+    assert verdict.correct, verdict.message
+
+
 def test_a_kernel_that_only_the_real_compiler_rejects(warm: Judge) -> None:
     """The interpreter multiplies blocks of any size; tensor cores want at least 16."""
     narrow = matmul(', input_precision="ieee"').source.replace("BK=32", "BK=8")

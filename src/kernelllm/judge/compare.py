@@ -71,6 +71,14 @@ class Rules:
     scaled: bool = False
     precise: bool = True
 
+    def absolute(self, kind: torch.dtype, rms: float) -> float:
+        """The absolute tolerance for an output of this dtype and rms. Where outputs are tiny, intermediate values of about one still round:
+        a tanh by way of exp is no fault."""
+        tolerance = tolerance_for(kind, self.tolerance)
+        if not self.scaled or rms == 0:
+            return tolerance
+        return max(tolerance * rms, min(tolerance, ROUNDINGS * 2 * torch.finfo(kind).eps))
+
 
 class _Mismatch(Exception):
     pass
@@ -196,10 +204,8 @@ def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Compa
     tolerance = tolerance_for(reference.dtype, rules.tolerance)
     # Chunk by chunk: float32 sums over more elements lose digits.
     pieces = [(mine.reshape(-1)[s : s + _CHUNK], reference.reshape(-1)[s : s + _CHUNK]) for s in range(0, reference.numel(), _CHUNK)]
-    scale = 1.0
-    if rules.scaled:
-        scale = math.sqrt(sum(float(torch.linalg.vector_norm(r)) ** 2 for _, r in pieces) / reference.numel())
-        scale = scale if scale > 0 else 1.0
+    rms = math.sqrt(sum(float(torch.linalg.vector_norm(r)) ** 2 for _, r in pieces) / reference.numel()) if rules.scaled else 1.0
+    scale = rules.absolute(reference.dtype, rms) / tolerance
     if not scale < 1e18:
         return None
     error = margin = 0.0
@@ -289,8 +295,7 @@ def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tu
             out.eager_max = max(out.eager_max, float(own.max()))
             out.eager_squares += float((own * own).sum())
         out.elements += int(finite.sum())
-    scale = min(out.rms(out.target_squares), 1e30) if rules.scaled else 1.0
-    floor = out.tolerance * (scale if scale > 0 else 1.0)
+    floor = rules.absolute(reference.dtype, min(out.rms(out.target_squares), 1e30))
     for start, (c, r, x, *_) in pieces():
         _add(out, start, c, r, r if x is None else x, floor)
     return out
