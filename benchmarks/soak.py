@@ -1,6 +1,6 @@
 """Many mixed evaluations in a row, a quarter of them hostile: nothing may leak, and every verdict must be the one given alone.
 
-    python benchmarks/soak.py [--count 2000] [--device cpu] [--workers 4] [--seed 0]
+    python benchmarks/soak.py [--count 2000] [--device cpu] [--workers 4] [--minutes 5] [--seed 0]
 
 The checks are switched off, so that hostile code really runs and the design and the sandbox alone must hold. Counted before and after:
 processes below this one, resident memory, open descriptors (of judge and servers), files in the temporary folder, and memory of the GPU.
@@ -32,7 +32,7 @@ from kernelllm.judge.worker.process import descendants
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 _KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
-WARM = 12
+WARM = 6
 """Candidates that each judge is warmed with before anything is counted, with `--no-alone`."""
 PATIENCE = 20
 Case = tuple[str, Problem, str]
@@ -140,15 +140,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=1, help="judges side by side")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no verdict after so long")
     parser.add_argument("--no-alone", action="store_true", help="hold each verdict against the first one in the mix")
     parser.add_argument("--out", type=Path, help="the verdict of each candidate, as JSON")
     options = parser.parse_args(arguments)
+    end = time.monotonic() + 60 * options.minutes
     good, bad = peaceful(), hostile(options.device)
     chance = random.Random(options.seed)
     order = [chance.choice(bad if number % 4 == 0 else good) for number in range(options.count)]
     with contextlib.ExitStack() as stack:
         judges = [stack.enter_context(Judge(settings(options.device, options.time_limit))) for _ in range(options.workers)]
-        soak = Soak(judges, options.time_limit)
+        soak = Soak(judges, options.time_limit, end)
         first = order[: WARM * options.workers] if options.no_alone else list({case[0]: case for case in order}.values())
         soak.run(first, options.workers if options.no_alone else 1)
         soak.counts.clear()
@@ -171,10 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Soak:
-    """Candidates judged by several judges, each in a thread of its own. Ctrl-C ends it early."""
+    """Candidates judged by several judges, each in a thread of its own. Ctrl-C ends it early, and so does ``end``, by time.monotonic."""
 
-    def __init__(self, judges: Sequence[Judge], limit_s: float) -> None:
-        self.judges, self.limit_s = judges, limit_s
+    def __init__(self, judges: Sequence[Judge], limit_s: float, end: float) -> None:
+        self.judges, self.limit_s, self.end = judges, limit_s, end
         self.folders = [server.root for judge in judges for server in judge._servers]
         self.known: dict[str, str] = {}
         """The first status of each candidate."""
@@ -200,7 +202,7 @@ class Soak:
 
         def work(judge: Judge) -> None:
             usual, quick = judge.settings, replace(judge.settings, time_limit_s=min(2.0, self.limit_s))
-            while not self.stopped and (case := next_of(left, self._lock)):
+            while not self.stopped and time.monotonic() < self.end and (case := next_of(left, self._lock)):
                 name, problem, source = case
                 judge.settings = quick if name.removeprefix("hostile/") in SLOW else usual
                 self._note(name, judge.judge(problem, Candidate(source=source)).status.value, start)
