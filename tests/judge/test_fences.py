@@ -11,8 +11,8 @@ from judge.problems import SQUARE, elementwise
 
 from kernelllm.core.types import Status
 from kernelllm.judge import Judge
+from kernelllm.judge.worker.failures import IllegalAccess
 from kernelllm.judge.worker.fences import Fences
-from kernelllm.judge.worker.memory import IllegalAccess
 
 X = torch.randn(6, 5)
 

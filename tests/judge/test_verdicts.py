@@ -107,6 +107,24 @@ def test_a_fault_that_a_flat_function_swallows(warm: Judge, fault: str, status: 
     assert ("a hundredth of their size" in verdict.message) == bool(fault)
 
 
+def test_adding_to_memory_that_nobody_wrote(warm: Judge) -> None:
+    kernel = """
+@triton.jit
+def adding_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    v = tl.load(x_ptr + offs, mask=mask)
+    tl.atomic_add(y_ptr + offs, v * v, mask=mask)
+"""
+    forward = """        y = torch.{make}_like(x)
+        adding_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y"""
+    assert warm.judge(SQUARE, candidate(kernel, forward.format(make="zeros"))).correct
+    verdict = warm.judge(SQUARE, candidate(kernel, forward.format(make="empty")))
+    assert verdict.status is Status.INCORRECT
+    assert "NaN" in verdict.message
+
+
 def test_a_tanh_by_way_of_exp_is_right_near_zero_too(warm: Judge) -> None:
     scaled = problem(
         "torch.tanh(x * self.scale)", "[torch.randn(M, 64)]", init="self.scale = nn.Parameter(torch.rand(64))", extra="M = 64", name="tanh"

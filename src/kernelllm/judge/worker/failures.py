@@ -14,6 +14,10 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate mem
 _ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "device-side assert", "unspecified launch failure")
 
 
+class IllegalAccess(Exception):
+    """A kernel read or wrote outside of every tensor that it was given."""
+
+
 def describe(number: int, error: BaseException, path: str) -> Failed:
     """The reply for an exception: kind, message, the candidate's own frames."""
     if isinstance(error, MemoryError):

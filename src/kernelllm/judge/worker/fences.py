@@ -1,6 +1,7 @@
-"""Fences around the tensors that a candidate allocates: on a GPU nothing else tells where its kernels write outside of them.
+"""Fences around the tensors that a candidate allocates, and poison in them until it is overwritten.
 
-On a CPU the interpreter knows the bounds of every tensor (:mod:`kernelllm.judge.worker.memory`).
+On a GPU nothing else tells where kernels write outside of tensors. On a CPU the interpreter knows the bounds of every tensor
+(:mod:`kernelllm.judge.worker.memory`); there the poison alone counts, since memory that nobody wrote is often zero by luck.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelllm.judge import cudaipc
 from kernelllm.judge.tensors import GUARD, POISON, extent
-from kernelllm.judge.worker.memory import IllegalAccess
+from kernelllm.judge.worker.failures import IllegalAccess
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "clone",
@@ -73,6 +73,8 @@ def _capturing(tensor: torch.Tensor) -> bool:
 def _over(memory: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """uint8[size] with a storage of its own over bytes of ``memory``."""
     if memory.is_cuda:
+        from kernelllm.judge import cudaipc
+
         return cudaipc.as_tensor(memory.data_ptr() + start, size, memory.device.index, memory)
     return torch.from_numpy(memory.numpy()[start : start + size])
 

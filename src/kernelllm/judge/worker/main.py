@@ -24,6 +24,7 @@ from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
 from kernelllm.judge.worker import failures, setup
+from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
 from kernelllm.suites.seeds import seed_all
 
@@ -221,7 +222,7 @@ class Session:
     def run(self, command: p.Run) -> p.Reply:
         """One call of the model."""
         inputs = self.decode(command.inputs)
-        fences = self._fences() if command.observe and self.mode == setup.CUDA else None
+        fences = Fences() if command.observe else None
         counter = OperatorCounter(self.recorder.ops, self.recorder.flops, lambda: self.recorder.in_launch)
         before = self.recorder.launches
         self._suppress(command.suppress)
@@ -245,12 +246,6 @@ class Session:
         if fences is not None:
             fences.check()
         return reply
-
-    @staticmethod
-    def _fences() -> Any:
-        from kernelllm.judge.worker.fences import Fences
-
-        return Fences()
 
     def _suppress(self, on: bool) -> None:
         if self.mode == setup.INTERPRET:

@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from triton.runtime import interpreter as ti
 
+from kernelllm.judge.worker.failures import IllegalAccess
+
 SLACK = 0
-
-
-class IllegalAccess(Exception):
-    """A kernel read or wrote outside of every tensor that it was given."""
 
 
 class Bounds:
