@@ -25,7 +25,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_values_survive_the_wire(value: object) -> None:
     tree = msgspec.msgpack.decode(msgspec.msgpack.encode(values.encode(value, [])))
     assert values.decode(tree, lambda index: None) == value
@@ -45,7 +45,7 @@ def test_tensors_dtypes_and_sizes_in_values() -> None:
 
 
 @given(st.recursive(st.none() | st.text(max_size=2) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=10))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_malformed_trees_raise_nothing_else(tree: object) -> None:
     with contextlib.suppress(values.ValueProblem):
         values.decode(tree, lambda index: None)

@@ -91,7 +91,7 @@ def test_strides_sharing_and_nesting_are_kept() -> None:
     assert not torch.equal(made[0], x)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64]), st.lists(st.integers(1, 5), max_size=3))
 def test_shape_and_dtype_are_kept(dtype: torch.dtype, shape: list[int]) -> None:
     x = (torch.rand(shape) + 0.1).to(dtype)
