@@ -49,6 +49,8 @@ def test_what_is_filled_is_filled_and_the_rest_is_poison() -> None:
         torch.sum(X, 0, out=total)
         total += torch.cat([X, X]).sum(0)
         grown = torch.empty(0).resize_(4).fill_(1.0)
+        assert torch.empty(3, device="meta").is_meta
+        assert torch.zeros(3).to_sparse().is_sparse
         view = torch.empty(4, 4).fill_(0.0)[1:, ::2].as_strided((2,), (1,))
     fences.check()
     torch.testing.assert_close(total, 3 * X.sum(0))

@@ -35,9 +35,7 @@ class Fences(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = str(func).split(".")[1] if str(func).startswith("aten.") else ""
-        if name not in _EMPTY and name not in _FILLED:
-            return result
-        if type(result) is not torch.Tensor or result.layout is not torch.strided or result.numel() == 0 or _capturing(result):
+        if (name not in _EMPTY and name not in _FILLED) or not _plain(result):
             return result
         fenced = self._copy(result)
         if name in _FILLED:
@@ -54,20 +52,20 @@ class Fences(TorchDispatchMode):
     def check(self) -> None:
         """Raise IllegalAccess where a kernel wrote into a guard; forget all tensors so far."""
         fenced, self._fenced = self._fenced, []
-        if not fenced:
-            return
-        if fenced[0][0].is_cuda:
-            torch.cuda.synchronize()
-        guards = torch.stack([torch.cat((memory[:GUARD], memory[-GUARD:])) for memory, _ in fenced])
-        broken = (guards != POISON).any(1)
-        if not broken.any():
-            return
-        which = int(broken.nonzero()[0, 0])
-        raise IllegalAccess(_explain(guards[which] != POISON, fenced[which][1]))
+        for device in {memory.device for memory, _ in fenced}:
+            there = [(memory, tensor) for memory, tensor in fenced if memory.device == device]
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            guards = torch.stack([torch.cat((memory[:GUARD], memory[-GUARD:])) for memory, _ in there]) != POISON
+            for which in guards.any(1).nonzero().flatten().tolist():
+                raise IllegalAccess(_explain(guards[which], there[which][1]))
 
 
-def _capturing(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+def _plain(tensor: Any) -> bool:
+    """Whether this is memory that kernels work on: not sparse, quantised, empty, without memory, nor made within a CUDA graph."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_quantized or tensor.numel() == 0:
+        return False
+    return tensor.device.type == "cpu" or (tensor.is_cuda and not torch.cuda.is_current_stream_capturing())
 
 
 def _over(memory: torch.Tensor, start: int, size: int) -> torch.Tensor:
