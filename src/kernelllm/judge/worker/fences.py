@@ -1,7 +1,7 @@
-"""Fences around the tensors that a candidate allocates, and poison in them until it is overwritten.
+"""Poison in the tensors that a candidate allocates until they are written, and, on a GPU, a fence behind each.
 
-On a GPU nothing else tells where kernels write outside of tensors. On a CPU the interpreter knows the bounds of every tensor
-(:mod:`kernelllm.judge.worker.memory`); there the poison alone counts, since memory that nobody wrote is often zero by luck.
+Memory that nobody wrote is often zero by luck. And on a GPU nothing else tells where kernels write past the end of a tensor; on a CPU
+the interpreter knows the bounds of all (:mod:`kernelllm.judge.worker.memory`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.tensors import GUARD, POISON, extent
 from kernelllm.judge.worker.failures import IllegalAccess
@@ -17,25 +18,38 @@ from kernelllm.judge.worker.failures import IllegalAccess
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "clone",
                      "_to_copy"})  # fmt: skip
+_RESIZING = frozenset({"resize_", "resize_as_", "set_"})
+_MOST, _ALL = 2**26, 2**28
+"""Bytes: larger tensors stay as they are (a workspace may be far larger than what is ever touched of it), and so do all after so many."""
 
 
 class Fences(TorchDispatchMode):
-    """While this mode is on, each new tensor lies between :data:`GUARD` bytes of poison; what nobody filled is poison too, NaN in every
-    floating type. :meth:`check` tells whether the poison still stands. A storage begins where its tensor does, as it would without."""
+    """While this mode is on, a new tensor that nobody filled is poison, NaN in every floating type. ``guards``: behind each new tensor
+    lie :data:`GUARD` bytes of poison more; :meth:`check` tells whether they still do. In all else the tensors are as they would be."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch would import all of dynamo to say that it skips this class
 
-    def __init__(self) -> None:
+    def __init__(self, *, guards: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._fenced: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """The bytes with their guards, kept so that nobody else gets them, and the tensor within."""
+        self._guards, self._left = guards, _ALL
+        self._fenced: dict[int, tuple[torch.Tensor, str]] = {}
+        """By address: the bytes with their guard, kept so that nobody else gets them, and what the tensor is."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _, name, overload = (str(func) + "..").split(".")[:3]
+        if self._fenced and (name in _RESIZING or "out" in overload):
+            for tensor in tree_leaves((args, kwargs)):
+                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                    self._fenced.pop(tensor.untyped_storage().data_ptr(), None)  # it may grow into its guard
         result = func(*args, **(kwargs or {}))
-        name = str(func).split(".")[1] if str(func).startswith("aten.") else ""
-        if (name not in _EMPTY and name not in _FILLED) or not _plain(result):
+        if name not in (_EMPTY | _FILLED if self._guards else _EMPTY) or not _plain(result):
+            return result
+        self._left -= _size(result) if self._guards else 0
+        if not self._guards or self._left < 0:
+            if name in _EMPTY:
+                _bytes(result).fill_(POISON)
             return result
         fenced = self._copy(result)
         if name in _FILLED:
@@ -43,47 +57,44 @@ class Fences(TorchDispatchMode):
         return fenced
 
     def _copy(self, like: torch.Tensor) -> torch.Tensor:
-        size = extent(like.shape, like.stride()) * like.dtype.itemsize
-        memory = torch.full((GUARD + size + GUARD,), POISON, dtype=torch.uint8, device=like.device)
-        tensor = _over(memory, GUARD, size).view(like.dtype).as_strided(like.shape, like.stride())
-        self._fenced.append((memory, tensor))
+        size = _size(like)
+        memory = torch.full((size + GUARD,), POISON, dtype=torch.uint8, device=like.device)
+        tensor = torch.empty(0, dtype=like.dtype, device=like.device)
+        tensor.set_(memory.untyped_storage(), 0, like.shape, like.stride())
+        self._fenced[memory.data_ptr()] = memory, f"{str(like.dtype).removeprefix('torch.')}{list(like.shape)}"
         return tensor
 
     def check(self) -> None:
         """Raise IllegalAccess where a kernel wrote into a guard; forget all tensors so far."""
-        fenced, self._fenced = self._fenced, []
+        fenced, self._fenced = list(self._fenced.values()), {}
         for device in {memory.device for memory, _ in fenced}:
-            there = [(memory, tensor) for memory, tensor in fenced if memory.device == device]
+            there = [(memory, what) for memory, what in fenced if memory.device == device]
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            guards = torch.stack([torch.cat((memory[:GUARD], memory[-GUARD:])) for memory, _ in there]) != POISON
+            guards = torch.stack([memory[-GUARD:] for memory, _ in there]) != POISON
             for which in guards.any(1).nonzero().flatten().tolist():
                 raise IllegalAccess(_explain(guards[which], there[which][1]))
 
 
 def _plain(tensor: Any) -> bool:
-    """Whether this is memory that kernels work on: not sparse, quantised, empty, without memory, nor made within a CUDA graph."""
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_quantized or tensor.numel() == 0:
+    """Whether this is memory that kernels work on: not sparse, quantised, empty, huge, without memory, nor made within a CUDA graph."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_quantized or not 0 < _size(tensor) <= _MOST:
         return False
     return tensor.device.type == "cpu" or (tensor.is_cuda and not torch.cuda.is_current_stream_capturing())
 
 
-def _over(memory: torch.Tensor, start: int, size: int) -> torch.Tensor:
-    """uint8[size] with a storage of its own over bytes of ``memory``."""
-    if memory.is_cuda:
-        from kernelllm.judge import cudaipc
-
-        return cudaipc.as_tensor(memory.data_ptr() + start, size, memory.device.index, memory)
-    return torch.from_numpy(memory.numpy()[start : start + size])
+def _size(tensor: torch.Tensor) -> int:
+    """Bytes from its first element to its last."""
+    return extent(tensor.shape, tensor.stride()) * tensor.dtype.itemsize
 
 
-def _explain(written: torch.Tensor, tensor: torch.Tensor) -> str:
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), 0, (_size(tensor),), (1,))
+
+
+def _explain(written: torch.Tensor, what: str) -> str:
     places = written.nonzero().flatten().tolist()
-    before = [GUARD - at for at in places if at < GUARD]
-    gap = max(before) if before else places[0] - GUARD
-    side = "before the start" if before else "past the end"
-    what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     return (
         f"illegal memory access: a kernel wrote {len(places)} byte(s) outside of a tensor that the candidate allocated; the first is "
-        f"{gap} bytes {side} of {what}. Mask the access or fix the offsets."
+        f"{places[0]} bytes past the end of {what}. Mask the access or fix the offsets."
     )

@@ -222,7 +222,7 @@ class Session:
     def run(self, command: p.Run) -> p.Reply:
         """One call of the model."""
         inputs = self.decode(command.inputs)
-        fences = Fences() if command.observe else None
+        fences = Fences(guards=self.mode == setup.CUDA) if command.observe else None
         counter = OperatorCounter(self.recorder.ops, self.recorder.flops, lambda: self.recorder.in_launch)
         before = self.recorder.launches
         self._suppress(command.suppress)
