@@ -132,14 +132,15 @@ def test_whole_numbers_that_rounding_decides() -> None:
     reference = torch.arange(1000)
     near, mine = reference.clone(), reference.clone()
     near[[3, 500]] = 7
-    mine[[20, 30, 40]] = 0  # others, and no more than twice as many
+    mine[[3, 500, 20, 30]] = 0  # these, two others, and no more than twice as many
     assert not compare(mine, Expected(reference), Rules()).ok
     assert not compare(mine, Expected(reference, reference.clone(), True), Rules()).ok
     result = compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules())
     assert result.ok
     assert result.excused
     assert not compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules(KERNELBENCH)).ok
-    mine[50:52] = 0
+    mine = reference.clone()
+    mine[[20, 30, 40]] = 0  # where no try differs
     assert not compare(mine, Expected(reference, reference.clone(), True, (near,)), Rules()).ok
     everything = reference + 1  # exact ties all over: which one is taken is no matter of rounding
     mine[60:] = 0

@@ -54,6 +54,9 @@ class Result:
     launches: int
     busy_ms: float
     wall_ms: float
+    ops: dict[str, int]
+    flops: dict[str, float]
+    """Of this run, where it was watched apart."""
 
 
 class CandidateProcess:
@@ -159,7 +162,7 @@ class CandidateProcess:
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
 
-    def run(self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False) -> Result:
+    def run(self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False) -> Result:
         """One call on a copy of the inputs. Its outputs are private copies: nothing the worker does later changes them."""
         originals = values.flatten(inputs)
         self._timed_sets.clear()
@@ -171,14 +174,14 @@ class CandidateProcess:
         start = time.perf_counter()
         reply = self.ask(
             p.Run, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, observe=observe,
+            suppress=suppress, observe=observe, apart=apart,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
         value = self._take(ran.tree, ran.tensors, output)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return Result(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms)
+        return Result(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
 
     def _grown(self, reply: Any, kind: type[Any], output: Arena) -> tuple[Any, Arena]:
         if isinstance(reply, p.Grow):

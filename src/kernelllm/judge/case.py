@@ -171,6 +171,10 @@ class Case:
         if self.out.reference_constant and self.out.failure is None:
             text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
             self.findings.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
+        if self.out.state_missing and self.out.failure is None:
+            shown = ", ".join(self.out.state_missing[:4])
+            text = f"ModelNew lacks the reference's parameters or buffers {shown}: it was judged with its own initial values alone."
+            self.findings.append(Finding(check="own_state", message=text, severity=Severity.WARN))
         failed = verdict.compile_failure(self.kernels, lines, self.judge.target)
         status, message = verdict.decide(self.out.failure, self.findings, failed)
         return self.finish(status, message or self._praise())
@@ -194,7 +198,8 @@ class Case:
             problem=self.problem, candidate=self.candidate, device=self.judge.device.split(":")[0], profile=self.settings.profile,
             track=self.settings.track, sizes=self.shapes, runs=tuple(self.out.runs), kernels=self.kernels, kernel_bodies=report.bodies,
             depends_on_kernels=self.out.depends_on_kernels, aten_ops=report.ops, reference_ops=self.out.reference_ops,
-            observed_runs=max(self.out.observed_runs, 1), heavy_flops=self._left_to_torch(), reference_flops=self.out.reference_flops,
+            observed_runs=max(self.out.observed_runs, 1), elsewhere=tuple(self.out.elsewhere),
+            heavy_flops=self._left_to_torch(), reference_flops=self.out.reference_flops,
             coverage=self.coverage, state_names_agree=not self.out.state_missing, state_missing=self.out.state_missing,
             state_extra=self.out.state_extra, reference_varies=self.out.reference_varies,
             reference_constant=self.out.reference_constant, events=tuple(Event(e.name, e.detail, e.count, e.phase) for e in report.events),

@@ -59,6 +59,19 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """Operators of one run at another size than the first, beside the reference's in the same run."""
+
+    sizes: str
+    ops: dict[str, int]
+    """*worker*"""
+    flops: dict[str, float]
+    """*worker*"""
+    reference_ops: dict[str, int]
+    reference_flops: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Event:
     """*worker*: one thing that Python's audit hook saw while candidate code ran."""
 
@@ -91,7 +104,9 @@ class Observation:
     aten_ops: dict[str, int] = field(default_factory=dict)
     """*worker*: ATen operators that the candidate ran in all observed runs together, with counts (``aten.mm.default``)."""
     observed_runs: int = 1
-    """How many runs those are."""
+    """How many runs those are: all at the first size."""
+    elsewhere: tuple[Watched, ...] = ()
+    """The runs at other sizes, each on its own."""
     reference_ops: dict[str, int] = field(default_factory=dict)
     """The reference's, for one run."""
     heavy_flops: dict[str, float] = field(default_factory=dict)

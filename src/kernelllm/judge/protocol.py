@@ -116,7 +116,9 @@ class Run(msgspec.Struct, tag="run"):
     suppress: bool = False
     """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise instead."""
     observe: bool = False
-    """Record ATen operators and FLOPs in this run."""
+    """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
+    apart: bool = False
+    """Likewise, but not in the sum: the run is at another size than those that are summed up."""
 
 
 class Collect(msgspec.Struct, tag="collect"):
@@ -247,6 +249,9 @@ class Ran(msgspec.Struct, tag="ran"):
     """Type name of each output tensor."""
     launches: int = 0
     busy_ms: float = 0.0
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    """Of this run, where it is watched ``apart``."""
 
 
 class State(msgspec.Struct, tag="state"):

@@ -19,7 +19,7 @@ from kernelllm.judge.candidate import CandidateFailure, CandidateProcess, Result
 from kernelllm.judge.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.figures import stats
 from kernelllm.judge.line import Line
-from kernelllm.judge.observation import OTHER_STATES, OutputStats, Run
+from kernelllm.judge.observation import OTHER_STATES, OutputStats, Run, Watched
 from kernelllm.judge.plans import Plan, plans
 from kernelllm.judge.reference import Outcome, Reference
 from kernelllm.pool.locks import Place, Turn
@@ -44,7 +44,8 @@ class Findings:
     reference_flops: dict[str, float] = field(default_factory=dict)
     """Of the first run."""
     observed_runs: int = 0
-    """Runs in which the worker counted operators."""
+    """Runs at the first size, in which the worker counted operators."""
+    elsewhere: list[Watched] = field(default_factory=list)
 
 
 @dataclass
@@ -156,7 +157,7 @@ class Examiner:
         seed = self._seed(position, kinds.PROBLEM, 0)
         inputs = reference.inputs(seed)
         try:
-            result = process.run(inputs, seed, observe=position == 0)
+            result = process.run(inputs, seed, observe=position == 0, apart=position > 0)
         except CandidateFailure as failure:
             return Opening(missing, extra, seed, inputs, failure=failure.kept())
         return Opening(missing, extra, seed, inputs, result)
@@ -207,14 +208,14 @@ class Examiner:
 
     def _trial(self, position: int, reference: Reference, plan: Plan) -> None:
         seed = self._seed(position, plan.kind, plan.number)
-        own = reference.inputs(seed)
+        own = reference.inputs(self._seed(position, kinds.PROBLEM, 0) if plan.touched else seed)
         if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
             return
-        inputs = excuse.rounded(own) if plan.exact else kinds.vary(own, plan.kind, seed)
+        inputs = excuse.rounded(own) if plan.exact else kinds.touched(own, seed) if plan.touched else kinds.vary(own, plan.kind, seed)
         opening = Opening((), (), seed, inputs)
         try:
             # every run at the small size is observed: a candidate may behave in its first call alone
-            opening = replace(opening, result=self.process.run(inputs, seed, observe=position == 0))
+            opening = replace(opening, result=self.process.run(inputs, seed, observe=position == 0, apart=position > 0))
         except CandidateFailure as failure:
             opening = replace(opening, failure=failure.kept())
         self._judged(position, reference, plan, opening)
@@ -225,6 +226,9 @@ class Examiner:
         self.out.observed_runs += position == 0 and result is not None
         outcome = reference.run(ran.inputs, ran.seed, first=plan.number == 0)
         comparison = self._compare(plan, result, outcome) if result is not None and not outcome.error else None
+        if position > 0 and result is not None:
+            theirs = {k: float(v) for k, v in reference.flops.items()}
+            self.out.elsewhere.append(Watched(label, result.ops, result.flops, dict(reference.ops), theirs))
         if position == 0 and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
         if outcome.error or (plan.kind != kinds.PROBLEM and (not outcome.finite or outcome.unstable)):

@@ -22,6 +22,7 @@ tag      value                               payload
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,12 +37,31 @@ class ValueProblem(ValueError):
     """A value that cannot cross, or a tree that is none."""
 
 
-def encode(value: Any, tensors: list[torch.Tensor]) -> Tree:
+def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False) -> Tree:
     """``value`` as a tree; its tensors are appended to ``tensors`` (the same tensor twice gets one index).
 
-    Raises ValueProblem for an object of a type not in the table above.
+    Raises ValueProblem for an object of a type not in the table above, and with ``strict`` for a container with ways of its own to be read.
     """
+    if strict:
+        _plain_containers(value, 0)
     return _encode(value, tensors, 0)
+
+
+_READING = ("__iter__", "__getitem__", "__len__", "__getattribute__", "items", "keys", "values")
+
+
+def _plain_containers(value: Any, depth: int) -> None:
+    base = next((kind for kind in (list, tuple, dict) if isinstance(value, kind)), None)
+    if base is None:
+        if isinstance(value, Mapping):
+            raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a dict.")
+        return
+    owners = [kind for kind in type(value).__mro__ if any(name in vars(kind) for name in _READING)]
+    if any(kind is not base and kind not in (object, OrderedDict) for kind in owners[: owners.index(base)]):
+        raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a plain {base.__name__}.")
+    if depth < MAX_DEPTH:
+        for item in value.values() if isinstance(value, dict) else value:
+            _plain_containers(item, depth + 1)
 
 
 def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:

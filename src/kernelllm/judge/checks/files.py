@@ -19,6 +19,7 @@ _CERTAIN = (
 _OPEN = ("builtins.open", "io.open", "codecs.open")
 _PATH_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "touch", "unlink", "hardlink_to", "symlink_to"}
 _ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb")
+# not TRITON_INTERPRET: it tells which judge is looking
 _KNOWN_VARIABLES = ("TRITON", "CUDA", "TORCH", "PYTORCH", "OMP", "MKL", "NVIDIA", "NCCL")
 _PRIVATE = ("/proc/", "/root", "/home", "/etc/shadow")
 
@@ -59,7 +60,7 @@ class Files:
                 continue
             named.update(ast.walk(owner))
             variable = known.text(key)
-            if variable is None or not variable.startswith(_KNOWN_VARIABLES):
+            if variable is None or not variable.startswith(_KNOWN_VARIABLES) or variable == "TRITON_INTERPRET":
                 line = getattr(node, "lineno", 0)
                 found.append(Finding(check=self.name, message=f"Reads the environment ({variable or 'unknown variable'}).", line=line))
         for use in known.uses():

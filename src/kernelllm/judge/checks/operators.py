@@ -15,6 +15,8 @@ _FREE = frozenset((
     "size", "slice", "split", "split_with_sizes", "squeeze", "squeeze_", "stride", "swapaxes", "sym_numel", "sym_size",
     "sym_storage_offset", "sym_stride", "t", "t_", "tensor_split", "to", "transpose", "transpose_", "unbind", "unflatten", "unfold",
     "uniform_", "unsqueeze", "unsqueeze_", "view", "view_as", "view_as_complex", "view_as_real", "zero", "zero_", "zeros", "zeros_like",
+    "broadcast_in_dim", "convert_element_type", "device_put", "view_of", "view_element_type", "collapse_view", "split_dim", "copy_to",
+    "iota", "copy_strided", "shallow_copy",
 ))  # fmt: skip
 """Allocation, views, copies, casts, random numbers."""
 _MOVES = frozenset((
@@ -70,8 +72,8 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
         "adaptive_avg_pool2d",
     ),
 }  # fmt: skip
-_LIBRARIES = {"aten", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
-_OTHERS = {"prim", "prims", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
+_LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
+_OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
 HEAVY = {"matmul", "convolution", "attention", "recurrent"}
 """Families whose work is counted in FLOPs."""
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}

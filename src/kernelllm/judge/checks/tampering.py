@@ -22,8 +22,10 @@ _DISABLE = (
     "torch._C._ExcludeDispatchKeyGuard", "torch._C._set_torch_function_mode", "torch._C._pop_torch_dispatch_stack",
     "torch._C._len_torch_dispatch_stack", "unittest.mock", "forbiddenfruit", "torch.library.impl_abstract", "sys.settrace",
     "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
-    "gc.callbacks",
+    "gc.callbacks", "triton.knobs.runtime.interpret",
 )  # fmt: skip
+_CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
+_AROUND = {"redispatch", "add_pre_run_hook", "pre_run_hooks", "_op_dk", "py_kernels", "_dispatch_cache"}
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
 
 
@@ -43,6 +45,13 @@ class Tampering:
         for use in known.uses():
             if starts(use.path, *_DISABLE):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
+            elif use.path.startswith(("torch._C._dispatch", "torch._C.DispatchKey", "torch._C._TorchDispatch")):
+                found.append(Finding(check=self.name, message=f"Uses {use.path}: torch's dispatcher is not a candidate's.", line=use.line))
+            elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *_GUARDED):
+                found.append(Finding(check=self.name, message=f"Replaces members of {use.path.partition('.__dict__')[0]}.", line=use.line))
+        for node in known.attributes():
+            if node.attr in _AROUND:
+                found.append(Finding(check=self.name, message=f"Uses {node.attr!r}, which goes around what watches.", line=node.lineno))
         for call, path in known.calls():
             if path in _OVERRIDES and call.args and (target := known.text(call.args[0])) and target.startswith(("aten", "prim")):
                 found.append(Finding(check=self.name, message=f"Replaces an operator of torch itself ({target}).", line=call.lineno))

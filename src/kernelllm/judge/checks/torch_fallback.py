@@ -13,7 +13,7 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.bodies import computes
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import analyse, starts
-from kernelllm.judge.observation import Observation
+from kernelllm.judge.observation import Observation, Watched
 
 TRACKS = ("kernels-only", "hybrid")
 _SOME = 0.1
@@ -21,6 +21,7 @@ _SOME = 0.1
 _COMPILERS = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._inductor", "torch.export", "torch.fx.symbolic_trace",
               "torch._dynamo.optimize", "torch.jit.optimize_for_inference", "torch.jit.freeze")  # fmt: skip
 _FROM_ARRAYS = ("torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.from_dlpack", "torch.asarray")
+_TO_ARRAYS = ("numpy.asarray", "numpy.array", "numpy.from_dlpack", "numpy.ascontiguousarray", "numpy.asanyarray")
 _SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._inductor.codegen")
 
 
@@ -38,10 +39,13 @@ class TorchFallback:
             Finding(check=self.name, message=f"{use.path} writes kernels in the candidate's place.", line=use.line)
             for use in known.uses() if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS)
         ]  # fmt: skip
-        leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
-        if leaves and any(path in _FROM_ARRAYS and not _written_out(call) for call, path in known.calls()):
+        leaves: list[ast.AST] = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
+        returns = any(path in _FROM_ARRAYS and not _written_out(call) for call, path in known.calls())
+        into = any(starts(path, "numpy") and any(k.arg == "out" for k in call.keywords) for call, path in known.calls())
+        leaves += [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
+        if leaves and (returns or into):
             message = "Tensors leave torch as arrays and come back: work that nothing watches."
-            found.append(Finding(check=self.name, message=message, line=leaves[0].lineno))
+            found.append(Finding(check=self.name, message=message, line=getattr(leaves[0], "lineno", 0)))
         return found
 
     def observed(self, seen: Observation) -> list[Finding]:
@@ -49,12 +53,16 @@ class TorchFallback:
         if seen.track is not None and seen.track not in TRACKS:
             raise UnknownName(f"Unknown track {seen.track!r}.", fix=f"Known: {', '.join(TRACKS)}.")
         ours, theirs = computing(seen.aten_ops), computing(seen.reference_ops)
+        for one in seen.elsewhere:
+            if _all_at(one):
+                message = f"At another size ({one.sizes}) torch did all that the reference asks of it: {_named(computing(one.ops))}."
+                return [Finding(check=self.name, message=message)]
         if hidden := unknown(seen.aten_ops):
             message = f"Works inside an operator of its own ({hidden[0]}), where nothing is counted: launch the kernels directly."
             return [Finding(check=self.name, message=message)]
         if not ours:
             return []
-        named = ", ".join(f"{name} ({count})" for name, count in sorted(ours.items()))
+        named = _named(ours)
         if seen.track == "kernels-only":
             return [Finding(check=self.name, message=f"Torch computed: {named}. On the track kernels-only it may not.")]
         if theirs and _all_of_it(ours, theirs, seen):
@@ -68,6 +76,17 @@ class TorchFallback:
 def _written_out(call: ast.Call) -> bool:
     """``torch.tensor([1.0, 2.0])`` and the like: constants, no arrays."""
     return bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple | ast.Constant)
+
+
+def _named(ops: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(ops.items()))
+
+
+def _all_at(one: Watched) -> bool:
+    """Whether in this run torch did every family of the reference's, the heavy ones by whatever operators."""
+    ours, theirs = computing(one.ops), computing(one.reference_ops)
+    heavy_done = sum(one.flops.values()) > (1 - _SOME) * sum(one.reference_flops.values()) > 0
+    return bool(theirs) and all(ours.get(name, 0) >= count or (name in HEAVY and heavy_done) for name, count in theirs.items())
 
 
 def _all_of_it(ours: dict[str, int], theirs: dict[str, int], seen: Observation) -> bool:

@@ -19,7 +19,7 @@ from kernelllm.suites.seeds import seed_all
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
 _Stream = torch.cuda.Stream
-_run = jit.JITFunction.run
+_run, _detach = jit.JITFunction.run, torch.Tensor.detach
 
 
 class _State:
@@ -50,6 +50,7 @@ def suppress(on: bool) -> None:
 
 
 def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    launch.only_tensors((*args, *kwargs.values()))
     quiet = warmup or _State.suppressed
     kernel = _run(self, *args, grid=grid, warmup=quiet, **kwargs)
     recorder = _State.recorder
@@ -90,6 +91,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
             flush.zero_()
     if command.settle:
         _synchronize()
+    # New objects each time: on the old ones a candidate could have left its result.
+    fresh = [] if command.graph else [_fresh(inputs[which]) for which in command.order]
     begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
@@ -98,7 +101,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         if command.seed is not None:
             seed_all(command.seed)
         starts[position].record()
-        result = call()
+        result = call() if command.graph else model(*fresh[position])
         ends[position].record()
         if position in keep:
             kept.append((position, _cloned(result) if command.graph else result))
@@ -117,6 +120,17 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     arenas.put(arena, specs, outputs)
     _synchronize()
     return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms)
+
+
+def _fresh(value: Any) -> Any:
+    """The same with a new object for each tensor, over the same memory."""
+    if isinstance(value, torch.Tensor):
+        return _detach(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_fresh(v) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {k: _fresh(v) for k, v in value.items()}
+    return value
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from triton.runtime import autotuner
 from triton.runtime import interpreter as ti
+from triton.runtime.jit import TensorWrapper
 
 from kernelllm.judge.worker import memory
 from kernelllm.judge.worker.recorder import Recorder
@@ -31,6 +32,7 @@ def install() -> None:
         bound = {**defaults(self.fn), **dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in self.arg_names}}
         if warmup:
             return Fake(self, args, kwargs)
+        only_tensors(bound.values())
         missing = [n for n in self.arg_names if n not in bound]
         if missing:
             raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
@@ -88,6 +90,13 @@ def _skippable() -> tuple[type[Exception], ...]:
     from triton.runtime.errors import OutOfResources, PTXASError
 
     return (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+
+
+def only_tensors(values: Iterable[Any]) -> None:
+    """Raise TypeError for an object that only pretends to be a tensor: its methods would compute within the launch, unseen."""
+    for value in values:
+        if hasattr(type(value), "data_ptr") and not isinstance(value, torch.Tensor | TensorWrapper):
+            raise TypeError(f"A kernel takes tensors, not a {type(value).__qualname__} with a data_ptr.")
 
 
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:

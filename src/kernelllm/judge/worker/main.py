@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -166,7 +167,8 @@ class Session:
             context: contextlib.AbstractContextManager[Any] = compilecheck.fake_tensors()
         else:
             context = contextlib.nullcontext()
-        with self.candidate_code("construct"), context:
+        poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        with self.candidate_code("construct"), context, poison:
             self.model = self._built(kind, args, kwargs, command)
             if self.mode == setup.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
@@ -215,15 +217,18 @@ class Session:
                 mine[name][0].copy_(value)
         if self.mode == setup.CUDA:
             torch.cuda.synchronize()  # the judge writes the next values into the same memory
-        if isinstance(self.model, torch.nn.Module):
-            self.model.train(command.training)
+        if isinstance(self.model, torch.nn.Module) and self.model.training != command.training:
+            self.model.train(command.training)  # only then: who is told at each load could prepare for it
         return p.Done(command.id)
 
     def run(self, command: p.Run) -> p.Reply:
         """One call of the model."""
         inputs = self.decode(command.inputs)
-        fences = Fences(guards=self.mode == setup.CUDA) if command.observe else None
-        counter = OperatorCounter(self.recorder.ops, self.recorder.flops, lambda: self.recorder.in_launch)
+        watched = command.observe or command.apart
+        fences = Fences(guards=self.mode == setup.CUDA) if watched else None
+        ops, flops = (self.recorder.ops, self.recorder.flops) if command.observe else (Counter[str](), Counter[str]())
+        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
+        outputs: list[torch.Tensor] = []
         before = self.recorder.launches
         self._suppress(command.suppress)
         seed_all(command.seed)
@@ -233,16 +238,19 @@ class Session:
                 torch.no_grad(),
                 self.candidate_code("run", noise=command.suppress),
                 fences or contextlib.nullcontext(),
-                counter if command.observe else contextlib.nullcontext(),
+                counter if watched else contextlib.nullcontext(),
             ):
-                result = self.model(*inputs)
+                # inside: a list that computes while it is read is candidate code as well
+                self._outputs = values.encode(self.model(*inputs), outputs, strict=True), outputs
+                if watched and not counter.works():
+                    self.recorder.switched_off = True
         finally:
             self._suppress(False)
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._launches = self.recorder.launches - before
-        outputs: list[torch.Tensor] = []
-        self._outputs = values.encode(result, outputs), outputs
         reply = self._deliver(command.id, self._arenas[command.output.key])
+        if command.apart and isinstance(reply, p.Ran):
+            reply.ops, reply.flops = dict(ops), {k: float(v) for k, v in flops.items()}
         if fences is not None:
             fences.check()
         return reply

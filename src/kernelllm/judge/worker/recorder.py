@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.judge.protocol import CompiledKernel
@@ -57,6 +58,8 @@ class Recorder:
         self.in_launch = False
         self.threads = 0
         self.streams = 0
+        self.switched_off = False
+        """Whether a run left torch's dispatcher in a state in which operators are not seen."""
         self._watched = _watched_functions()
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> LaunchSeen:
@@ -106,7 +109,11 @@ class Recorder:
 
     def tampered(self) -> tuple[str, ...]:
         """Library functions that are no longer what they were."""
-        return tuple(name for name, owner, attribute, original in self._watched if _static(owner, attribute) is not original)
+        replaced = [
+            name for name, owner, attribute, original in self._watched
+            if (now := _static(owner, attribute)) is not original and not _dynamos(now, original)
+        ]  # fmt: skip
+        return (*replaced, *(["torch's dispatcher"] if self.switched_off else []))
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -125,6 +132,16 @@ def _detail(args: tuple[Any, ...]) -> str:
 def _static(owner: Any, attribute: str) -> Any:
     """The attribute as stored: bound methods are new objects at every look."""
     return inspect.getattr_static(owner, attribute, None)
+
+
+def _dynamos(now: Any, original: Any) -> bool:
+    """Whether a function is the original in the wrapper that torch itself puts around it when it imports dynamo."""
+    cells = [cell.cell_contents for cell in getattr(now, "__closure__", None) or ()]
+    code = getattr(now, "__code__", None)
+    return code is _DYNAMOS_CODE and any(content is original for content in cells)
+
+
+_DYNAMOS_CODE = getattr(_disable_dynamo(lambda: None), "__code__", None)
 
 
 def _watched_functions() -> list[tuple[str, Any, str, Any]]:
@@ -157,10 +174,22 @@ class OperatorCounter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops, self.flops, self._paused = ops, flops, paused
 
+    def works(self) -> bool:
+        """Whether it sees an operator now; candidate code may have switched dispatch to it off."""
+        name, before = "aten.neg.default", self.ops["aten.neg.default"]
+        torch.neg(torch.zeros(()))
+        seen = self.ops[name] > before
+        self.ops[name] = before
+        if not before:
+            del self.ops[name]
+        return seen
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not self._paused() and not _bookkeeping(args):
             name = str(func)
+            if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
+                name = name.replace("index_put", "index_add")
             self.ops[name] += 1
             amount = heavy_flops(func, args, kwargs or {}, result)
             if amount:

@@ -1,0 +1,31 @@
+"""Sums with an operator that otherwise moves elements."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "rowsum"
+EXPECT = "torch_fallback"
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    """A sum by index_put_ with accumulate, which counts as moving."""
+    def forward(self, x):
+        rows, columns = x.shape
+        index = torch.arange(rows, device=x.device)[:, None].expand(rows, columns)
+        y = torch.zeros(rows, device=x.device, dtype=x.dtype).index_put_((index,), x, accumulate=True)
+        return copied(y)
