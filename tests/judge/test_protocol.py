@@ -7,6 +7,9 @@ import os
 import socket
 import struct
 import time
+import types
+from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -101,6 +104,30 @@ def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
             tensors.take(arena, spec)
     finally:
         arena.close()
+
+
+class Late(list[torch.Tensor]):
+    """Computes while it is read."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([torch.ones(1)])
+
+
+@pytest.mark.parametrize("value", [Late(), (1, Late()), {"a": [Late()]}, types.MappingProxyType({})])
+def test_containers_with_ways_of_their_own_are_not_handed_over(value: object) -> None:
+    with pytest.raises(values.ValueProblem, match="plain list|dict"):
+        values.encode(value, [], strict=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.max(torch.ones(3, 3), 0), OrderedDict(a=1), defaultdict(list, a=1), namedtuple("Out", "values items")(1, 2), torch.Size((1, 2)),
+        [(1, {"a": None})],
+    ],
+)  # fmt: skip
+def test_plain_containers_are(value: object) -> None:
+    assert values.encode(value, [], strict=True) == values.encode(value, [])
 
 
 def test_who_reads_past_a_tensor_reads_poison() -> None:

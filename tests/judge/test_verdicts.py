@@ -107,6 +107,16 @@ def test_a_fault_that_a_flat_function_swallows(warm: Judge, fault: str, status: 
     assert ("a hundredth of their size" in verdict.message) == bool(fault)
 
 
+def test_who_lacks_the_parameters_is_told_that_others_were_not_tried(warm: Judge) -> None:
+    scaled = problem(
+        "x * self.scale", "[torch.randn(M, 64)]", init="self.scale = nn.Parameter(torch.ones(64))", extra="M = 64", name="scaled"
+    )  # fmt: skip
+    verdict = warm.judge(scaled, elementwise("v"))
+    assert verdict.correct, verdict.message
+    (found,) = (f for f in verdict.findings if f.check == "own_state")
+    assert "scale" in found.message
+
+
 def test_adding_to_memory_that_nobody_wrote(warm: Judge) -> None:
     kernel = """
 @triton.jit

@@ -160,6 +160,10 @@ class Case:
 
     def _conclude(self, rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()
+        never = [k.name for k in ran if k.launches and k.name not in {row.name for row in rows}]
+        if self.judge.device == "cpu" and self.out.failure is None and never:
+            text = f"The kernel {never[0]!r} ran in the interpreter and was never compiled for {self.judge.target}."
+            self.findings.append(Finding(check="not_compiled", message=text, severity=Severity.WARN))
         self.kernels, lines = verdict.merge_kernels(ran, rows, self.judge.target)
         launches = sum(run.launches for run in self.out.runs)
         flops = self.out.reference_flops

@@ -22,6 +22,7 @@ tag      value                               payload
 
 from __future__ import annotations
 
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -47,7 +48,9 @@ def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False) -> 
     return _encode(value, tensors, 0)
 
 
-_READING = ("__iter__", "__getitem__", "__len__", "__getattribute__", "items", "keys", "values")
+_READING = ("__iter__", "__getitem__", "__len__", "__getattribute__")
+_IN_C = types.WrapperDescriptorType | types.MethodDescriptorType | types.MemberDescriptorType | types.GetSetDescriptorType
+_READING_DICT = (*_READING, "items", "keys", "values")
 
 
 def _plain_containers(value: Any, depth: int) -> None:
@@ -56,8 +59,9 @@ def _plain_containers(value: Any, depth: int) -> None:
         if isinstance(value, Mapping):
             raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a dict.")
         return
-    owners = [kind for kind in type(value).__mro__ if any(name in vars(kind) for name in _READING)]
-    if any(kind is not base and kind not in (object, OrderedDict) for kind in owners[: owners.index(base)]):
+    names = _READING_DICT if base is dict else _READING
+    kinds = type(value).__mro__[: type(value).__mro__.index(base)]
+    if any(name in vars(kind) and not isinstance(vars(kind)[name], _IN_C) for kind in kinds for name in names if kind is not OrderedDict):
         raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a plain {base.__name__}.")
     if depth < MAX_DEPTH:
         for item in value.values() if isinstance(value, dict) else value:

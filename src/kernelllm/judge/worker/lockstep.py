@@ -206,7 +206,9 @@ def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
     _sized(shape)
     data = arg.data
     if data.size == 1:
-        return _handle(np.full(shape, data.reshape(-1)[0], dtype=ti._get_np_dtype(arg.dtype)), arg)
+        # a comparison of two scalars has Boolean data and its operands' type
+        kind = data.dtype if data.dtype == np.bool_ else ti._get_np_dtype(arg.dtype)
+        return _handle(np.full(shape, data.reshape(-1)[0], dtype=kind), arg)
     return _handle(np.broadcast_to(data.reshape(-1, *[1] * len(shape)), (data.size, *shape)), arg)
 
 
