@@ -45,7 +45,8 @@ HOSTILE = {
     "kill_parent": "os.kill(os.getppid(), signal.SIGKILL)",
     "kill_all": "os.kill(-1, signal.SIGKILL)",
     "fork_bomb": "[os.fork() for _ in range(12)]",
-    "daemon": "os.fork() == 0 and (os.fork() == 0 and time.sleep(600), os._exit(0))",
+    # once: one for each call would come near to the limit of memory, on this side or on that
+    "daemon": "hasattr(self, 'left') or (setattr(self, 'left', 1), os.fork() == 0 and (os.fork() == 0 and time.sleep(600), os._exit(0)))",
     "memory": "self.hoard = [bytearray(1 << 27) for _ in range(1 << 10)]",
     "disk": "open('junk', 'wb').write(bytes(1 << 29))",
     "print": "[print('x' * 100_000) for _ in range(200)]",
