@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelllm.core.types import Floor, Measured, Severity, Timing
@@ -93,7 +93,6 @@ def test_long_runs_need_no_untimed_ones_before_them_and_fewer_runs_in_all() -> N
     assert runs[0] < timing.MIN_RUNS < wanted <= runs[1]
 
 
-@settings()
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
 def test_the_interval_of_the_median_holds_the_median(samples: list[float]) -> None:
     measured = statistics.summarise(samples)

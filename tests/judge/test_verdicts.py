@@ -9,7 +9,7 @@ import torch
 from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
 
 from kernelllm.core.types import Candidate, Status
-from kernelllm.judge import Judge, trials
+from kernelllm.judge import Judge, JudgeSettings, trials
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -105,6 +105,25 @@ def test_a_fault_that_a_flat_function_swallows(warm: Judge, fault: str, status: 
     verdict = warm.judge(FLAT, wanted)
     assert verdict.status is status, verdict.message
     assert ("a hundredth of their size" in verdict.message) == bool(fault)
+
+
+def test_torch_at_another_size_is_seen_where_outputs_are_large() -> None:
+    kernel = """
+@triton.jit
+def power_kernel(x_ptr, y_ptr, n, POWER: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + offs, v * v if POWER == 2 else v, mask=offs < n)
+"""
+    forward = """        power = 2 if x.numel() < 100_000 else 1
+        y, x = torch.empty_like(x), x if power == 2 else x * x
+        power_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), POWER=power, BLOCK=1024)
+        return y"""
+    large = problem("x * x", "[torch.randn(ROWS, COLUMNS)]", extra="ROWS = 256\nCOLUMNS = 4096", name="large")
+    with Judge(JudgeSettings(device="cpu", seeds=1, cache=False)) as judge:  # one run at the other size, whose output is sent twice
+        verdict = judge.judge(large, candidate(kernel, forward))
+    assert verdict.status is Status.CHEATING, verdict.message
+    assert "At another size" in verdict.message
 
 
 def test_who_lacks_the_parameters_is_told_that_others_were_not_tried(warm: Judge) -> None:

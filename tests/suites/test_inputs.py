@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.suites.inputs import KINDS, LARGE, variants
+from kernelllm.suites.inputs import KINDS, LARGE, variant, variants
 
 
 def kinds(*inputs: object, seed: int = 0) -> dict[str, list[object]]:
@@ -97,3 +97,22 @@ def test_shape_and_dtype_are_kept(dtype: torch.dtype, shape: list[int]) -> None:
     x = (torch.rand(shape) + 0.1).to(dtype)
     for (y,) in kinds(x).values():
         assert (y.shape, y.dtype) == (x.shape, x.dtype)
+
+
+def test_a_few_elements_differ_and_what_must_hold_holds() -> None:
+    free, square = torch.randn(64, 96), torch.randn(64, 64)
+    for x in (free, free.t(), square.tril(), square + square.mT, free[0].sort().values):
+        before = x.clone()
+        made = variant([x], "touched", 5)
+        assert made is not None
+        (y,) = made
+        assert torch.equal(x, before)
+        assert y.stride() == x.stride()
+        assert x.min() <= y.min()
+        assert y.max() <= x.max()
+        if x.dim() == 2:
+            assert 1 <= int((y != x).sum()) <= x.numel() // 50
+    (lower,) = variant([square.tril()], "touched", 5) or []
+    assert torch.equal(lower, lower.tril())
+    (symmetric,) = variant([square + square.mT], "touched", 5) or []
+    assert torch.equal(symmetric, symmetric.mT)

@@ -26,8 +26,8 @@ ROUNDINGS = 4.0
 """Eager's relative error is taken to be at least so many units of rounding."""
 TIES = 0.01
 """Share of whole numbers that rounding may decide."""
-TRIED, FEW_TIES = 1.0, 2
-"""Whole numbers that may differ where none of the tries did: so many times those where one did, and at least so many."""
+FEW_TIES = 2
+"""So many whole numbers may differ where none of a few tries did, or as many as where one did."""
 FEW, FEW_FACTOR = 256, 4.0
 """With fewer elements than this, eager's error may be small by luck: the bound is wider."""
 NARROW = 5e-3
@@ -253,7 +253,7 @@ def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: t
     others = [t != reference for t in as_right if isinstance(t, torch.Tensor) and t.shape == reference.shape]
     if others and count <= min(EXCUSE * max(int(t.sum()) for t in others), TIES * reference.numel()):
         decided = int((wrong & torch.stack(others).any(0)).sum())  # by rounding, as far as a few tries show
-        if count - decided <= max(TRIED * decided, FEW_TIES):
+        if count - decided <= max(decided, FEW_TIES):
             return Comparison(True, 0.0, 0.0, excused=True)
     index = _place(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
     largest = float((mine.double() - reference.double()).abs().max())

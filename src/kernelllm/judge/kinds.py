@@ -10,6 +10,8 @@ from kernelllm.judge.values import flatten
 from kernelllm.suites.inputs import variant
 
 PROBLEM = "problem"
+TOUCHED = "touched"
+"""The first trial's inputs again, of which a few elements differ: who knows inputs again by some of them gives the old output."""
 
 PRECISE = frozenset({PROBLEM, "normal"})
 """Kinds on which precision is judged; the others may be ill-conditioned by nature."""
@@ -25,23 +27,6 @@ def vary(inputs: list[Any], kind: str, seed: int) -> list[Any]:
         return inputs
     made = variant(inputs, kind, seed)
     return inputs if made is None else made
-
-
-TOUCHED = 256
-"""One in so many elements."""
-
-
-def touched(inputs: list[Any], seed: int) -> list[Any]:
-    """The inputs with a few elements of each floating-point tensor, at random places and at least one, moved within its range, in place."""
-    for number, tensor in enumerate(t for t in flatten(inputs) if t.is_floating_point() and t.numel() > 1):
-        generator = torch.Generator(tensor.device).manual_seed(seed + number)
-        count = max(tensor.numel() // TOUCHED, 1)
-        places = torch.randint(tensor.numel(), (count,), generator=generator, device=tensor.device)
-        low, high = tensor.min(), tensor.max()
-        flat = tensor.reshape(-1)  # a copy where it is not contiguous
-        flat[places] = low + high - flat[places]
-        tensor.copy_(flat.view(tensor.shape))
-    return inputs
 
 
 def can_vary(inputs: list[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelllm.judge.kinds import PROBLEM
+from kernelllm.judge.kinds import PROBLEM, TOUCHED
 
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 
@@ -18,8 +18,6 @@ class Plan:
     number: int
     state: str = "reference"
     """Parameters: see :attr:`kernelllm.judge.observation.Run.state`."""
-    touched: bool = False
-    """With the first trial's inputs again, of which a few elements differ: who knows inputs again by some of them gives the old output."""
     exact: bool = False
     """With inputs and convolution weights that TF32 holds exactly."""
 
@@ -39,7 +37,7 @@ def plans(position: int, seeds: int, *, variants: bool) -> Iterator[Plan]:
     if position == 0:
         yield Plan(PROBLEM, 90, "random")
         if variants:
-            yield Plan("normal", 111, touched=True)
+            yield Plan(TOUCHED, 111)
             yield Plan("normal", 110, "faint")
         for extra, kind in enumerate(others[1:]):
             yield Plan(kind, 100 + extra)

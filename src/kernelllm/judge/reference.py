@@ -315,37 +315,23 @@ def _default_dtype(kind: torch.dtype) -> Iterator[None]:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(v) for v in value) if type(value) in (list, tuple) else value
-    if isinstance(value, dict):
-        return {k: _copied(v) for k, v in value.items()}
-    return value
+    return values.mapped(value, torch.Tensor.clone)
 
 
 def _to_double(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(_to_double(v) for v in value) if type(value) in (list, tuple) else value
-    if isinstance(value, dict):
-        return {k: _to_double(v) for k, v in value.items()}
-    return value
+    return values.mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 
 def _moved(value: Any, generator: torch.Generator) -> Any:
-    """float64 tensors by up to :data:`ROUNDINGS` units of float32's rounding each, in lists, tuples and dictionaries too."""
-    if isinstance(value, torch.Tensor):
-        if not value.is_floating_point():
-            return value
-        noise = torch.rand(value.shape, dtype=torch.float64, device=value.device, generator=generator)
-        return value * (1 + ROUNDINGS * torch.finfo(torch.float32).eps * (2 * noise - 1))
-    if isinstance(value, list | tuple):
-        return type(value)(_moved(v, generator) for v in value) if type(value) in (list, tuple) else value
-    if isinstance(value, dict):
-        return {k: _moved(v, generator) for k, v in value.items()}
-    return value
+    """float64 tensors by up to :data:`ROUNDINGS` units of float32's rounding each."""
+
+    def tensor(t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point():
+            return t
+        noise = torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator)
+        return t * (1 + ROUNDINGS * torch.finfo(torch.float32).eps * (2 * noise - 1))
+
+    return values.mapped(value, tensor)
 
 
 def _finite(value: Any) -> bool:

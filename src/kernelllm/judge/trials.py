@@ -208,10 +208,10 @@ class Examiner:
 
     def _trial(self, position: int, reference: Reference, plan: Plan) -> None:
         seed = self._seed(position, plan.kind, plan.number)
-        own = reference.inputs(self._seed(position, kinds.PROBLEM, 0) if plan.touched else seed)
+        own = reference.inputs(self._seed(position, kinds.PROBLEM, 0) if plan.kind == kinds.TOUCHED else seed)
         if plan.kind != kinds.PROBLEM and not kinds.can_vary(own):
             return
-        inputs = excuse.rounded(own) if plan.exact else kinds.touched(own, seed) if plan.touched else kinds.vary(own, plan.kind, seed)
+        inputs = excuse.rounded(own) if plan.exact else kinds.vary(own, plan.kind, seed)
         opening = Opening((), (), seed, inputs)
         try:
             # every run at the small size is observed: a candidate may behave in its first call alone

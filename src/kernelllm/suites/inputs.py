@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
 LARGE, TINY = 50.0, 1e-3
+TOUCHED = 256
+"""Of so many elements one differs under the kind ``touched``."""
 _SAMPLE = 2**14
 """About as many elements show that a constraint does not hold; only where they do not is all of a tensor looked at."""
 
@@ -31,7 +33,8 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     """Inputs of one kind, on the same device, drawn under ``seed``; ``inputs`` is left alone. None where nothing would change.
 
     ``normal`` (variance 1), ``uniform`` (-2 to 2), ``large`` (normal, times 50) and ``tiny`` (times 0.001) draw anew; ``negative`` turns
-    the problem's own values all negative; ``zeros`` puts zero in a third of the places. Integer, boolean and complex tensors,
+    the problem's own values all negative; ``zeros`` puts zero in a third of the places; ``touched``, which :data:`KINDS` leaves out,
+    changes only a few elements, within their range. Integer, boolean and complex tensors,
     tensors of one element, non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as
     drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away
     from zero stay what they are. Nothing says that the reference is defined for these values: callers skip a kind whose
@@ -109,6 +112,11 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     draw.manual_seed(seed)
     if kind == "negative":
         return x.abs().neg_().sub_(0.01)
+    if kind == "touched":
+        flat, (low, high) = x.flatten().clone(), x.aminmax()
+        places = torch.randint(x.numel(), (max(x.numel() // TOUCHED, 1),), generator=draw, device=x.device)
+        flat[places] = low + high - flat[places]
+        return flat.view(x.shape)
     out = torch.empty_like(x)
     if kind == "uniform":
         return out.uniform_(-2.0, 2.0, generator=draw)
@@ -217,6 +225,8 @@ def _keep_away(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return None
     if kind in ("large", "tiny"):
         return x * (LARGE if kind == "large" else TINY)
+    if kind == "touched":
+        return _free(x, kind, seed)
     return _free(x, kind, seed).abs() + x.min()
 
 

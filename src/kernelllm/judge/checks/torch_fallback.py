@@ -39,13 +39,16 @@ class TorchFallback:
             Finding(check=self.name, message=f"{use.path} writes kernels in the candidate's place.", line=use.line)
             for use in known.uses() if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS)
         ]  # fmt: skip
-        leaves: list[ast.AST] = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
+        made = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
         returns = any(path in _FROM_ARRAYS and not _written_out(call) for call, path in known.calls())
         into = any(starts(path, "numpy") and any(k.arg == "out" for k in call.keywords) for call, path in known.calls())
-        leaves += [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
-        if leaves and (returns or into):
+        leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
+        places: list[ast.expr] = [*leaves, *made]
+        if places and (returns or into):
             message = "Tensors leave torch as arrays and come back: work that nothing watches."
-            found.append(Finding(check=self.name, message=message, line=getattr(leaves[0], "lineno", 0)))
+            certain = leaves or into  # an array that was made of numbers may well become a tensor
+            severity = Severity.FAIL if certain else Severity.WARN
+            found.append(Finding(check=self.name, message=message, line=places[0].lineno, severity=severity))
         return found
 
     def observed(self, seen: Observation) -> list[Finding]:

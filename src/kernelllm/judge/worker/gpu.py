@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,20 +92,20 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
             flush.zero_()
     if command.settle:
         _synchronize()
-    # New objects each time: on the old ones a candidate could have left its result.
-    fresh = [] if command.graph else [_fresh(inputs[which]) for which in command.order]
+    if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
+        calls = [partial(model, *values.mapped(inputs[which], _detach)) for which in command.order]
     begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
             flush.zero_()
-        call = calls[which]
+        call = calls[which if command.graph else position]
         if command.seed is not None:
             seed_all(command.seed)
         starts[position].record()
-        result = call() if command.graph else model(*fresh[position])
+        result = call()
         ends[position].record()
         if position in keep:
-            kept.append((position, _cloned(result) if command.graph else result))
+            kept.append((position, values.mapped(result, torch.Tensor.clone) if command.graph else result))
         if command.settle:
             _synchronize()
     enqueue_ms = (_perf_counter() - begun) * 1000
@@ -113,24 +114,13 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     trees: list[Any] = []
     outputs: list[torch.Tensor] = []
     for _, result in kept:
-        trees.append(values.encode(result, outputs))
+        trees.append(values.encode(result, outputs, strict=True))
     specs, size = arenas.layout(outputs, contiguous=True)
     if size > arena.size:
         return p.Grow(command.id, size)
     arenas.put(arena, specs, outputs)
     _synchronize()
     return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms)
-
-
-def _fresh(value: Any) -> Any:
-    """The same with a new object for each tensor, over the same memory."""
-    if isinstance(value, torch.Tensor):
-        return _detach(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_fresh(v) for v in value) if type(value) in (list, tuple) else value
-    if isinstance(value, dict):
-        return {k: _fresh(v) for k, v in value.items()}
-    return value
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -143,13 +133,3 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
         return result
 
     return replay
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(_cloned(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _cloned(v) for k, v in value.items()}
-    return value

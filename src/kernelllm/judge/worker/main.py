@@ -74,6 +74,8 @@ class Session:
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._busy_ms = 0.0
         self._launches = 0
+        self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
+        """Operators and FLOPs of the last run, where it was watched apart."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.Run: self.run, p.Collect: self.collect,
             p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.Report: self.report,
@@ -248,9 +250,8 @@ class Session:
             self._suppress(False)
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._launches = self.recorder.launches - before
+        self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if command.apart else ({}, {})
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if command.apart and isinstance(reply, p.Ran):
-            reply.ops, reply.flops = dict(ops), {k: float(v) for k, v in flops.items()}
         if fences is not None:
             fences.check()
         return reply
@@ -281,7 +282,7 @@ class Session:
         if self.mode == setup.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
-        return p.Ran(number, tree, specs, names, self._launches, self._busy_ms)
+        return p.Ran(number, tree, specs, names, self._launches, self._busy_ms, *self._apart)
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""

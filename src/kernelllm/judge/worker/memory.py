@@ -12,8 +12,6 @@ from triton.runtime import interpreter as ti
 
 from kernelllm.judge.worker.failures import IllegalAccess
 
-SLACK = 0
-
 
 class Bounds:
     """Address ranges of one launch."""
