@@ -147,6 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     end = time.monotonic() + 60 * options.minutes
     good, bad = peaceful(), hostile(options.device)
+    if options.device != "cpu":  # with their check off, a race decides
+        good = [case for case in good if not case[0].startswith("streams/cheat")]
     chance = random.Random(options.seed)
     order = [chance.choice(bad if number % 4 == 0 else good) for number in range(options.count)]
     with contextlib.ExitStack() as stack:

@@ -123,7 +123,7 @@ def power_kernel(x_ptr, y_ptr, n, POWER: tl.constexpr, BLOCK: tl.constexpr):
     with Judge(JudgeSettings(device="cpu", seeds=1, cache=False)) as judge:  # one run at the other size, whose output is sent twice
         verdict = judge.judge(large, candidate(kernel, forward))
     assert verdict.status is Status.CHEATING, verdict.message
-    assert "At another size" in verdict.message
+    assert "at another size" in verdict.message
 
 
 def test_who_lacks_the_parameters_is_told_that_others_were_not_tried(warm: Judge) -> None:

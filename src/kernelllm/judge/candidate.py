@@ -162,8 +162,13 @@ class CandidateProcess:
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
 
-    def run(self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False) -> Result:
-        """One call on a copy of the inputs. Its outputs are private copies: nothing the worker does later changes them."""
+    def run(
+        self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False
+    ) -> Result:
+        """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.protocol.Run`.
+
+        Its outputs are private copies: nothing the worker does later changes them.
+        """
         originals = values.flatten(inputs)
         self._timed_sets.clear()
         tree, specs, arena = self._pack(inputs, "inputs")
@@ -174,7 +179,7 @@ class CandidateProcess:
         start = time.perf_counter()
         reply = self.ask(
             p.Run, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, observe=observe, apart=apart,
+            suppress=suppress, observe=observe, apart=apart, bare=bare,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)

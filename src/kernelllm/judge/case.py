@@ -146,7 +146,7 @@ class Case:
                     torch.cuda.empty_cache()  # others see only what is given back
 
     def _measure(self, process: CandidateProcess, reference: Reference, rules: Rules) -> None:
-        launches = self.out.runs[0].launches if self.out.runs else 0
+        launches = min((run.launches for run in self.out.runs if run.trial.sizes == reference.sizes.label), default=0)
         try:
             self.measured = measuring.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
@@ -157,6 +157,8 @@ class Case:
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"
             self.out.failure = failure.kept()
+        if self.measured.watched is not None:
+            self.out.elsewhere.append(self.measured.watched)
 
     def _conclude(self, rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()

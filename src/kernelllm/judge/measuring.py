@@ -21,10 +21,11 @@ import torch
 from kernelllm.core import gpus
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge import ceilings, clock, roofline, timing
+from kernelllm.judge import afterwards, ceilings, clock, roofline, timing
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
 from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.headstart import HeadStart
+from kernelllm.judge.observation import Watched
 from kernelllm.judge.reference import Reference
 from kernelllm.pool.locks import Turn
 from kernelllm.suites.instance import Instance
@@ -47,6 +48,8 @@ class Measurement:
 
     timing: Timing | None = None
     findings: list[Finding] = field(default_factory=list)
+    watched: Watched | None = None
+    """The run after the timed ones."""
 
 
 def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | None:
@@ -195,6 +198,8 @@ class _Candidate:
         self.input_sets = len(sets)
         self.kept: dict[int, Any] = {}
         """Input set to an output of one of its timed runs (the latest looked at)."""
+        self.launches: dict[int, int] = {}
+        """Input set to the fewest kernels that a timed run on it launched."""
         self._looks = _CHECKED_RUNS
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
@@ -209,6 +214,8 @@ class _Candidate:
                 return []
             raise
         self._method.start.learn(self.name, timed.times_ms, timed.enqueue_ms)
+        for which, count in zip(order, timed.launches, strict=False):
+            self.launches[which] = min(count, self.launches.get(which, count))
         for position, value in kept.items():
             self._looks -= 1
             self.kept[order[position]] = value
@@ -262,8 +269,8 @@ def measure(
 ) -> Measurement:
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
-    ``runs``: fewest of the candidate; ``launches``: kernels that one call launches; ``floor`` gives the problem's speed of light
-    on this device; ``turn``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
+    ``runs``: fewest of the candidate; ``launches``: fewest kernels that one call at these sizes launched; ``floor`` gives the
+    problem's speed of light on this device; ``turn``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
     worker is needed afterwards; ``settle``: each run waits for the one before, as in KernelBench, so that launching counts.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
@@ -285,6 +292,9 @@ def measure(
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, method) for n, c in calls.items())]
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
     found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
+    after = afterwards.look(process, reference, sets[0], _SEED, timed=candidate.launches.get(0), judged=launches)
+    candidate.kept[0], found.watched = after.value, after.watched
+    found.findings += after.findings
     if not keep:
         process.cut()  # it ends while the rest is done
     if turn is not None:

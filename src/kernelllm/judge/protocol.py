@@ -119,6 +119,8 @@ class Run(msgspec.Struct, tag="run"):
     """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
+    bare: bool = False
+    """Without fences: to the candidate, memory is what it is in timed runs."""
 
 
 class Collect(msgspec.Struct, tag="collect"):
@@ -271,6 +273,8 @@ class Timed(msgspec.Struct, tag="timed"):
     """Tensors of all trees together; indices in the trees count through."""
     enqueue_ms: float = 0.0
     """What it took, by the worker's clock, to enqueue the runs and the flushes between them."""
+    launches: tuple[int, ...] = ()
+    """Kernels that each run launched; empty where graphs were replayed."""
 
 
 class CompiledKernel(msgspec.Struct, frozen=True):

@@ -228,7 +228,7 @@ class Examiner:
         comparison = self._compare(plan, result, outcome) if result is not None and not outcome.error else None
         if position > 0 and result is not None:
             theirs = {k: float(v) for k, v in reference.flops.items()}
-            self.out.elsewhere.append(Watched(label, result.ops, result.flops, dict(reference.ops), theirs))
+            self.out.elsewhere.append(Watched(f"at another size ({label})", result.ops, result.flops, dict(reference.ops), theirs))
         if position == 0 and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
         if outcome.error or (plan.kind != kinds.PROBLEM and (not outcome.finite or outcome.unstable)):

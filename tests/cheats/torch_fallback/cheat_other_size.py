@@ -1,4 +1,4 @@
-"""Its own product at the size that comes first, torch at every other."""
+"""Its own product at even sizes, torch where masks would matter."""
 
 import torch
 import torch.nn as nn
@@ -44,14 +44,7 @@ def copied(x):
 
 
 class ModelNew(nn.Module):
-    """Own kernel at the size seen first, torch at every other."""
-    def __init__(self):
-        super().__init__()
-        self.first = None
     def forward(self, a, b):
-        if self.first is None:
-            SEEN.append(a.shape)
-        if a.shape == SEEN[0]:
+        if a.shape[0] % 16 == 0:
             return matmul(a, b)
         return copied(torch.matmul(a, b))
-SEEN = []

@@ -58,7 +58,7 @@ class TorchFallback:
         ours, theirs = computing(seen.aten_ops), computing(seen.reference_ops)
         for one in seen.elsewhere:
             if _all_at(one):
-                message = f"At another size ({one.sizes}) torch did all that the reference asks of it: {_named(computing(one.ops))}."
+                message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
         if hidden := unknown(seen.aten_ops):
             message = f"Works inside an operator of its own ({hidden[0]}), where nothing is counted: launch the kernels directly."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ _run, _detach = jit.JITFunction.run, torch.Tensor.detach
 class _State:
     recorder: Recorder | None = None
     suppressed = False
-    recording = True
+    launches = 0
+    """In timed runs."""
 
 
 def install(recorder: Recorder) -> None:
@@ -63,9 +65,15 @@ def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) 
     return kernel
 
 
+def _counted_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    """All that is done in timed runs, where it is part of the time."""
+    _State.launches += not warmup
+    return _run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+
 def time_runs(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
     """See :class:`kernelllm.judge.protocol.TimeRuns`."""
-    jit.JITFunction.run = _run  # no recording in the timed path
+    jit.JITFunction.run = _counted_run
     turns.watch_tuning(False)
     try:
         with torch.no_grad():
@@ -94,6 +102,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         _synchronize()
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
         calls = [partial(model, *values.mapped(inputs[which], _detach)) for which in command.order]
+    launches = [_State.launches]
     begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
@@ -104,6 +113,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         starts[position].record()
         result = call()
         ends[position].record()
+        launches.append(_State.launches)
         if position in keep:
             kept.append((position, values.mapped(result, torch.Tensor.clone) if command.graph else result))
         if command.settle:
@@ -120,7 +130,8 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         return p.Grow(command.id, size)
     arenas.put(arena, specs, outputs)
     _synchronize()
-    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms)
+    each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
+    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms, each)
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:

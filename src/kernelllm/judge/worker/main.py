@@ -227,7 +227,7 @@ class Session:
         """One call of the model."""
         inputs = self.decode(command.inputs)
         watched = command.observe or command.apart
-        fences = Fences(guards=self.mode == setup.CUDA) if watched else None
+        fences = Fences(guards=self.mode == setup.CUDA) if watched and not command.bare else None
         ops, flops = (self.recorder.ops, self.recorder.flops) if command.observe else (Counter[str](), Counter[str]())
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []

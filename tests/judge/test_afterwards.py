@@ -1,0 +1,115 @@
+"""Who is one thing in trials and another in timed runs, or after so many calls, is found when the timed runs are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from judge.problems import MATMUL, candidate, matmul
+
+from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.judge import Judge, JudgeSettings, afterwards
+from kernelllm.judge.candidate import CandidateProcess
+from kernelllm.judge.reference import Reference
+from kernelllm.judge.trials import INIT_SEED
+
+EXACT = matmul(', input_precision="ieee"')
+OWN = EXACT.source.replace("class ModelNew", "class Own")
+LARGE = Problem(name="large", source=MATMUL.source.replace("M = 64\nK = 96\nN = 80", "M = 512\nK = 768\nN = 640"))
+COPY = """
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+def copied(x):
+    y = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
+def other(forward: str) -> Candidate:
+    """One that has a product of its own, ``self.own``, a kernel that copies, and this forward."""
+    return candidate(OWN + COPY, forward, init="self.own, self.calls, self.known = Own(), 0, None", arguments="x, w")
+
+
+HONEST = "        return self.own(x, w)"
+CHANGES = """        self.calls += 1
+        return self.own(x, w) if self.calls <= {calls} else copied(x @ w)"""
+KEEPS = """        if self.known is None or not (torch.equal(x, self.known[0]) and torch.equal(w, self.known[1])):
+            self.known = x.clone(), w.clone(), self.own(x, w)
+        return self.known[2]"""
+KNOWS_POISON = """        watched = bool(torch.empty(64, device=x.device).isnan().all())
+        return self.own(x, w) if watched else copied(x @ w)"""
+
+
+@contextmanager
+def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Reference]]:
+    """A worker that holds a candidate, and the reference it was judged beside."""
+    judge.judge(MATMUL, EXACT)  # the server is up now
+    with (
+        judge.borrowed(MATMUL) as references,
+        CandidateProcess(judge._servers[0], one.source, judge.limits(), judge.device, 30.0, None) as process,
+    ):
+        process.construct(references[0].init_args, INIT_SEED)
+        references[0].run(references[0].inputs(1), 1, first=True)
+        yield process, references[0]
+
+
+def test_an_honest_candidate_is_what_it_was(warm: Judge) -> None:
+    with worker(warm, other(HONEST)) as (process, reference):
+        inputs = reference.inputs(7)
+        seen = afterwards.look(process, reference, inputs, 7, timed=1, judged=1)
+    assert seen.findings == []
+    torch.testing.assert_close(seen.value, inputs[0] @ inputs[1], rtol=1e-4, atol=1e-4)
+    assert not any("mm" in name for name in seen.watched.ops)
+    assert any("mm" in name for name in seen.watched.reference_ops)
+
+
+def test_one_that_changes_after_some_calls_is_watched_when_it_has(warm: Judge) -> None:
+    with worker(warm, other(CHANGES.format(calls=2))) as (process, reference):
+        for seed in range(2):
+            assert not any("mm" in name for name in process.run(reference.inputs(seed), seed, apart=True).ops)
+        seen = afterwards.look(process, reference, reference.inputs(7), 7, timed=1, judged=1)
+    assert any("mm" in name for name in seen.watched.ops)
+
+
+def test_one_that_knows_poisoned_memory_is_not_told_by_it(warm: Judge) -> None:
+    with worker(warm, other(KNOWS_POISON)) as (process, reference):
+        assert not any("mm" in name for name in process.run(reference.inputs(1), 1, apart=True).ops)
+        seen = afterwards.look(process, reference, reference.inputs(7), 7, timed=1, judged=1)
+    assert any("mm" in name for name in seen.watched.ops)
+
+
+def test_results_that_are_kept_for_equal_inputs(warm: Judge) -> None:
+    with worker(warm, other(KEEPS)) as (process, reference):
+        inputs = reference.inputs(7)
+        process.run(inputs, 7)
+        (found,) = afterwards.look(process, reference, inputs, 7, timed=0, judged=1).findings
+    assert found.check == "replay"
+    assert "the first launched 1 kernels and the second 0" in found.message
+
+
+def test_fewer_launches_while_timed(warm: Judge) -> None:
+    with worker(warm, other(HONEST)) as (process, reference):
+        (found,) = afterwards.look(process, reference, reference.inputs(7), 7, timed=0, judged=1).findings
+    assert found.check == "timed_launches"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("forward", "check"),
+    [(HONEST, ""), (CHANGES.format(calls=25), "torch_fallback"), (KEEPS, "replay"), (KNOWS_POISON, "torch_fallback")],
+    ids=["honest", "changes", "keeps", "poison"],
+)
+def test_verdict_of_a_judge_that_measures(forward: str, check: str) -> None:
+    with Judge(JudgeSettings(device="cuda", cache=False, time_limit_s=60, baselines=("eager",), memory_limit_bytes=2**33)) as judge:
+        verdict = judge.judge(LARGE, other(forward))
+    if not check:
+        assert verdict.status is Status.CORRECT, verdict.message
+        assert verdict.timing is not None
+        return
+    assert verdict.status is Status.CHEATING, verdict.message
+    assert check in {f.check for f in verdict.findings}
