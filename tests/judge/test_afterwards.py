@@ -100,16 +100,21 @@ def test_fewer_launches_while_timed(warm: Judge) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("forward", "check"),
-    [(HONEST, ""), (CHANGES.format(calls=25), "torch_fallback"), (KEEPS, "replay"), (KNOWS_POISON, "torch_fallback")],
+    ("forward", "checks"),
+    [
+        (HONEST, ()),
+        (CHANGES.format(calls=25), ("torch_fallback",)),
+        (KEEPS, ("replay", "timed_launches")),  # as the last of the timed runs was on these inputs or on others
+        (KNOWS_POISON, ("torch_fallback",)),
+    ],
     ids=["honest", "changes", "keeps", "poison"],
 )
-def test_verdict_of_a_judge_that_measures(forward: str, check: str) -> None:
+def test_verdict_of_a_judge_that_measures(forward: str, checks: tuple[str, ...]) -> None:
     with Judge(JudgeSettings(device="cuda", cache=False, time_limit_s=60, baselines=("eager",), memory_limit_bytes=2**33)) as judge:
         verdict = judge.judge(LARGE, other(forward))
-    if not check:
+    if not checks:
         assert verdict.status is Status.CORRECT, verdict.message
         assert verdict.timing is not None
         return
     assert verdict.status is Status.CHEATING, verdict.message
-    assert check in {f.check for f in verdict.findings}
+    assert {f.check for f in verdict.findings} & set(checks)
