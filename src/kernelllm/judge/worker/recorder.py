@@ -230,6 +230,11 @@ def _rnn(args: Any) -> int:
     return int(2 * steps * sum(w.numel() for w in weights))
 
 
+def _solved(right: Any, square: Any, each: int) -> int:
+    """Solving for ``right`` by substitution: ``each`` FLOPs for every element of it and row of the square matrix."""
+    return int(each * right.numel() * square.shape[-1])
+
+
 _OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
     "mv": _vector_product, "dot": _vector_product, "vdot": _vector_product, "addmv": _vector_product,
     "_cudnn_rnn": _rnn, "mkldnn_rnn_layer": _rnn, "lstm": _rnn, "gru": _rnn,
@@ -237,6 +242,16 @@ _OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
     "linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
     "mkldnn_linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
     "_trilinear": _vector_product,
+    # what a matrix product can be written as
+    "linalg_solve_triangular": lambda args: _solved(args[1], args[0], 1),
+    "triangular_solve": lambda args: _solved(args[0], args[1], 1),
+    "cholesky_solve": lambda args: _solved(args[0], args[1], 2),
+    "linalg_lu_solve": lambda args: _solved(args[2], args[0], 2),
+    "_linalg_solve_ex": lambda args: _solved(args[1], args[0], 2),
+    "linalg_inv_ex": lambda args: _solved(args[0], args[0], 2),
+    "_embedding_bag": lambda args: 2 * args[1].numel() * args[0].shape[1],
+    "_embedding_bag_forward_only": lambda args: 2 * args[1].numel() * args[0].shape[1],
+    "_cdist_forward": lambda args: 2 * args[0].numel() * args[1].shape[-2],
     "_scaled_dot_product_flash_attention_for_cpu": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
     "_scaled_dot_product_attention_math_for_mps": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
     "_fused_sdp_choice": lambda args: 0,
