@@ -20,9 +20,8 @@ from kernelllm.judge.reference import Reference
 
 @dataclass
 class Afterwards:
-    """The run after the timed ones: its output, its operators, and what its launches tell."""
+    """The run after the timed ones: its operators, and what its launches tell. Outputs are looked at in timed runs."""
 
-    value: Any
     watched: Watched
     findings: list[Finding] = field(default_factory=list)
 
@@ -36,7 +35,7 @@ def look(
     of a trial at this size. Raises CandidateFailure when the candidate fails.
     """
     result = process.run(inputs, seed, apart=True, bare=True)
-    found = Afterwards(result.value, _watched(reference, result))
+    found = Afterwards(_watched(reference, result))
     if timed is not None and timed < result.launches:
         text = f"On the same inputs, a call launched {timed} kernels while it was timed and {result.launches} while it was watched."
         found.findings.append(Finding(check="timed_launches", message=text))

@@ -293,7 +293,7 @@ def measure(
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
     found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
     after = afterwards.look(process, reference, sets[0], _SEED, timed=candidate.launches.get(0), judged=launches)
-    candidate.kept[0], found.watched = after.value, after.watched
+    found.watched = after.watched
     found.findings += after.findings
     if not keep:
         process.cut()  # it ends while the rest is done
