@@ -300,6 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [json.loads(line) for line in options.undecided.read_text().splitlines()]
         tally.counts.update(row["outcome"] for row in rows if row["outcome"] != "correct")
         called = [row for row in rows if row["outcome"] == "correct"]
+        if missing := sorted({row["name"] for row in called} - set(known)):
+            parser.error(f"give the candidates that the mutants were drawn from as well: {', '.join(missing)}")
         decide([(r["name"], *known[r["name"]], Mutant(r["kind"], r["line"], r["source"])) for r in called], tally)
         return tally.tell(start)
     drawn = [(name, problem, source, mutant) for name, problem, source in originals for mutant in mutants(source)]

@@ -264,7 +264,7 @@ def test_writing_into_inputs_is_found(lenient: Judge) -> None:
     source = elementwise("v * v").source.replace("y = torch.empty_like(x)", "y = x")
     verdict = lenient.judge(SQUARE, Candidate(source=source))
     assert verdict.status is Status.CHEATING
-    assert verdict.findings[0].check in ("input_mutation", "inputs_written")
+    assert verdict.findings[0].check == "inputs_written"
 
 
 def test_an_output_that_never_varies_is_reported(lenient: Judge) -> None:

@@ -289,7 +289,7 @@ class Examiner:
             raise self._wrong(comparison, plan, label)
         if mutated:
             text = f"The candidate writes into its inputs (tensor {mutated[0] + 1}); the reference does not. Write to new tensors."
-            self.out.findings.append(Finding(check="input_mutation", message=text))
+            self.out.findings.append(Finding(check="inputs_written", message=text))
             raise CandidateFailure(Status.CHEATING, text)
         if state and self.rules.profile == "strict":
             shown = ", ".join(state[:4])
