@@ -24,6 +24,8 @@ _DISABLE = (
     "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
     "gc.callbacks", "triton.knobs.runtime.interpret",
 )  # fmt: skip
+_DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
+"""In names of torch._C: how it finds what to run, and whether it is watched."""
 _CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
 _AROUND = {"redispatch", "add_pre_run_hook", "pre_run_hooks", "_op_dk", "py_kernels", "_dispatch_cache"}
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
@@ -45,7 +47,7 @@ class Tampering:
         for use in known.uses():
             if starts(use.path, *_DISABLE):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
-            elif use.path.startswith(("torch._C._dispatch", "torch._C.DispatchKey", "torch._C._TorchDispatch")):
+            elif use.path.startswith("torch._C.") and any(word in use.path.lower() for word in _DISPATCH):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}: torch's dispatcher is not a candidate's.", line=use.line))
             elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *_GUARDED):
                 found.append(Finding(check=self.name, message=f"Replaces members of {use.path.partition('.__dict__')[0]}.", line=use.line))
