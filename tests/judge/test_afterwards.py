@@ -96,6 +96,16 @@ def test_fewer_launches_while_timed(warm: Judge) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("forward", "small"), [(HONEST, 1), ("        return self.own(x, w) if len(x) else x @ w", 2)])
+def test_one_that_branches_is_tried_at_more_sizes(forward: str, small: int) -> None:
+    with Judge(JudgeSettings(device="cuda", cache=False, measure=False, memory_limit_bytes=2**33)) as judge:
+        verdict = judge.judge(LARGE, other(forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert [s.label for s in verdict.shapes].count("original") == 1
+    assert len(verdict.shapes) == small + 1
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("forward", "checks"),
     [

@@ -19,7 +19,7 @@ from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
-from kernelllm.judge.checks.bodies import computes
+from kernelllm.judge.checks.bodies import branches, computes
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Event, Observation, OutputStats, Run
 
@@ -143,6 +143,21 @@ COPY = {
 )
 def test_kernels_that_only_move_data_are_known(value: str, expected: bool) -> None:
     assert computes(f"@triton.jit\ndef k(x, y, i):\n    v = {value}\n    tl.store(y + i, v)\n") is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(x):\n    return tl.where(x > 0, x, 0)", False),
+        ("if True:\n    import triton\ndef f(x):\n    for i in range(3):\n        x += i\n    return x", False),
+        ("@triton.jit\ndef k(x, EVEN: tl.constexpr):\n    if EVEN:\n        tl.store(x, 0)", True),
+        ("class ModelNew:\n    def forward(self, x):\n        return fast(x) if x.shape[0] % 8 == 0 else slow(x)", True),
+        ("grid = lambda meta: 1 if meta['B'] else 2", True),
+        ("not python at all (", True),
+    ],
+)
+def test_candidates_that_branch_are_known(code: str, expected: bool) -> None:
+    assert branches(code) is expected
 
 
 def test_kernels_in_doubt_compute() -> None:

@@ -16,6 +16,7 @@ from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severit
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import compiling, measuring, verdict
 from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+from kernelllm.judge.checks.bodies import branches
 from kernelllm.judge.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.limits import Ended, call_seconds
 from kernelllm.judge.observation import Event, Observation
@@ -67,9 +68,16 @@ class Case:
             return self.finish(status, message)
         self.judge.counting(self.problem)
         with self.judge.borrowed(self.problem) as references, self._turn(references[-1]):
+            references = self._wanted(references)
             self.shapes = tuple(r.sizes for r in references)
             rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
         return self._conclude(rows)
+
+    def _wanted(self, references: list[Reference]) -> list[Reference]:
+        """Those to try. On a GPU more than one small set of sizes tells more only of a candidate that takes other ways at some."""
+        if self.judge.device == "cpu" or self.settings.sizes is not None or branches(self.candidate.source):
+            return references
+        return references[:1] + references[1:][-1:]
 
     def _try_and_compile(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """Trials in the interpreter, with the real compile in a thread beside them."""

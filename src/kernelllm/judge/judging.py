@@ -23,11 +23,13 @@ from kernelllm.judge.compare import STRICT
 from kernelllm.judge.forkserver import ForkServer
 from kernelllm.judge.limits import Limits
 from kernelllm.judge.reference import Reference, prepare
-from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device, shrunk_sizes
+from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.trials import INIT_SEED
 from kernelllm.suites import shrink
 
 _KEPT_PROBLEMS = 8
+SMALL_SETS = 2
+"""Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
 
 class Judge:
@@ -40,7 +42,7 @@ class Judge:
         if self.settings.require_sandbox is not None:
             sandbox.available(gpu=self.device != "cpu").require(self.settings.require_sandbox)
         target = self.settings.target if self.device == "cpu" else capability(self.device)
-        self.target, self.sizes = target, shrunk_sizes(self.settings, self.device)
+        self.target, self.sizes = target, self.settings.sizes or SMALL_SETS
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
         self._verdicts = cache.opened(self.settings, self.device, target)
@@ -130,7 +132,7 @@ class Judge:
         exact = self.settings.profile == STRICT
         sets: list[tuple[str, dict[str, Any]]] = []
         gpu = self.device != "cpu"
-        for overrides in shrink.shrunk(problem, count=max(self.sizes, 2) if gpu else self.sizes) if exact or not gpu else ():
+        for overrides in shrink.shrunk(problem, count=max(self.sizes, SMALL_SETS) if gpu else self.sizes) if exact or not gpu else ():
             sets.append((f"shrunk-{len([s for s in sets if s[1]]) + 1}" if overrides else "original", dict(overrides)))
         if gpu:
             # The odd small sizes first, and last the original: a wrong candidate falls before, a right one is timed as it stands.

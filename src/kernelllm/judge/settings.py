@@ -24,7 +24,8 @@ class JudgeSettings:
     target: str = "sm_90"
     """What kernels are compiled for on a machine without a GPU."""
     sizes: int | None = None
-    """How many shrunk sets of sizes to try. None: two on a CPU; on a GPU one, before the original. A second one there takes 0.3 s more."""
+    """How many shrunk sets of sizes to try. None: two; on a GPU, where the original sizes come last, one for a candidate without branches.
+    The second takes 0.3 s more there."""
     seeds: int = 3
     tolerance: float | None = None
     """None: by dtype, as KernelBench."""
@@ -66,11 +67,6 @@ def checked(settings: JudgeSettings) -> JudgeSettings:
         raise UsageError("Sizes, seeds and the time limit must be positive.")
     gpus.by_arch(settings.target)
     return replace(settings)
-
-
-def shrunk_sizes(settings: JudgeSettings, device: str) -> int:
-    """How many shrunk sets of sizes these settings mean on a device."""
-    return settings.sizes or (2 if device == "cpu" else 1)
 
 
 def resolve_device(wanted: str) -> str:

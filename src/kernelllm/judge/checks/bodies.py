@@ -1,4 +1,4 @@
-"""Does a kernel compute anything, or does it only move data? Read off its source."""
+"""Does a kernel compute anything, or does it only move data? Does a candidate branch? Read off the source."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def computes(source: str) -> bool:
             case ast.Call(func=ast.Attribute(attr=attr)) if attr in _STORES or attr.startswith("atomic_"):
                 return True
     return not stored or not all(_moved(value, assigned, 0) for value in stored)
+
+
+def branches(source: str) -> bool:
+    """Whether any function of a candidate chooses between two ways, so that it may take one at some sizes alone. True in doubt."""
+    try:
+        tree = parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    return any(isinstance(node, ast.If | ast.IfExp | ast.Match) for function in functions for node in ast.walk(function))
 
 
 def _moved(value: ast.expr | None, assigned: dict[str, list[ast.expr | None]], depth: int) -> bool:
