@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.judge import line, protocol
+from kernelllm.judge import line, wire
 from kernelllm.judge.forkserver import Worker
 from kernelllm.judge.line import Line
 from kernelllm.judge.protocol import Done, Go, Report, Turns, Wants, WorkerGone, WorkerTimeout
@@ -38,12 +38,12 @@ class Fake:
 
     def says(self, number: int, *wishes: str) -> None:
         """Take a command, want these things one after the other, and reply."""
-        protocol.receive_command(self.sock)
+        wire.receive_command(self.sock)
         for wish in wishes:
-            protocol.send(self.sock, Wants(number, wish))
-            command, _ = protocol.receive_command(self.sock)
+            wire.send(self.sock, Wants(number, wish))
+            command, _ = wire.receive_command(self.sock)
             assert isinstance(command, Go)
-        protocol.send(self.sock, Done(number))
+        wire.send(self.sock, Done(number))
 
 
 @pytest.fixture
@@ -77,19 +77,19 @@ def test_while_a_worker_compiles_others_may_measure_and_afterwards_it_waits_for_
     other = threading.Thread(target=measure)
 
     def play() -> None:
-        protocol.receive_command(fake.sock)
+        wire.receive_command(fake.sock)
         other.start()
         assert not measuring.wait(0.2)
-        protocol.send(fake.sock, Wants(1, Turns.REST))
-        protocol.receive_command(fake.sock)
+        wire.send(fake.sock, Wants(1, Turns.REST))
+        wire.receive_command(fake.sock)
         assert measuring.wait(10)
-        protocol.send(fake.sock, Wants(1, Turns.SHARE))
+        wire.send(fake.sock, Wants(1, Turns.SHARE))
         fake.sock.settimeout(0.3)
         with pytest.raises(TimeoutError):
             fake.sock.recv(1)  # no Go while somebody measures
         done.set()
-        protocol.receive_command(fake.sock)
-        protocol.send(fake.sock, Done(1))
+        wire.receive_command(fake.sock)
+        wire.send(fake.sock, Done(1))
 
     with ThreadPoolExecutor(1) as threads, lent.command():
         played = threads.submit(play)
@@ -152,12 +152,12 @@ def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, turn: Turn
     stop = threading.Event()
 
     def flood() -> None:
-        protocol.receive_command(fake.sock)
+        wire.receive_command(fake.sock)
         with contextlib.suppress(WorkerGone, OSError):
             while not stop.is_set():
-                protocol.send(fake.sock, Wants(1, Turns.SHARE))
+                wire.send(fake.sock, Wants(1, Turns.SHARE))
                 if reads:
-                    protocol.receive_command(fake.sock)
+                    wire.receive_command(fake.sock)
 
     flooding = threading.Thread(target=flood)
     flooding.start()

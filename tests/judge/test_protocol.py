@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge import protocol, tensors, values
+from kernelllm.judge import protocol, tensors, values, wire
 from kernelllm.judge.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
 
 PLAIN = st.recursive(
@@ -72,7 +72,7 @@ def test_forged_replies(body: bytes) -> None:
     with ours, theirs:
         theirs.sendall(struct.pack(">I", len(body)) + body)
         with pytest.raises(ProtocolError):
-            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+            wire.receive_reply(ours, 1, time.monotonic() + 5)
 
 
 def test_endless_silent_and_closed_workers() -> None:
@@ -80,12 +80,12 @@ def test_endless_silent_and_closed_workers() -> None:
     with ours, theirs:
         theirs.sendall(struct.pack(">I", 2**31))
         with pytest.raises(ProtocolError):
-            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+            wire.receive_reply(ours, 1, time.monotonic() + 5)
         with pytest.raises(WorkerTimeout):
-            protocol.receive_reply(ours, 1, time.monotonic() + 0.05)
+            wire.receive_reply(ours, 1, time.monotonic() + 0.05)
         theirs.close()
         with pytest.raises(WorkerGone):
-            protocol.receive_reply(ours, 1, time.monotonic() + 5)
+            wire.receive_reply(ours, 1, time.monotonic() + 5)
 
 
 @pytest.mark.parametrize(

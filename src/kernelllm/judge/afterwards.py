@@ -1,52 +1,67 @@
-"""Was it what was judged that was timed? The candidate is watched again in the same process, after its timed runs.
+"""Was it what was judged that was timed? Among the timed runs some are watched, and one more when they are over.
 
-Timed runs are not watched, since watching takes time: there, kernel launches alone are counted. Who changes for good after some
-number of calls shows it now; who can tell timed runs from others launches fewer kernels in them; and who keeps results launches
-fewer kernels on inputs that it has seen.
+To the candidate a watched run is one like the others; it takes longer, so its time is not taken. Who is another after so many
+calls, or for some of them, shows it there; who can tell watched runs from others launches fewer kernels in those; and who keeps
+results launches fewer kernels on inputs that it has seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelllm.core.types import Finding
 from kernelllm.judge import kinds
-from kernelllm.judge.candidate import CandidateProcess, Result
+from kernelllm.judge.candidate import CandidateProcess
 from kernelllm.judge.observation import Watched
 from kernelllm.judge.reference import Reference
 
 
+@dataclass(frozen=True)
+class Look:
+    """A watched run on one of the timed input sets."""
+
+    which: int
+    launches: int
+    ops: dict[str, int]
+    flops: dict[str, float]
+
+
 @dataclass
 class Afterwards:
-    """The run after the timed ones: its operators, and what its launches tell. Outputs are looked at in timed runs."""
+    """What the watched runs did, and what their launches tell. Outputs are looked at in timed runs."""
 
-    watched: Watched
+    watched: list[Watched]
     findings: list[Finding] = field(default_factory=list)
 
 
 def look(
-    process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, *, timed: int | None, judged: int
+    process: CandidateProcess, reference: Reference, sets: Sequence[list[Any]], seed: int, *,
+    among: Sequence[Look] = (), timed: dict[int, int], judged: int,
 ) -> Afterwards:  # fmt: skip
-    """Run and watch the candidate on inputs of its timed runs.
+    """Run and watch the candidate once more, on the first of the input sets that it was timed on.
 
-    ``timed``: fewest kernels that one of the timed runs on these inputs launched, None where that is not known; ``judged``: fewest
-    of a trial at this size. Raises CandidateFailure when the candidate fails.
+    ``among``: what was seen among the timed runs; ``timed``: input set to the fewest kernels that a timed run on it launched;
+    ``judged``: fewest of a trial at this size. Raises CandidateFailure when the candidate fails.
     """
-    result = process.run(inputs, seed, apart=True, bare=True)
-    found = Afterwards(_watched(reference, result))
-    if timed is not None and timed < result.launches:
-        text = f"On the same inputs, a call launched {timed} kernels while it was timed and {result.launches} while it was watched."
-        found.findings.append(Finding(check="timed_launches", message=text))
-    if result.launches < judged and (kept := _keeps_results(process, inputs, seed)):
+    result = process.run(sets[0], seed, apart=True, bare=True)
+    last = Look(0, result.launches, result.ops, result.flops)
+    found = Afterwards([_beside(reference, one, "among its timed runs") for one in among])
+    found.watched.append(_beside(reference, last, "after it was timed"))
+    for one in (*among, last):
+        if timed.get(one.which, one.launches) < one.launches:
+            text = f"a call launched {timed[one.which]} kernels while it was timed and {one.launches} while it was watched."
+            found.findings.append(Finding(check="timed_launches", message=f"On the same inputs, {text}"))
+            break
+    if last.launches < judged and (kept := _keeps_results(process, sets[0], seed)):
         found.findings.append(kept)
     return found
 
 
-def _watched(reference: Reference, result: Result) -> Watched:
-    theirs: Mapping[str, float] = {k: float(v) for k, v in reference.flops.items()}
-    return Watched("after it was timed", result.ops, result.flops, dict(reference.ops), dict(theirs))
+def _beside(reference: Reference, one: Look, where: str) -> Watched:
+    theirs = {name: float(amount) for name, amount in reference.flops.items()}
+    return Watched(where, one.ops, one.flops, dict(reference.ops), theirs)
 
 
 def _keeps_results(process: CandidateProcess, inputs: list[Any], seed: int) -> Finding | None:

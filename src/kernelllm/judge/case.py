@@ -165,8 +165,7 @@ class Case:
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"
             self.out.failure = failure.kept()
-        if self.measured.watched is not None:
-            self.out.elsewhere.append(self.measured.watched)
+        self.out.elsewhere += self.measured.watched
 
     def _conclude(self, rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()

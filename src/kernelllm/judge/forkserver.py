@@ -23,7 +23,7 @@ import msgspec
 
 import kernelllm
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge import protocol, sandbox
+from kernelllm.judge import protocol, sandbox, wire
 from kernelllm.judge.limits import COMPILE_THREADS, Ended, Limits, Ready, Spawn
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Worker:
         number = next(self._ids)
         command = kind(id=number, **fields)
         fds = tuple(a.fd for a in arenas if a.fd >= 0 and a.key not in self._opened)
-        protocol.send(self._sock, command, fds, deadline)
+        wire.send(self._sock, command, fds, deadline)
         self._opened.update(a.key for a in arenas)
         while True:
-            reply = protocol.receive_reply(self._sock, number, deadline, self._status)
+            reply = wire.receive_reply(self._sock, number, deadline, self._status)
             if not isinstance(reply, protocol.Wants):
                 return reply
             deadline += wants(reply.turn)
-            protocol.send(self._sock, protocol.Go(number), deadline=deadline)
+            wire.send(self._sock, protocol.Go(number), deadline=deadline)
 
     def ref(self, arena: Arena, beside: tuple[Arena, ...]) -> protocol.ArenaRef:
         """How a command that travels with the arenas ``beside`` names one of them."""

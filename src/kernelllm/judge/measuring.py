@@ -36,6 +36,8 @@ _MOST_SETS = 3
 _SET_SHARE = 0.2
 """Of the memory to plan with, for one copy of all input sets (each side holds one)."""
 _CHECKED_RUNS = 3
+_WATCHED_EVERY = 6
+"""A watched run follows after at most so many batches."""
 _FLUSHES = 8
 """Timed to know what one takes."""
 _SEED = 42
@@ -48,8 +50,8 @@ class Measurement:
 
     timing: Timing | None = None
     findings: list[Finding] = field(default_factory=list)
-    watched: Watched | None = None
-    """The run after the timed ones."""
+    watched: list[Watched] = field(default_factory=list)
+    """Runs among the timed ones and after them."""
 
 
 def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | None:
@@ -200,15 +202,18 @@ class _Candidate:
         """Input set to an output of one of its timed runs (the latest looked at)."""
         self.launches: dict[int, int] = {}
         """Input set to the fewest kernels that a timed run on it launched."""
+        self.watched: list[afterwards.Look] = []
         self._looks = _CHECKED_RUNS
+        self._until_watched = rng.randrange(_WATCHED_EVERY)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
         """Milliseconds of each run, as the worker reports them."""
         # Late looks as well as early ones: a kernel that turns wrong after its first runs must not get away.
         look = self._looks > 0 and self._rng.random() < 0.4
         keep = (self._rng.randrange(len(order)),) if look and not graph else ()
+        watch = self._watch() if not graph else -1
         try:
-            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep, warmup=warmup)
+            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep, warmup=warmup, watch=watch)
         except CandidateFailure:
             if graph:
                 return []
@@ -216,15 +221,28 @@ class _Candidate:
         self._method.start.learn(self.name, timed.times_ms, timed.enqueue_ms)
         for which, count in zip(order, timed.launches, strict=False):
             self.launches[which] = min(count, self.launches.get(which, count))
+        if watch >= 0:
+            self.watched.append(afterwards.Look(watch, timed.watched_launches, timed.ops, timed.flops))
         for position, value in kept.items():
             self._looks -= 1
             self.kept[order[position]] = value
         return list(timed.times_ms)
 
-    def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1) -> Any:
+    def _watch(self) -> int:
+        """The input set to run on once more after this batch, watched; -1 mostly."""
+        self._until_watched -= 1
+        if self._until_watched >= 0:
+            return -1
+        self._until_watched = self._rng.randrange(_WATCHED_EVERY)
+        return self._rng.randrange(self.input_sets)
+
+    def batch(
+        self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1
+    ) -> Any:
         """One timed batch in the worker."""
         method = self._method
-        fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "warmup": method.warmup(warmup)}
+        fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
+        fields["warmup"] = method.warmup(warmup)
         if flush:
             fields |= {"flush_bytes": method.flush.nbytes, "leading": method.leading(len(order)), "settle": method.settle}
         return self._process.time_runs(self._sets, **fields)
@@ -292,7 +310,9 @@ def measure(
     contestants: list[timing.Contestant] = [candidate, *(_Local(n, c, sets, method) for n, c in calls.items())]
     rounds = timing.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
     found.findings += clock.findings(candidate, timing.median_ms(rounds, "candidate"), launches, rng)
-    after = afterwards.look(process, reference, sets[0], _SEED, timed=candidate.launches.get(0), judged=launches)
+    after = afterwards.look(
+        process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
+    )  # fmt: skip
     found.watched = after.watched
     found.findings += after.findings
     if not keep:

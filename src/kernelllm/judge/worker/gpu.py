@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,7 +17,7 @@ from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
 from kernelllm.judge import values
 from kernelllm.judge.worker import launch, turns, warm
-from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
 from kernelllm.suites.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
@@ -119,6 +121,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         if command.settle:
             _synchronize()
     enqueue_ms = (_perf_counter() - begun) * 1000
+    seen = _watched_call(command, model, inputs) if command.watch >= 0 and not command.graph else _Seen()
     _synchronize()
     times = tuple(s.elapsed_time(e) for s, e in zip(starts, ends, strict=True))
     trees: list[Any] = []
@@ -131,7 +134,30 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     arenas.put(arena, specs, outputs)
     _synchronize()
     each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
-    return p.Timed(command.id, times, tuple(position for position, _ in kept), tuple(trees), specs, enqueue_ms, each)
+    positions, flops = tuple(position for position, _ in kept), {k: float(v) for k, v in seen.flops.items()}
+    return p.Timed(command.id, times, positions, tuple(trees), specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
+
+
+@dataclass
+class _Seen:
+    """What one watched run did."""
+
+    launches: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    flops: Counter[str] = field(default_factory=Counter)
+
+
+def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any]) -> _Seen:
+    seen, before = _Seen(), _State.launches
+    if command.seed is not None:
+        seed_all(command.seed)
+    arguments = values.mapped(inputs[command.watch], _detach)
+    with OperatorCounter(seen.ops, seen.flops) as counter:
+        values.encode(model(*arguments), [], strict=True)
+        if not counter.works() and _State.recorder is not None:
+            _State.recorder.switched_off = True
+    seen.launches = _State.launches - before
+    return seen
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge import protocol as p
 from kernelllm.judge import tensors as arenas
-from kernelllm.judge import values
+from kernelllm.judge import values, wire
 from kernelllm.judge.worker import failures, setup
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
@@ -41,7 +41,7 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
     session = Session(sock, folder, mode, target)
     while True:
         try:
-            command, fds = p.receive_command(sock)
+            command, fds = wire.receive_command(sock)
         except (p.WorkerGone, OSError):
             return
         if isinstance(command, p.Quit):
@@ -52,7 +52,7 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
         except BaseException as error:  # noqa: BLE001 (the worker's border: whatever candidate code raises becomes a reply)
             reply = failures.describe(command.id, error, session.path)
         try:
-            p.send(sock, reply)
+            wire.send(sock, reply)
         except WorkerError:
             return
 
@@ -122,8 +122,8 @@ class Session:
     def wants(self, turn: str) -> None:
         """Have the judge do something about the device (one of :class:`kernelllm.judge.protocol.Turns`), and wait until it is so."""
         if self._command:
-            p.send(self._sock, p.Wants(self._command, turn))
-            p.receive_command(self._sock)
+            wire.send(self._sock, p.Wants(self._command, turn))
+            wire.receive_command(self._sock)
 
     def decode(self, bag: p.Values) -> Any:
         """A value whose tensors lie in an arena of the judge."""
