@@ -119,6 +119,8 @@ class Case:
         with contextlib.ExitStack() as stack:
             workers = len(references) if judge.device != "cpu" and s.side_by_side else 1
             processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in range(workers)]
+            if workers > 2:  # the last may have to be started; the first size is waited for, and the original takes longest
+                processes.insert(1, processes.pop())
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(
                 self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT,

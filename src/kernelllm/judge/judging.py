@@ -54,7 +54,9 @@ class Judge:
             if self.device == "cpu":
                 self._servers = [early.server("interpret", target), early.server("compile", target)]
             else:
-                self._servers = [early.server("cuda", target, spares=self.sizes + 1 if self.settings.side_by_side else 1)]
+                # a spare for each size that every candidate is tried at: more would delay the first verdict
+                spares = (self.settings.sizes or 1) + 1 if self.settings.side_by_side else 1
+                self._servers = [early.server("cuda", target, spares=spares)]
                 self.stock(self.limits())
         except BaseException:
             self.close()
