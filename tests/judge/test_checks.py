@@ -21,7 +21,7 @@ from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severit
 from kernelllm.judge import Judge, JudgeSettings, checks
 from kernelllm.judge.checks.bodies import branches, computes
 from kernelllm.judge.checks.syntax import analyse
-from kernelllm.judge.observation import Event, Observation, OutputStats, Run
+from kernelllm.judge.observation import Event, Observation, OutputStats, Run, Watched
 
 ROOT = Path(__file__).parent.parent / "cheats"
 FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
@@ -170,6 +170,11 @@ def output(digest: str, zeros: float = 0.0) -> OutputStats:
     return OutputStats((4,), "float32", 0.0, 1.0, -1.0, 1.0, zeros, digest)
 
 
+def elsewhere(*ops: str) -> dict[str, Any]:
+    """Operators of a run at another size."""
+    return {"elsewhere": (Watched("at another size", dict.fromkeys(ops, 1), {}, {"aten.mm.default": 1, "aten.relu.default": 1}, {}),)}
+
+
 def observation(**fields: Any) -> Observation:
     problem, candidate = Problem(name="p", source=""), Candidate(source="")
     usual = {"device": "cpu", "profile": "strict", "track": None, "sizes": (SizeSet(label="original"),)}
@@ -197,6 +202,9 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:
         ({"aten_ops": {"aten.relu.default": 1}, "track": "kernels-only"}, "torch_fallback"),
         ({"aten_ops": {"own.work.default": 1}, "reference_ops": {"aten.relu.default": 1}}, "torch_fallback"),
         ({"aten_ops": {"aten.convolution.default": 1}, "reference_ops": {"aten.mm.default": 1}, "coverage": 0.0}, "torch_fallback"),
+        (elsewhere("aten.mm.default", "aten.relu.default"), "torch_fallback"),
+        (elsewhere("own.work.default"), "torch_fallback"),
+        ({**elsewhere("aten.relu.default"), "track": "kernels-only"}, "torch_fallback"),
         ({**COPY, "aten_ops": {"aten.exp.default": 1}, "reference_ops": {"aten._softmax.default": 1}}, "torch_fallback"),
     ],
 )
@@ -212,6 +220,8 @@ def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
         {"runs": tuple(run("same", "same", i) for i in range(3))},  # the reference does not vary either
         {"aten_ops": {"aten.empty_like.default": 2, "aten.view.default": 1, "aten.constant_pad_nd.default": 1}, "track": "kernels-only"},
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": {"aten.addmm.default": 1, "aten.relu.default": 1}},
+        elsewhere("aten.mm.default"),
+        {**elsewhere("aten.empty_like.default", "aten.view.default"), "track": "kernels-only"},
         {"events": (Event("open", "/usr/lib/x.so", 1, "import"), Event("subprocess.Popen", "/x/ptxas -v", 1, "run"))},
     ],
 )

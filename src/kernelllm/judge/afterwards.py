@@ -47,8 +47,8 @@ def look(
     """
     result = process.run(sets[0], seed, apart=True, bare=True)
     last = Look(0, result.launches, result.ops, result.flops)
-    found = Afterwards([_beside(reference, one, "among its timed runs") for one in among])
-    found.watched.append(_beside(reference, last, "after it was timed"))
+    found = Afterwards([reference.beside("among its timed runs", one.ops, one.flops) for one in among])
+    found.watched.append(reference.beside("after it was timed", last.ops, last.flops))
     for one in (*among, last):
         if timed.get(one.which, one.launches) < one.launches:
             text = f"a call launched {timed[one.which]} kernels while it was timed and {one.launches} while it was watched."
@@ -57,11 +57,6 @@ def look(
     if last.launches < judged and (kept := _keeps_results(process, sets[0], seed)):
         found.findings.append(kept)
     return found
-
-
-def _beside(reference: Reference, one: Look, where: str) -> Watched:
-    theirs = {name: float(amount) for name, amount in reference.flops.items()}
-    return Watched(where, one.ops, one.flops, dict(reference.ops), theirs)
 
 
 def _keeps_results(process: CandidateProcess, inputs: list[Any], seed: int) -> Finding | None:

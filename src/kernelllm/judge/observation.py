@@ -63,7 +63,7 @@ class Watched:
     """Operators of one run that stands on its own, beside the reference's in the same run."""
 
     where: str
-    """``at another size (shrunk-2)`` or ``after it was timed``."""
+    """``at another size (shrunk-2)``, ``among its timed runs`` or ``after it was timed``."""
     ops: dict[str, int]
     """*worker*"""
     flops: dict[str, float]
@@ -107,7 +107,7 @@ class Observation:
     observed_runs: int = 1
     """How many runs those are: all at the first size."""
     elsewhere: tuple[Watched, ...] = ()
-    """The runs at other sizes than the first, and the one after the timed runs, each on its own."""
+    """The runs at other sizes than the first, and those watched among the timed ones and after them, each on its own."""
     reference_ops: dict[str, int] = field(default_factory=dict)
     """The reference's, for one run."""
     heavy_flops: dict[str, float] = field(default_factory=dict)

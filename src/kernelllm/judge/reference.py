@@ -22,6 +22,7 @@ from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import values
 from kernelllm.judge.compare import ROUNDINGS, TIES, Expected
+from kernelllm.judge.observation import Watched
 from kernelllm.suites.instance import Instance, explain
 from kernelllm.suites.seeds import seed_all
 
@@ -192,6 +193,10 @@ class Reference:
         if closer:
             outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
+
+    def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> Watched:
+        """A candidate's run beside this reference's latest."""
+        return Watched(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
 
     def _generators(self) -> tuple[Any, ...]:
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None

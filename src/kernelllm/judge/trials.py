@@ -227,8 +227,7 @@ class Examiner:
         outcome = reference.run(ran.inputs, ran.seed, first=plan.number == 0)
         comparison = self._compare(plan, result, outcome) if result is not None and not outcome.error else None
         if position > 0 and result is not None:
-            theirs = {k: float(v) for k, v in reference.flops.items()}
-            self.out.elsewhere.append(Watched(f"at another size ({label})", result.ops, result.flops, dict(reference.ops), theirs))
+            self.out.elsewhere.append(reference.beside(f"at another size ({label})", result.ops, result.flops))
         if position == 0 and plan.number == 0:
             self.out.reference_ops, self.out.reference_flops = dict(reference.ops), {k: float(v) for k, v in reference.flops.items()}
         if outcome.error or (plan.kind != kinds.PROBLEM and (not outcome.finite or outcome.unstable)):

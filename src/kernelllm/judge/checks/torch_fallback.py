@@ -56,18 +56,20 @@ class TorchFallback:
         if seen.track is not None and seen.track not in TRACKS:
             raise UnknownName(f"Unknown track {seen.track!r}.", fix=f"Known: {', '.join(TRACKS)}.")
         ours, theirs = computing(seen.aten_ops), computing(seen.reference_ops)
+        for where, ops in (("", seen.aten_ops), *((f" {one.where}", one.ops) for one in seen.elsewhere)):
+            if hidden := unknown(ops):
+                message = f"Works inside an operator of its own{where} ({hidden[0]}): nothing is counted there, launch kernels directly."
+                return [Finding(check=self.name, message=message)]
+            if seen.track == "kernels-only" and (done := computing(ops)):
+                message = f"Torch computed{where}: {_named(done)}. On the track kernels-only it may not."
+                return [Finding(check=self.name, message=message)]
         for one in seen.elsewhere:
             if _all_at(one):
                 message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
-        if hidden := unknown(seen.aten_ops):
-            message = f"Works inside an operator of its own ({hidden[0]}), where nothing is counted: launch the kernels directly."
-            return [Finding(check=self.name, message=message)]
         if not ours:
             return []
         named = _named(ours)
-        if seen.track == "kernels-only":
-            return [Finding(check=self.name, message=f"Torch computed: {named}. On the track kernels-only it may not.")]
         if theirs and _all_of_it(ours, theirs, seen):
             return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
         bodies = [seen.kernel_bodies.get(kernel.name, "") for kernel in seen.kernels if kernel.launches]
