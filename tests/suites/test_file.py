@@ -178,7 +178,8 @@ def test_wrong_use_of_a_class(tmp_path: Path) -> None:
     fails(UsageError, path + ":Scale", "--shape")
     fails(UsageError, path + ":Scale", "exclude", shapes=["3,6"], inputs="draw")
     fails(UsageError, path + ":Scale", "no drow", "draw", inputs="drow")
-    fails(UsageError, path + ":Scale", "whole numbers", shapes=["3,a"])
+    for shape in ("3,a", "3,x", "3,,6", ",6", "3 6"):
+        fails(UsageError, path + ":Scale", "whole numbers", shapes=[shape])
     fails(UsageError, path + ":Scale", "dimension of 0", shapes=["3,0"])
     fails(UsageError, path + ":Scale", "no bound", shapes=["3,6:float32:5"])
     fails(UsageError, path + ":Scale", "float23", "float32", shapes=["3,6"], dtype="float23")

@@ -99,7 +99,7 @@ def _tensor(shape: str, dtype: str, where: str) -> str:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(f"Unknown dtype {dtype!r}.{hint}", where=where, fix=f"Known: {', '.join(DTYPES)}.")
     text = dims.strip().strip("()[]").replace("x", ",")
-    parts = [p.strip() for p in text.split(",") if p.strip()]
+    parts = [p.strip() for p in text.removesuffix(",").split(",")] if text else []
     if not all(re.fullmatch(r"\d+", p) for p in parts) or (not parts and dims.strip() not in ("()", "")):
         what = f"--shape takes whole numbers separated by commas, not {shape!r}."
         raise UsageError(what, where=where, fix="For example: --shape 8,128,768.")
