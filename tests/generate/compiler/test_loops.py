@@ -1,6 +1,7 @@
 """Loops over a dimension: one turn is compiled, and the forward calls it."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from compiled import problem
@@ -124,18 +125,23 @@ def get_init_inputs(): return [width, state]
 """
 
 
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(JudgeSettings(device="cpu", cache=False, seeds=1)) as one:  # a loop takes long in the interpreter
+        yield one
+
+
 @pytest.mark.parametrize(("text", "methods"), [
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}),
 ], ids=["cell", "filled", "unbound", "helped", "cells", "scanned"])  # fmt: skip
-def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str]) -> None:
+def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source, re.MULTILINE)) == methods
     assert "written for this size alone" not in candidate.source
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
-    with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
-        verdict = judge.judge(problem(text), candidate)
+    verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
 
