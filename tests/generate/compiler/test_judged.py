@@ -6,7 +6,7 @@ from compiled import problem
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.generate.compiler.writer import Compiler
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 
 RANDOM = """
 class Model(nn.Module):
@@ -22,12 +22,6 @@ class Model(nn.Module):
 def get_inputs(): return [torch.randn(32, 48)]
 def get_init_inputs(): return [48]
 """
-
-
-@pytest.fixture
-def judge():
-    with Judge(JudgeSettings(device="cpu", cache=False)) as one:
-        yield one
 
 
 def test_dropout_of_every_kind_and_noise(judge: Judge):

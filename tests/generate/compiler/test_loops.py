@@ -1,7 +1,6 @@
 """Loops over a dimension: one turn is compiled, and the forward calls it."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from compiled import problem
@@ -9,7 +8,7 @@ from compiled import problem
 from kernelllm.core.errors import CaptureError
 from kernelllm.generate.compiler.loops import turn_of
 from kernelllm.generate.compiler.writer import Compiler
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 
 CELL = """
 class Model(nn.Module):
@@ -123,12 +122,6 @@ batch, length, width, state = 4, 50, 24, 16
 def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, state]
 """
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(JudgeSettings(device="cpu", cache=False, seeds=1)) as one:  # a loop takes long in the interpreter
-        yield one
 
 
 @pytest.mark.parametrize(("text", "methods"), [
