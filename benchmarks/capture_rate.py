@@ -17,12 +17,12 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.capture.passes import heavy_left
+from kernelllm.compiler.inductor.lower import lower
+from kernelllm.compiler.options import Options
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.types import Problem
-from kernelllm.generate.compiler.capture import capture
-from kernelllm.generate.compiler.lower import lower
-from kernelllm.generate.compiler.options import Options
-from kernelllm.generate.compiler.passes import heavy_left
 
 _EXTERN = re.compile(r"= (extern_kernels\.\w+|torch\.ops\.(?!kernelllm\.)[\w.]+)\(")
 

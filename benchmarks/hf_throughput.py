@@ -93,7 +93,7 @@ def main() -> int:
     import torch
 
     from kernelllm.core.types import Problem
-    from kernelllm.generate.lm.prompt import Templates, first_prompt
+    from kernelllm.lm.prompt import Templates, first_prompt
     from kernelllm.models import SamplingParams
     from kernelllm.models.hf import HF
 

@@ -33,11 +33,12 @@ from judge_pool import from_pool, told
 from kernelbench_harness import compiled, evaluate, load, problem, say
 
 from kernelllm.core.types import Candidate, Problem, Severity, SizeSet, Status
-from kernelllm.judge import Judge, JudgeSettings, measuring
-from kernelllm.judge.candidate import CandidateProcess
-from kernelllm.judge.compare import Rules
-from kernelllm.judge.reference import Reference, prepare
-from kernelllm.judge.trials import INIT_SEED
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.timing import measure
+from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.examiner import INIT_SEED
+from kernelllm.judge.trials.reference import Reference, prepare
 
 MEDIUM = [
     "1/10", "1/88", "1/95", "1/73", "1/50", "2/6", "2/24", "2/36", "2/69", "2/12",
@@ -131,12 +132,12 @@ def aa(context: Context) -> None:
         for one in problems:
             end = time.monotonic() + share
             try:
-                reference, baselines = original(one, judge), measuring.Baselines(("eager",), judge.device)
+                reference, baselines = original(one, judge), measure.Baselines(("eager",), judge.device)
                 mine: list[tuple[str, float, bool, float]] = []
                 while len(mine) < each and time.monotonic() < end:
                     with worker(judge, reference, one.source + "\n\nModelNew = Model\n") as process:
                         for _ in range(min(a_worker, each - len(mine))):
-                            found = measuring.measure(one, process, reference, baselines, Rules("kernelbench", None),
+                            found = measure.measure(one, process, reference, baselines, Rules("kernelbench", None),
                                                       budget_s=context.options.aa_budget, launches=50, keep=True)  # fmt: skip
                             assert found.timing is not None
                             ratio = found.timing.speedups["eager"]
@@ -191,9 +192,9 @@ def dobench(context: Context) -> None:
 
 
 def _median(judge: Judge, one: Problem, reference: Reference, source: str) -> float:
-    none = measuring.Baselines((), judge.device)
+    none = measure.Baselines((), judge.device)
     with worker(judge, reference, source) as process:
-        found = measuring.measure(one, process, reference, none, Rules("kernelbench", None), budget_s=2.0, launches=50)
+        found = measure.measure(one, process, reference, none, Rules("kernelbench", None), budget_s=2.0, launches=50)
     assert found.timing is not None
     return found.timing.candidate.median_ms
 

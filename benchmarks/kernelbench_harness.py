@@ -49,7 +49,7 @@ def problem(root: Path, name: str) -> Problem:
 
 def _write(one: Problem) -> tuple[str, str, str]:
     from kernelllm.core.errors import KernelLLMError
-    from kernelllm.generate import writer
+    from kernelllm.core.writer import open_writer as writer
 
     try:
         return one.name, next(iter(writer("compiler", extern="avoid").write(one, 1))).source, ""

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.problems.lint import lint
 from kernelllm.suites.file import open_problem
-from kernelllm.suites.lint import lint
 
 
 def main() -> None:

@@ -27,13 +27,14 @@ from pathlib import Path
 import torch
 
 from kernelllm.core.types import Candidate, Problem, Status
-from kernelllm.judge import Judge, JudgeSettings, kinds
-from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
+from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.syntax import analyse, kernels
-from kernelllm.judge.reference import Reference, prepare
-from kernelllm.judge.trials import INIT_SEED
-from kernelllm.judge.values import flatten
-from kernelllm.suites.relations import Budget
+from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.transport.values import flatten
+from kernelllm.judge.trials import input_distribution
+from kernelllm.judge.trials.examiner import INIT_SEED
+from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.problems.relations import Budget
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 TOLERANCE = 1e-4
@@ -134,7 +135,7 @@ def _constants(parent: ast.AST) -> list[tuple[str, ast.AST, Callable[[], None]]]
 def differ(judge: Judge, problem: Problem, original: str, mutant: str, *, seeds: int = 6) -> str:
     """How the two differ on more inputs and larger sizes than the judge tries: ``output``, ``failure`` (the mutant raises, by an access
     outside of its tensors for one, and nothing is known of its outputs) or nothing. Uses the judge's own worker server."""
-    from kernelllm.suites import shrink
+    from kernelllm.problems import shrink
 
     everything = ("problem", "normal", "uniform", "negative", "tiny", "large")
     plans = [(overrides, seeds, everything) for overrides in shrink.shrunk(problem, count=4)]
@@ -161,7 +162,7 @@ LARGER = ((Budget(2_000_000, 500_000_000, 40_000_000), 3), (Budget(50_000_000, 2
 
 
 def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
-    from kernelllm.suites import shrink
+    from kernelllm.problems import shrink
 
     return shrink.within(problem, budget)
 
@@ -178,7 +179,7 @@ def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, s
         for seed in range(seeds):
             for kind in chosen:
                 own = reference.inputs(1000 + seed)
-                inputs = kinds.vary(own, kind, seed) if kind != "problem" and kinds.can_vary(own) else own
+                inputs = input_distribution.vary(own, kind, seed) if kind != "problem" and input_distribution.can_vary(own) else own
                 state = reference.other_state(seed)
                 try:
                     for process in (one, two):

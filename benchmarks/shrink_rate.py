@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.problems.shrink import describe, shrunk
+from kernelllm.problems.trace import Tracer
 from kernelllm.suites.file import open_problem
-from kernelllm.suites.shrink import describe, shrunk
-from kernelllm.suites.trace import Tracer
 
 
 def main() -> None:

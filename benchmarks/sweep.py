@@ -54,7 +54,7 @@ class State:
 
 def work(state: State, job: Job) -> list[str]:
     """All attempts for one problem, as JSON."""
-    from kernelllm.generate import writer
+    from kernelllm.core.writer import open_writer as writer
     from kernelllm.suites.file import open_problem
 
     path = Path(job.path)

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernelllm.generate.compiler.templates import attention as A
-from kernelllm.generate.compiler.templates import conv as C
-from kernelllm.generate.compiler.templates import conv_packed as CP
-from kernelllm.generate.compiler.templates import matmul as M
-from kernelllm.generate.compiler.templates import pooling as P
-from kernelllm.generate.compiler.templates import recurrent as R
-from kernelllm.generate.compiler.templates import scan as S
+from kernelllm.compiler.templates import attention as A
+from kernelllm.compiler.templates import conv as C
+from kernelllm.compiler.templates import conv_packed as CP
+from kernelllm.compiler.templates import matmul as M
+from kernelllm.compiler.templates import pooling as P
+from kernelllm.compiler.templates import recurrent as R
+from kernelllm.compiler.templates import scan as S
 
 Case = tuple[str, str, Callable[[], Any], Callable[[], Any] | None, Callable[[Any], tuple[torch.Tensor, torch.Tensor]] | None]
 Patch = tuple[Any, str, Any]

@@ -79,7 +79,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
 
         monkeypatch.setattr("kernelllm.judge.Judge", Judge, raising=False)
         monkeypatch.setattr("kernelllm.judge.JudgeSettings", Settings, raising=False)
-        monkeypatch.setattr("kernelllm.generate.writer", writer, raising=False)
+        monkeypatch.setattr("kernelllm.core.writer.open_writer", writer, raising=False)
         monkeypatch.setattr("kernelllm.suites.file.open_problem", lambda *_, **__: PROBLEM)
         monkeypatch.setattr("kernelllm.app.optimize._check_reference", lambda _: None)
         return seen

@@ -6,10 +6,10 @@ import threading
 
 import torch
 
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate, Problem
-from kernelllm.generate import writer
-from kernelllm.generate.compiler.capture import capture
-from kernelllm.generate.compiler.options import Options
+from kernelllm.core.writer import open_writer as writer
 from kernelllm.judge import Judge, JudgeSettings
 
 ATTENTION = """

@@ -9,7 +9,7 @@ import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge
 
 from kernelllm.core.store import Store
-from kernelllm.generate.lm import open_writer
+from kernelllm.lm import open_writer
 from kernelllm.search import Search
 
 POSTGRES = os.environ.get("TEST_POSTGRES", "")

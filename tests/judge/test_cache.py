@@ -12,8 +12,9 @@ from problems import SQUARE, elementwise
 
 import kernelllm
 from kernelllm.core.types import Candidate, Finding, Measured, Problem, Status, Timing, Verdict
-from kernelllm.judge import Judge, JudgeSettings, cache, landlock, sandbox
-from kernelllm.judge.cache import Verdicts, prune
+from kernelllm.judge import Judge, JudgeSettings, verdict_cache
+from kernelllm.judge.isolation import landlock, sandbox
+from kernelllm.judge.verdict_cache import Verdicts, prune
 
 pytestmark = pytest.mark.skipif(landlock.abi() == 0, reason="files cannot be confined here, so no verdict is kept")
 SETTINGS = JudgeSettings(device="cpu")
@@ -56,8 +57,8 @@ def test_only_the_same_content_settings_device_and_versions_are_the_same(tmp_pat
     assert judge.get(SETTINGS, PROBLEM, msgspec.structs.replace(CANDIDATE, source="class ModelNew: ...")) is None
     assert judge.get(SETTINGS, PROBLEM, msgspec.structs.replace(CANDIDATE, backend="other")) is None
     assert Verdicts("cpu", "sm_80", tmp_path).get(SETTINGS, PROBLEM, CANDIDATE) is None
-    same = cache._versions()
-    monkeypatch.setattr(cache, "_versions", lambda: same + "+1")
+    same = verdict_cache._versions()
+    monkeypatch.setattr(verdict_cache, "_versions", lambda: same + "+1")
     assert Verdicts("cpu", "sm_90", tmp_path).get(SETTINGS, PROBLEM, CANDIDATE) is None
 
 
@@ -137,4 +138,4 @@ def test_a_judge_keeps_what_it_was_told_to_keep(tmp_path: Path, monkeypatch: pyt
     again = kernelllm.judge(SQUARE, elementwise("v * v"), settings)
     assert again.recorded
     assert again.trials == first.trials
-    assert cache.kept(replace(settings, keep_verdicts=False), SQUARE, elementwise("v * v")) is None
+    assert verdict_cache.kept(replace(settings, keep_verdicts=False), SQUARE, elementwise("v * v")) is None

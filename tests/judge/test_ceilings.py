@@ -8,8 +8,8 @@ import pytest
 from problems import MATMUL, SQUARE
 
 from kernelllm.core import gpus
-from kernelllm.judge import ceilings, measuring
-from kernelllm.judge.ceilings import Ceilings
+from kernelllm.judge.timing import device_rates, measure
+from kernelllm.judge.timing.device_rates import Ceilings
 
 MEASURED = Ceilings(bandwidth=4e12, fp32=50e12, tf32=400e12, fp16=800e12, fp64=60e12)
 
@@ -21,38 +21,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_rate_of_the_table_is_measured() -> None:
-    found = ceilings.measure("cpu", bytes_moved=2**20, size=64)
+    found = device_rates.measure("cpu", bytes_moved=2**20, size=64)
     assert all(rate > 0 for rate in found.rates().values())
     assert set(found.rates()) <= set(gpus.Gpu.__struct_fields__)
     assert found.measured
 
 
 def test_floors_use_what_was_measured_on_that_device_and_say_so() -> None:
-    before = measuring.floor_of(SQUARE, "sm_90")
+    before = measure.floor_of(SQUARE, "sm_90")
     assert before is not None
     assert before.source == "datasheet"
-    ceilings.keep("NVIDIA H200", MEASURED)
-    after = measuring.floor_of(SQUARE, "sm_90")
+    device_rates.keep("NVIDIA H200", MEASURED)
+    after = measure.floor_of(SQUARE, "sm_90")
     assert after is not None
     assert after.source == "measured"
     assert after.ms == pytest.approx(before.ms * 4.8 / 4.0)
-    product = measuring.floor_of(MATMUL, "sm_90")
+    product = measure.floor_of(MATMUL, "sm_90")
     assert product is not None
-    other = measuring.floor_of(SQUARE, "sm_80")
+    other = measure.floor_of(SQUARE, "sm_80")
     assert other is not None
     assert other.source == "datasheet"
 
 
 def test_a_damaged_file_is_as_good_as_none(folder: Path) -> None:
-    ceilings.keep("NVIDIA L4", MEASURED)
-    ceilings.keep("NVIDIA H200", MEASURED)
-    assert ceilings.known("NVIDIA L4") == ceilings.known("NVIDIA H200") == MEASURED
-    ceilings.file().write_text('{"NVIDIA H200": {"bandwidth": ')
-    assert ceilings.known("NVIDIA H200") is None
+    device_rates.keep("NVIDIA L4", MEASURED)
+    device_rates.keep("NVIDIA H200", MEASURED)
+    assert device_rates.known("NVIDIA L4") == device_rates.known("NVIDIA H200") == MEASURED
+    device_rates.file().write_text('{"NVIDIA H200": {"bandwidth": ')
+    assert device_rates.known("NVIDIA H200") is None
     gpu = gpus.by_arch("sm_90")
-    assert ceilings.applied(gpu) == (gpu, None)
-    ceilings.keep("NVIDIA H200", MEASURED)
-    assert ceilings.known("NVIDIA H200") == MEASURED
+    assert device_rates.applied(gpu) == (gpu, None)
+    device_rates.keep("NVIDIA H200", MEASURED)
+    assert device_rates.known("NVIDIA H200") == MEASURED
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
-from kernelllm.judge.checks.bodies import branches, computes
+from kernelllm.judge.checks.kernel_bodies import branches, computes
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Event, Observation, OutputStats, Run, Watched
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernelllm.judge import clock
-from kernelllm.judge.candidate import CandidateFailure, Status
+from kernelllm.judge.isolation.candidate_process import CandidateFailure, Status
+from kernelllm.judge.timing import clock_check
 
 
 class Machine:
@@ -32,8 +32,8 @@ class Machine:
         return SimpleNamespace(times_ms=[self.run_ms * self.told] * len(order)), {}
 
     def judged(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
-        return [f.check for f in clock.findings(self, self.run_ms * self.told, 2, random.Random(0))]
+        monkeypatch.setattr(clock_check, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
+        return [f.check for f in clock_check.findings(self, self.run_ms * self.told, 2, random.Random(0))]
 
 
 def test_an_honest_clock_is_believed_even_after_hiccups(monkeypatch: pytest.MonkeyPatch) -> None:

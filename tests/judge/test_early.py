@@ -7,14 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelllm.judge import Judge, JudgeSettings, early
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.isolation import prestart
 from kernelllm.judge.worker.process import descendants
 
 
 def test_a_judge_takes_over_what_was_begun() -> None:
     before = set(descendants(os.getpid()))
-    early.begin("cpu", "sm_90")
-    early.begin("cpu", "sm_90")  # there is one of each, however often it is asked for
+    prestart.begin("cpu", "sm_90")
+    prestart.begin("cpu", "sm_90")  # there is one of each, however often it is asked for
     begun = set(descendants(os.getpid())) - before
     assert len(begun) == 2
     with Judge(JudgeSettings(device="cpu")):
@@ -25,7 +26,7 @@ def test_a_judge_takes_over_what_was_begun() -> None:
 
 def test_a_judge_for_another_target_has_its_own() -> None:
     before = set(descendants(os.getpid()))
-    early.begin("cpu", "sm_80")
+    prestart.begin("cpu", "sm_80")
     begun = set(descendants(os.getpid())) - before
     with Judge(JudgeSettings(device="cpu", target="sm_90")):
         assert len(set(descendants(os.getpid())) - before - begun) == 2

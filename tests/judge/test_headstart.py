@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kernelllm.judge.headstart import LEADING, HeadStart
+from kernelllm.judge.timing.launch_lead import LEADING, HeadStart
 
 FLUSH_MS = 0.07
 

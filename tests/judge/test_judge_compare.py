@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge.compare import KERNELBENCH, Expected, Rules, compare
+from kernelllm.judge.trials.compare import KERNELBENCH, Expected, Rules, compare
 
 GENERATOR = torch.Generator().manual_seed(1)
 

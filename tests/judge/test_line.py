@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.judge import line, wire
-from kernelllm.judge.forkserver import Worker
-from kernelllm.judge.line import Line
-from kernelllm.judge.protocol import Done, Go, Report, Turns, Wants, WorkerGone, WorkerTimeout
+from kernelllm.judge.isolation.forkserver import Worker
+from kernelllm.judge.timing import device_lease
+from kernelllm.judge.timing.device_lease import Line
+from kernelllm.judge.transport import wire
+from kernelllm.judge.transport.protocol import Done, Go, Report, Turns, Wants, WorkerGone, WorkerTimeout
 from kernelllm.pool.locks import Turn
 
 
@@ -127,7 +128,7 @@ def test_a_worker_may_measure_alone_only_where_its_judge_says_so(turn: Turn) -> 
 
 
 def test_a_worker_cannot_keep_the_device_to_itself_for_long(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MOST_OWNED_S", 0.05)
+    monkeypatch.setattr(device_lease, "MOST_OWNED_S", 0.05)
     lent = Line(turn, alone=True)
     with lent.command():
         lent.wants(Turns.OWN)

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelllm.compiler.writer import Compiler
 from kernelllm.core.types import Candidate, Problem, SizeSet
-from kernelllm.generate.compiler.writer import Compiler
-from kernelllm.judge import Judge, JudgeSettings, excuse
+from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.precision import Precision
-from kernelllm.judge.compare import Rules, compare
 from kernelllm.judge.observation import Observation
-from kernelllm.judge.reference import Outcome, prepare, to_tf32
-from kernelllm.suites import shrink
-from kernelllm.suites.instance import Instance
+from kernelllm.judge.trials import tf32_allowance
+from kernelllm.judge.trials.compare import Rules, compare
+from kernelllm.judge.trials.reference import Outcome, prepare, to_tf32
+from kernelllm.problems import shrink
+from kernelllm.problems.instance import Instance
 
 FIXTURES = Path(__file__).parent.parent / "cheats" / "precision"
 
@@ -52,12 +53,12 @@ def test_tf32_is_no_loss_where_all_is_half() -> None:
 
 def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
     convolution, product = "aten.convolution.default", "aten.addmm.default"
-    assert excuse.hides_products({convolution: 2, product: 1})
-    assert excuse.hides_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
-    assert not excuse.hides_products({convolution: 2, "aten.relu.default": 1})
-    assert not excuse.hides_products({product: 2})
+    assert tf32_allowance.hides_products({convolution: 2, product: 1})
+    assert tf32_allowance.hides_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
+    assert not tf32_allowance.hides_products({convolution: 2, "aten.relu.default": 1})
+    assert not tf32_allowance.hides_products({product: 2})
     images, weight = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(3, 4)
-    made, same, indices = excuse.rounded([images, weight, torch.arange(4)])
+    made, same, indices = tf32_allowance.rounded([images, weight, torch.arange(4)])
     assert torch.equal(made, to_tf32(made))
     assert torch.allclose(made, images, rtol=1e-3)
     assert not torch.equal(made, images)
@@ -122,7 +123,7 @@ def test_inputs_that_eager_cannot_digest_say_nothing_where_float64_is_out_of_rea
     candidate = next(Compiler().write(problem, 1))
     first, second = (Instance(problem, o).inputs(0)[0].numel() for o in shrink.shrunk(problem, count=2))
     assert first < second
-    monkeypatch.setattr("kernelllm.judge.reference.EXACT_LIMIT", first)
+    monkeypatch.setattr("kernelllm.judge.trials.reference.EXACT_LIMIT", first)
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem, candidate)
     assert verdict.correct, verdict.message

@@ -17,8 +17,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge import protocol, tensors, values, wire
-from kernelllm.judge.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
+from kernelllm.judge.transport import arenas, protocol, values, wire
+from kernelllm.judge.transport.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -98,10 +98,10 @@ def test_endless_silent_and_closed_workers() -> None:
     ],
 )  # fmt: skip
 def test_tensors_outside_of_their_arena(spec: TensorSpec) -> None:
-    arena = tensors.HostArena(2**20)
+    arena = arenas.HostArena(2**20)
     try:
         with pytest.raises(ProtocolError):
-            tensors.take(arena, spec)
+            arenas.take(arena, spec)
     finally:
         arena.close()
 
@@ -131,13 +131,13 @@ def test_plain_containers_are(value: object) -> None:
 
 
 def test_who_reads_past_a_tensor_reads_poison() -> None:
-    arena = tensors.HostArena(2**16)
+    arena = arenas.HostArena(2**16)
     arena.view(TensorSpec("float32", (2**14,), (1,), 0)).fill_(1.0)  # what an earlier, larger set of inputs left behind
     mine = [torch.randn(5, 30), torch.randn(100).bfloat16()]
-    specs, _ = tensors.layout(mine, start=tensors.GUARD)
-    tensors.put(arena, specs, mine)
-    tensors.guard(arena, specs)
-    assert tensors.broken(arena, specs) is None
+    specs, _ = arenas.layout(mine, start=arenas.GUARD)
+    arenas.put(arena, specs, mine)
+    arenas.guard(arena, specs)
+    assert arenas.broken(arena, specs) is None
     for spec, tensor in zip(specs, mine, strict=True):
         assert torch.equal(arena.view(spec), tensor)
         size = tensor.dtype.itemsize
@@ -146,16 +146,16 @@ def test_who_reads_past_a_tensor_reads_poison() -> None:
         assert before.isnan().all()
         assert behind.isnan().all()
     before[-1] = 1.0  # the one before the second tensor: behind the first
-    assert tensors.broken(arena, specs) == 0
-    tensors.guard(arena, specs)
+    assert arenas.broken(arena, specs) == 0
+    arenas.guard(arena, specs)
     behind[0] = 1.0
-    assert tensors.broken(arena, specs) == 1
+    assert arenas.broken(arena, specs) == 1
     del before, behind
     arena.close()
 
 
 def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
-    arena = tensors.HostArena(2**20)
+    arena = arenas.HostArena(2**20)
     mine = [
         torch.randn(4, 6).t(),
         torch.randn(1, 3).expand(5, 3),
@@ -164,10 +164,10 @@ def test_arenas_keep_strides_and_cannot_be_shrunk() -> None:
         torch.randn(3).bfloat16(),
         torch.tensor([True]),
     ]
-    specs, size = tensors.layout(mine)
+    specs, size = arenas.layout(mine)
     assert size <= arena.size
     arena.poison()
-    tensors.put(arena, specs, mine)
+    arenas.put(arena, specs, mine)
     for spec, tensor in zip(specs, mine, strict=True):
         view = arena.view(spec)
         assert torch.equal(view, tensor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge.reference import prepare
+from kernelllm.judge.trials.reference import prepare
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from kernelllm.core.errors import SandboxError, UnknownName
-from kernelllm.judge import landlock, places, sandbox, seccomp
-from kernelllm.judge.sandbox import Level, Policy, Strength
+from kernelllm.judge.isolation import allowed_paths, landlock, sandbox, seccomp
+from kernelllm.judge.isolation.sandbox import Level, Policy, Strength
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
 HERE = sandbox.available()
@@ -226,7 +226,7 @@ def test_descriptors_and_variables_do_not_leak(tmp_path: Path, monkeypatch: pyte
         assert inside(tmp_path / "work", lambda: os.fstat(descriptor)) == "OSError"
     assert inside(tmp_path / "work", lambda: "secret" in os.environ.values()) == "False"
     assert inside(tmp_path / "work", lambda: os.environ["HOME"]) == str(tmp_path / "work")
-    assert "secret" not in places.clean_environment("/x").values()
+    assert "secret" not in allowed_paths.clean_environment("/x").values()
 
 
 @needs[Level.FILESYSTEM]
@@ -270,7 +270,7 @@ def test_a_judge_refuses_to_start_below_the_required_level(monkeypatch: pytest.M
 def test_a_filled_folder_ends_the_worker_and_nothing_else() -> None:
     from kernelllm.core.types import Candidate, Problem, Status
     from kernelllm.judge import Judge, JudgeSettings
-    from kernelllm.judge.limits import Limits
+    from kernelllm.judge.isolation.limits import Limits
 
     cheats = Path(__file__).parent.parent / "cheats"
     problem = Problem(name="relu", source=(cheats / "problems" / "relu.py").read_text())

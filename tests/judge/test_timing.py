@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelllm.core.types import Floor, Measured, Severity, Timing
-from kernelllm.judge import measuring, statistics, timing
-from kernelllm.judge.roofline import sol_score
+from kernelllm.judge.timing import measure, rounds, statistics
+from kernelllm.judge.timing.roofline import sol_score
 
 
 class Simulated:
@@ -40,8 +40,8 @@ def test_equal_contestants_tie_and_their_ratio_is_near_one() -> None:
     ties = 0
     worst = 0.0
     for seed in range(40):
-        rounds = timing.run_rounds(_pair(1.0, 1.0, seed), budget_s=1, seed=seed)
-        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        measured = rounds.run_rounds(_pair(1.0, 1.0, seed), budget_s=1, seed=seed)
+        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
         ties += ratio.tie
         worst = max(worst, abs(ratio.value - 1))
     assert ties >= 38
@@ -51,8 +51,8 @@ def test_equal_contestants_tie_and_their_ratio_is_near_one() -> None:
 def test_a_real_difference_is_no_tie_and_the_interval_holds_it() -> None:
     covered = 0
     for seed in range(40):
-        rounds = timing.run_rounds(_pair(1.0, 1.2, seed), budget_s=1, seed=seed)
-        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        measured = rounds.run_rounds(_pair(1.0, 1.2, seed), budget_s=1, seed=seed)
+        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
         assert not ratio.tie
         covered += ratio.low <= 1.2 <= ratio.high
     assert covered >= 34
@@ -60,8 +60,8 @@ def test_a_real_difference_is_no_tie_and_the_interval_holds_it() -> None:
 
 def test_every_contestant_gets_the_same_number_of_rounds_and_unforeseeable_input_sets() -> None:
     pair = _pair(0.5, 5.0, 1)
-    rounds = timing.run_rounds(pair, budget_s=1, seed=1)
-    assert len(rounds.by_name["candidate"]) == len(rounds.by_name["eager"]) >= timing.MIN_ROUNDS
+    measured = rounds.run_rounds(pair, budget_s=1, seed=1)
+    assert len(measured.by_name["candidate"]) == len(measured.by_name["eager"]) >= rounds.MIN_ROUNDS
     visited = [i for order in pair[0].orders for i in order]
     assert set(visited) == {0, 1, 2}
 
@@ -71,11 +71,11 @@ def test_who_is_known_goes_on_in_small_batches_beside_a_noisy_one_and_the_interv
     for seed in range(20):
         clock, drift = random.Random(seed), [1.0]
         quiet, noisy = Simulated("candidate", 1.0, clock, drift, 0.001), Simulated("eager", 2.0, clock, drift, 0.2)
-        rounds = timing.run_rounds((quiet, noisy), budget_s=1, seed=seed)
-        mine, others = rounds.by_name["candidate"], rounds.by_name["eager"]
-        assert len(mine) == len(others) > timing.MIN_ROUNDS
+        measured = rounds.run_rounds((quiet, noisy), budget_s=1, seed=seed)
+        mine, others = measured.by_name["candidate"], measured.by_name["eager"]
+        assert len(mine) == len(others) > rounds.MIN_ROUNDS
         assert len(mine[-1]) < len(mine[0])
-        ratio = timing.summarise(rounds, "candidate", "simulated", None).speedups["eager"]
+        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
         middle = 2.0 * (1 + 0.2 * 0.6745)  # the noise is one-sided: |N(0, 0.2)|, whose median is 0.6745 of its sigma
         covered += ratio.low <= middle <= ratio.high
     assert covered >= 18
@@ -83,14 +83,14 @@ def test_who_is_known_goes_on_in_small_batches_beside_a_noisy_one_and_the_interv
 
 def test_long_runs_need_no_untimed_ones_before_them_and_fewer_runs_in_all() -> None:
     (slow, quick), wanted = _pair(40.0, 0.5, 3), 30
-    rounds = timing.run_rounds((slow, quick), budget_s=1, seed=3)
+    measured = rounds.run_rounds((slow, quick), budget_s=1, seed=3)
     assert slow.warmups[0] == 1  # nothing is known yet
     assert not any(slow.warmups[1:])
     assert all(quick.warmups)
-    assert len(rounds.by_name["candidate"][0]) < len(rounds.by_name["eager"][0])
-    asked = timing.run_rounds(_pair(40.0, 0.5, 3), budget_s=1, seed=3, fewest={"candidate": wanted})
-    runs = [sum(map(len, r.by_name["candidate"])) for r in (rounds, asked)]
-    assert runs[0] < timing.MIN_RUNS < wanted <= runs[1]
+    assert len(measured.by_name["candidate"][0]) < len(measured.by_name["eager"][0])
+    asked = rounds.run_rounds(_pair(40.0, 0.5, 3), budget_s=1, seed=3, fewest={"candidate": wanted})
+    runs = [sum(map(len, r.by_name["candidate"])) for r in (measured, asked)]
+    assert runs[0] < rounds.MIN_RUNS < wanted <= runs[1]
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
@@ -116,18 +116,18 @@ def test_sol_score_is_half_at_the_baseline_and_one_at_the_floor() -> None:
     [(100.0, 104.0, True), (10.0, 100.0, False), (0.5, 4.0, True), (0.5, 40.0, False)],
 )
 def test_a_clock_that_reports_less_than_passed_is_caught(reported: float, seen: float, honest: bool) -> None:
-    check = timing.ClockCheck(reported_ms=reported, seen_ms=seen, runs=10, launches=1)
+    check = rounds.ClockCheck(reported_ms=reported, seen_ms=seen, runs=10, launches=1)
     assert check.honest() is honest
 
 
 def test_below_the_memory_floor_is_impossible_and_below_the_arithmetic_floor_is_not() -> None:
     floor = Floor(ms=5.0, bytes=4_000_000_000, flops={"fp32": 1e15}, bound="compute")
-    assert timing.below_floor({"candidate": 0.5}, floor, bandwidth=4e12)
-    assert not timing.below_floor({"candidate": 1.0}, floor, bandwidth=4e12)
+    assert rounds.below_floor({"candidate": 0.5}, floor, bandwidth=4e12)
+    assert not rounds.below_floor({"candidate": 1.0}, floor, bandwidth=4e12)
 
     def told(ms: float) -> list[Severity]:
         one = Measured(median_ms=ms, low_ms=ms, high_ms=ms, runs=9)
-        found = measuring._floor_findings(Timing(device="NVIDIA H200", candidate=one), floor, "NVIDIA H200")
+        found = measure._floor_findings(Timing(device="NVIDIA H200", candidate=one), floor, "NVIDIA H200")
         assert all(f.check == "faster_than_light" for f in found)
         return [f.severity for f in found]
 

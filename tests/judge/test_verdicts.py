@@ -9,7 +9,8 @@ import torch
 from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
 
 from kernelllm.core.types import Candidate, Status
-from kernelllm.judge import Judge, JudgeSettings, trials
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.trials import examiner
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -49,7 +50,7 @@ def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: J
         raise torch.OutOfMemoryError("Tried to allocate 8.00 GiB.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(trials, "compare", starved)
+        patched.setattr(examiner, "compare", starved)
         verdict = warm.judge(SQUARE, elementwise("v * v * 1.0"))
     assert verdict.status is Status.OUT_OF_MEMORY
     assert "8.00 GiB" in verdict.message

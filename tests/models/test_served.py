@@ -101,7 +101,7 @@ def test_concurrency_has_a_limit() -> None:
 HANGING = """
 import sys
 from scripted import PROBLEM, ScriptedJudge
-from kernelllm.generate.lm import open_writer
+from kernelllm.lm import open_writer
 from kernelllm.models import open_model
 from kernelllm.search import Budget, Search
 search = Search(PROBLEM, open_writer(open_model("openai/m", base_url=sys.argv[1])), ScriptedJudge(), n=4, budget=Budget(max_seconds=1.0))

@@ -21,8 +21,8 @@ from scripted import PROBLEM, Scripted, ScriptedJudge, fenced
 from kernelllm.core.errors import ModelError, UnknownName
 from kernelllm.core.store import Store
 from kernelllm.core.types import Attempt, Candidate, Problem, Status
-from kernelllm.generate.lm import open_writer
-from kernelllm.generate.lm.writer import Limit, LMWriter
+from kernelllm.lm import open_writer
+from kernelllm.lm.writer import Limit, LMWriter
 from kernelllm.models.base import Completion, Message, SamplingParams
 from kernelllm.search import Budget, Search, run
 

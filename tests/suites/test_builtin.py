@@ -11,11 +11,11 @@ import torch
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.problems.instance import Instance
+from kernelllm.problems.lint import lint
+from kernelllm.problems.shrink import shrunk
+from kernelllm.problems.trace import tensors
 from kernelllm.suites import open_suite
-from kernelllm.suites.instance import Instance
-from kernelllm.suites.lint import lint
-from kernelllm.suites.shrink import shrunk
-from kernelllm.suites.trace import tensors
 
 SOLUTIONS = Path(__file__).parent / "builtin_solutions"
 PROBLEMS = list(open_suite("builtin").problems())

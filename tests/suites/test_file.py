@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
+from kernelllm.problems.instance import Instance
 from kernelllm.suites.file import open_problem
-from kernelllm.suites.instance import Instance
 
 GOOD = """
 import torch

@@ -11,9 +11,9 @@ import torch
 
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Candidate, Measured, Problem, Ratio, Status, Timing, Verdict
+from kernelllm.problems.instance import Instance
+from kernelllm.problems.shrink import shrunk
 from kernelllm.suites import open_suite
-from kernelllm.suites.instance import Instance
-from kernelllm.suites.shrink import shrunk
 from kernelllm.suites.traces import solution, trace
 
 TASK = """

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernelllm.core.errors import UnknownName, UsageError
+from kernelllm.problems.instance import Instance
 from kernelllm.suites import open_suite
 from kernelllm.suites.hf import HFSuite
-from kernelllm.suites.instance import Instance
 from kernelllm.suites.kernelbench import KernelBench
 
 PROBLEM = """

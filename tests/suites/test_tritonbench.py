@@ -11,10 +11,10 @@ import torch
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.problems.instance import Instance
+from kernelllm.problems.shrink import shrunk
+from kernelllm.problems.sizes import constants
 from kernelllm.suites import open_suite
-from kernelllm.suites.instance import Instance
-from kernelllm.suites.shrink import shrunk
-from kernelllm.suites.sizes import constants
 
 LINE = "\n" + "#" * 146 + "\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from scripted import PROBLEM, Scripted, ScriptedJudge
 
 from kernelllm.core.store import Store
-from kernelllm.generate.lm import open_writer
+from kernelllm.lm import open_writer
 from kernelllm.search import Search
 
 N, ROUNDS = 5, 3

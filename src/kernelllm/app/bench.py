@@ -69,8 +69,8 @@ def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[st
     if again is not None:
         writer = again
     elif is_language_model(plan.model):
-        from kernelllm.generate.lm import open_writer
-        from kernelllm.generate.lm.writer import Limit
+        from kernelllm.lm import open_writer
+        from kernelllm.lm.writer import Limit
         from kernelllm.models import open_model
 
         opened = open_model(plan.model, **model_options(plan.model, asking))

@@ -47,8 +47,8 @@ def measure() -> Iterator[Probe]:
     """Measure what each GPU really reaches, and keep it for floors; one Probe a GPU. One that says so where there is none."""
     import torch
 
-    from kernelllm.judge import ceilings
-    from kernelllm.judge.measuring import device_key
+    from kernelllm.judge.timing import device_rates
+    from kernelllm.judge.timing.measure import device_key
     from kernelllm.pool.locks import Turn
 
     if not torch.cuda.is_available():
@@ -60,15 +60,15 @@ def measure() -> Iterator[Probe]:
         try:
             with Turn(device_key(device)) as turn:
                 turn.own()
-                found = ceilings.measure(device)
-            ceilings.keep(name, found)
+                found = device_rates.measure(device)
+            device_rates.keep(name, found)
         except (OSError, RuntimeError) as error:
             yield Probe(name="ceilings", state="limited", detail=f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
             continue
         rates, table = found.rates(), gpus.by_name(name)
         shown = [_rate(what, value, getattr(table, what, None)) for what, value in rates.items()]
         fix = "" if table else "It is not in the GPU table (kernelllm/core/gpus.py): add a row, so that floors can be told."
-        detail = f"{name}: {', '.join(shown)}; kept in {ceilings.file()}"
+        detail = f"{name}: {', '.join(shown)}; kept in {device_rates.file()}"
         yield Probe(name="ceilings", state="ok" if table else "limited", detail=detail, fix=fix, figures=rates)
 
 
@@ -167,9 +167,9 @@ def _interpreter() -> Probe:
 
 
 def _sandbox() -> Probe:
-    if importlib.util.find_spec("kernelllm.judge.sandbox") is None:
+    if importlib.util.find_spec("kernelllm.judge.isolation.sandbox") is None:
         return Probe(name="sandbox", state="limited", detail="candidates run in a process of their own, with no further confinement")
-    from kernelllm.judge import sandbox
+    from kernelllm.judge.isolation import sandbox
 
     found = sandbox.available()
     state = "ok" if found.level in ("filesystem", "full") else "limited"

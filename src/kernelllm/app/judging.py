@@ -42,9 +42,9 @@ def judge_settings(
     if device == "cuda":
         _need_gpu()
     if here:
-        from kernelllm.judge import early
+        from kernelllm.judge.isolation import prestart
 
-        early.begin(device, target)  # before torch is imported
+        prestart.begin(device, target)  # before torch is imported
     with remembered() as interrupted:
         from kernelllm.judge import JudgeSettings
 

@@ -26,8 +26,8 @@ from kernelllm.core.types import Attempt, Problem
 
 if TYPE_CHECKING:
     from kernelllm.core.store import Store
-    from kernelllm.generate.lm.prompt import Templates
     from kernelllm.judge import JudgeSettings
+    from kernelllm.lm.prompt import Templates
     from kernelllm.models import Completion, LanguageModel, SamplingParams
 
 _LOG = logging.getLogger("kernelllm")
@@ -195,14 +195,14 @@ class KernelLLM:
         return SamplingParams(temperature=temperature, max_tokens=max_new_tokens, **given)
 
     def _prompt(self, code: str, template: str) -> Sequence[Any]:
-        from kernelllm.generate.lm.prompt import Templates, first_prompt
+        from kernelllm.lm.prompt import Templates, first_prompt
 
         self._templates = self._templates or Templates()
         return first_prompt(self._templates, template, Problem(name="module", source=code), settings.load().target)
 
     @staticmethod
     def _code(answer: Completion) -> str:
-        from kernelllm.generate.lm.parse import clean, parse
+        from kernelllm.lm.parse import clean, parse
 
         parsed = parse(answer.text, cut=answer.finish == "length", thinking=answer.thinking)
         if parsed.usable:

@@ -23,7 +23,7 @@ from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
-    from kernelllm.generate.base import Writer
+    from kernelllm.core.writer import Writer
     from kernelllm.judge import Judge, JudgeSettings
 
 MORE = 2
@@ -218,11 +218,11 @@ class _Work:
                 self._collect(iter(session))
                 return session.message
         refuse_for_compiler(asking)
-        from kernelllm.generate import writer
+        from kernelllm.core.writer import open_writer
         from kernelllm.search import Search
 
         with closing(Judge(how)) as judge, ExitStack() as stack:
-            compiler = writer(self.model, extern=self.extern, target=how.target)
+            compiler = open_writer(self.model, extern=self.extern, target=how.target)
             stack.callback(getattr(compiler, "close", lambda: None))
             search = Search(self.problem, compiler, judge, n=self.n, on_event=self._told)
             try:
@@ -277,7 +277,7 @@ class _Work:
 
 def _check_reference(problem: Problem) -> None:
     """Run the reference at small sizes. Raises ProblemError where it fails."""
-    from kernelllm.suites import shrink
+    from kernelllm.problems import shrink
 
     shrink.shrunk(problem, count=1)
 

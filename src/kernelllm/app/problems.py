@@ -56,7 +56,7 @@ def single(spec: str) -> Problem:
 
 def lint(found: Iterable[Problem]) -> Iterator[dict[str, Any]]:
     """How each problem fails as a measure of kernels: JSON objects with ``problem``, ``clean``, ``findings``, ``numbers``."""
-    from kernelllm.suites import lint as linting
+    from kernelllm.problems import lint as linting
 
     for problem in found:
         try:
@@ -75,7 +75,7 @@ def rows(found: Iterable[Problem]) -> list[dict[str, str]]:
 
 def describe(problem: Problem) -> dict[str, Any]:
     """All that is known of a problem without running it at full size: a JSON object."""
-    from kernelllm.suites import shrink, sizes
+    from kernelllm.problems import shrink, sizes
 
     return {
         "name": problem.name,
@@ -91,7 +91,7 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 def shrunk(problem: Problem, count: int) -> list[tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]]:
     """For each smaller setting: constant to (original, used), and the inputs that result. Raises ProblemError where none works."""
-    from kernelllm.suites import shrink
+    from kernelllm.problems import shrink
 
     found = [shrink.describe(problem, overrides) for overrides in shrink.shrunk(problem, count=count)]
     return [(sizes.changed, sizes.inputs) for sizes in found]

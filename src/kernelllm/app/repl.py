@@ -242,7 +242,7 @@ class Repl:
         self.attempts.append(
             Attempt(problem="pasted", candidate=candidate, verdict=verdict, cost=cost, round=len(self.attempts), answer=answer)
         )
-        from kernelllm.generate.lm.feedback import headline
+        from kernelllm.lm.feedback import headline
 
         told = headline(verdict) if verdict.correct and verdict.timing else verdict.message
         self._say(f"{verdict.status}: {told}" if told != verdict.status else str(verdict.status))
@@ -254,12 +254,12 @@ class Repl:
         """(candidate, why it is unusable, the answer, its cost); what is written is shown as it comes."""
         assert self.problem is not None
         if self.model is None:
-            from kernelllm.generate import writer
+            from kernelllm.core.writer import open_writer as writer
 
             candidate = next(iter(writer("compiler").write(self.problem, 1)))
             self._say(candidate.source)
             return candidate, "", "", Cost()
-        from kernelllm.generate.lm import open_writer
+        from kernelllm.lm import open_writer
         from kernelllm.models.base import as_text
 
         lm = open_writer(self.model, max_tokens=self._max_tokens)

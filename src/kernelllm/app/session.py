@@ -104,8 +104,8 @@ class Session:
         resume: Run | None = None,
         on_event: Callable[[str, dict[str, Any]], None] | None = None,
     ) -> None:
-        from kernelllm.generate.lm import open_writer
-        from kernelllm.generate.lm.writer import Limit
+        from kernelllm.lm import open_writer
+        from kernelllm.lm.writer import Limit
         from kernelllm.models import open_model
 
         self.problem = problem

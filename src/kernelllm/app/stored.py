@@ -12,7 +12,7 @@ from kernelllm.app.session import Asking, Session, open_store
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.types import Attempt, Status, digest, to_json
-from kernelllm.generate.lm.feedback import headline
+from kernelllm.lm.feedback import headline
 from kernelllm.models.base import AGAIN
 
 if TYPE_CHECKING:

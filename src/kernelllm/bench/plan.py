@@ -21,12 +21,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     n: int = 1
     writer: dict[str, Any] = {}
-    """Options of ``kernelllm.generate.writer``: sampling parameters, templates, compiler options."""
+    """Options of ``kernelllm.core.writer.open_writer``: sampling parameters, templates, compiler options."""
     judge: dict[str, Any] = {}
     """Fields of ``kernelllm.judge.JudgeSettings``."""
     judge_class: str = "kernelllm.judge:Judge"
     """``module:attribute`` of what judges; called with the settings."""
-    writer_factory: str = "kernelllm.generate:writer"
+    writer_factory: str = "kernelllm.core.writer:open_writer"
     """``module:attribute`` of what makes the writer; called with the model's name and the options."""
 
     def identity(self) -> dict[str, Any]:

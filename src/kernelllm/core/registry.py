@@ -23,7 +23,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "openai": "kernelllm.models.openai:OpenAI",
         "replay": "kernelllm.models.replay:Replay",
         "vllm": "kernelllm.models.vllm:VLLM",
-        "compiler": "kernelllm.generate.compiler:Compiler",
+    },
+    "writers": {
+        "compiler": "kernelllm.compiler.writer:Compiler",
+        "lm": "kernelllm.lm:open_writer",
     },
     "backends": {
         "triton": "kernelllm.backends.triton:Triton",
@@ -35,10 +38,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "folder": "kernelllm.suites.folder:FolderSuite",
         "hf": "kernelllm.suites.hf:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
-        "kernelbench-x": "kernelllm.suites.tritonbench:KernelBenchX",
+        "kernelbench-x": "kernelllm.suites.tritonbench.suite:KernelBenchX",
         "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",
         "sol-execbench": "kernelllm.suites.definitions:DefinitionSuite",
-        "tritonbench": "kernelllm.suites.tritonbench:TritonBench",
+        "tritonbench": "kernelllm.suites.tritonbench.suite:TritonBench",
     },
     "checks": {
         "clock": "kernelllm.judge.checks.clock:Clock",

@@ -16,16 +16,18 @@ import torch
 from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Candidate, Floor, Problem, SizeSet, Status, Verdict
-from kernelllm.judge import cache, early, measuring, sandbox
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge.case import Case
-from kernelllm.judge.compare import STRICT
-from kernelllm.judge.forkserver import ForkServer
-from kernelllm.judge.limits import Limits
-from kernelllm.judge.reference import Reference, prepare
+from kernelllm.judge import verdict_cache
+from kernelllm.judge.evaluation import Case
+from kernelllm.judge.isolation import prestart, sandbox
+from kernelllm.judge.isolation.forkserver import ForkServer
+from kernelllm.judge.isolation.limits import Limits
 from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
-from kernelllm.judge.trials import INIT_SEED
-from kernelllm.suites import shrink
+from kernelllm.judge.timing import measure
+from kernelllm.judge.trials.compare import STRICT
+from kernelllm.judge.trials.examiner import INIT_SEED
+from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.problems import shrink
 
 _KEPT_PROBLEMS = 8
 SMALL_SETS = 2
@@ -45,18 +47,18 @@ class Judge:
         self.target, self.sizes = target, self.settings.sizes or SMALL_SETS
         self._lock = threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
-        self._verdicts = cache.opened(self.settings, self.device, target)
-        self.baselines = measuring.Baselines(self.settings.baselines, self.device)
+        self._verdicts = verdict_cache.opened(self.settings, self.device, target)
+        self.baselines = measure.Baselines(self.settings.baselines, self.device)
         self._floors: dict[str, Future[Floor | None]] = {}
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
         self._servers: list[ForkServer] = []
         try:
             if self.device == "cpu":
-                self._servers = [early.server("interpret", target), early.server("compile", target)]
+                self._servers = [prestart.server("interpret", target), prestart.server("compile", target)]
             else:
                 # a spare for each size that every candidate is tried at: more would delay the first verdict
                 spares = (self.settings.sizes or 1) + 1 if self.settings.side_by_side else 1
-                self._servers = [early.server("cuda", target, spares=spares)]
+                self._servers = [prestart.server("cuda", target, spares=spares)]
                 self.stock(self.limits())
         except BaseException:
             self.close()
@@ -87,7 +89,7 @@ class Judge:
         with self._lock:
             if problem.digest not in self._floors:
                 name = device_name(self.device)
-                self._floors[problem.digest] = self._pool.submit(measuring.floor_of, problem, self.target, name)
+                self._floors[problem.digest] = self._pool.submit(measure.floor_of, problem, self.target, name)
             return self._floors[problem.digest]
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
@@ -166,7 +168,7 @@ class Judge:
 
 def judge(problem: Problem, candidate: Candidate, settings: JudgeSettings | None = None) -> Verdict:
     """Judge one candidate; starts and ends the worker servers (a :class:`Judge` keeps them warm for many)."""
-    known = cache.kept(checked(settings or JudgeSettings()), problem, candidate)
+    known = verdict_cache.kept(checked(settings or JudgeSettings()), problem, candidate)
     if known is not None:
         return known
     with Judge(settings) as one:

@@ -8,7 +8,7 @@ import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.errors import UsageError
-from kernelllm.judge.compare import KERNELBENCH, STRICT
+from kernelllm.judge.trials.compare import KERNELBENCH, STRICT
 
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")

@@ -9,10 +9,10 @@ from typing import TypeVar
 import msgspec
 
 from kernelllm.core.types import Finding, KernelUse, Severity, Status
-from kernelllm.judge import protocol as p
-from kernelllm.judge.candidate import CandidateFailure, CandidateProcess
-from kernelllm.judge.limits import Ended
-from kernelllm.judge.protocol import LAUNCH
+from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.isolation.limits import Ended
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport.protocol import LAUNCH
 
 N = TypeVar("N", int, float)
 

@@ -78,8 +78,6 @@ def available() -> list[Available]:
     """Every provider, whether it is usable on this machine, and what it lacks. Imports no SDK."""
     rows: list[Available] = []
     for name in registry.names("models"):
-        if name == "compiler":  # a writer without a model: importing it would load torch
-            continue
         found = provider_class(name)
         lacks = found.lacks()
         rows.append(Available(name=name, summary=found.summary, example=found.example, usable=not lacks, lacks=lacks))

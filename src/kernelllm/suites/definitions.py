@@ -17,7 +17,8 @@ from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base, file, sizes, wrap
+from kernelllm.problems import sizes, wrap
+from kernelllm.suites import base, file
 
 FLOATS = {"float64", "float32", "float16", "bfloat16"}
 SMALL_FLOATS = {"float8_e4m3fn", "float8_e5m2"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import sizes, wrap
+from kernelllm.problems import sizes, wrap
 
 
 def open_problem(

@@ -17,7 +17,8 @@ from urllib.parse import parse_qsl
 
 from kernelllm.core.errors import KernelLLMError, MissingExtra, ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base, file, sizes, wrap
+from kernelllm.problems import sizes, wrap
+from kernelllm.suites import base, file
 
 CODE_COLUMNS = ("code", "python_code", "pytorch_code", "pytorch_module", "reference", "ref_code", "source", "module_code", "text")
 NAME_COLUMNS = ("name", "problem_id", "task_id", "uuid", "id", "entry_point", "module_name")

@@ -16,7 +16,8 @@ from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base, file, sizes, wrap
+from kernelllm.problems import sizes, wrap
+from kernelllm.suites import base, file
 
 _COMMON = '''
 

@@ -47,7 +47,7 @@ def prompt(
     from kernelllm.app.optimize import as_problem
     from kernelllm.core import settings
     from kernelllm.core.errors import UsageError
-    from kernelllm.generate.lm.prompt import DEFAULT, Templates, first_prompt
+    from kernelllm.lm.prompt import DEFAULT, Templates, first_prompt
 
     found = Templates(templates)
     if list_them:

@@ -10,7 +10,7 @@ import ast
 
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.bodies import computes
+from kernelllm.judge.checks.kernel_bodies import computes
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation, Watched

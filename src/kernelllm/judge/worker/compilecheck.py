@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from triton.runtime import autotuner, jit
 
-from kernelllm.judge import protocol as p
-from kernelllm.judge import values
-from kernelllm.judge.protocol import LAUNCH
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import values
+from kernelllm.judge.transport.protocol import LAUNCH
 from kernelllm.judge.worker import launch
 from kernelllm.judge.worker.recorder import LaunchSeen, Recorder
 

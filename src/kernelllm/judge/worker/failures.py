@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.protocol import Failed
+from kernelllm.judge.transport.protocol import Failed
 
 _MOST = 4000
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate")

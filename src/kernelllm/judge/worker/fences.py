@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.tensors import GUARD, POISON, extent
+from kernelllm.judge.transport.arenas import GUARD, POISON, extent
 from kernelllm.judge.worker.failures import IllegalAccess
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})

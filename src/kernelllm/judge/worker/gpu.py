@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from triton.runtime import jit
 
-from kernelllm.judge import protocol as p
-from kernelllm.judge import tensors as arenas
-from kernelllm.judge import values
+from kernelllm.judge.transport import arenas as arenas
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import values
 from kernelllm.judge.worker import launch, turns, warm
 from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
-from kernelllm.suites.seeds import seed_all
+from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
@@ -74,7 +74,7 @@ def _counted_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) 
 
 
 def time_runs(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
-    """See :class:`kernelllm.judge.protocol.TimeRuns`."""
+    """See :class:`kernelllm.judge.transport.protocol.TimeRuns`."""
     jit.JITFunction.run = _counted_run
     turns.watch_tuning(False)
     try:

@@ -21,13 +21,13 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge import protocol as p
-from kernelllm.judge import tensors as arenas
-from kernelllm.judge import values, wire
+from kernelllm.judge.transport import arenas as arenas
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import values, wire
 from kernelllm.judge.worker import failures, setup
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
-from kernelllm.suites.seeds import seed_all
+from kernelllm.problems.seeds import seed_all
 
 MODULE = "candidate"
 
@@ -120,7 +120,7 @@ class Session:
             self._command = 0
 
     def wants(self, turn: str) -> None:
-        """Have the judge do something about the device (one of :class:`kernelllm.judge.protocol.Turns`), and wait until it is so."""
+        """Have the judge do something about the device (one of :class:`.protocol.Turns`), and wait until it is so."""
         if self._command:
             wire.send(self._sock, p.Wants(self._command, turn))
             wire.receive_command(self._sock)

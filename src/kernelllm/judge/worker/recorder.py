@@ -18,7 +18,7 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelllm.judge.protocol import CompiledKernel
+from kernelllm.judge.transport.protocol import CompiledKernel
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 
 import msgspec
 
-from kernelllm.judge.limits import Ended, Spawn
+from kernelllm.judge.isolation.limits import Ended, Spawn
 from kernelllm.judge.worker import process
 from kernelllm.judge.worker.supervisor import supervise
 
@@ -34,9 +34,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = import_module("kernelllm.judge.worker.setup")
     ready = setup.prepare(mode, target)
-    if find_spec("kernelllm.judge.sandbox"):
+    if find_spec("kernelllm.judge.isolation.sandbox"):
         # asked once here, so that every supervisor knows the answer
-        import_module("kernelllm.judge.sandbox").available(gpu=mode == "cuda")
+        import_module("kernelllm.judge.isolation.sandbox").available(gpu=mode == "cuda")
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):

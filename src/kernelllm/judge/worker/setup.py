@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 
-from kernelllm.judge.limits import Ready
+from kernelllm.judge.isolation.limits import Ready
 
 INTERPRET, COMPILE, CUDA = "interpret", "compile", "cuda"
 

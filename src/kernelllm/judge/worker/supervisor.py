@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.judge.confine import folder_bytes
-from kernelllm.judge.limits import Ended, Limits, Spawn
+from kernelllm.judge.isolation.limits import Ended, Limits, Spawn
+from kernelllm.judge.isolation.syscalls import folder_bytes
 from kernelllm.judge.worker import process
 
 _HEAD, _TAIL = 24 * 1024, 8 * 1024
@@ -168,7 +168,7 @@ def _sandbox() -> Any:
     Its two doors: ``prepare(folder, limits, mode, required) -> level`` in the supervisor before the fork (namespaces), and
     ``enter(folder, limits, mode)`` in the worker just before candidate code (Landlock, seccomp).
     """
-    name = "kernelllm.judge.sandbox"
+    name = "kernelllm.judge.isolation.sandbox"
     return import_module(name) if find_spec(name) else None
 
 

@@ -17,8 +17,8 @@ import torch
 import triton.testing
 from triton.runtime import autotuner, jit
 
-from kernelllm.judge.limits import COMPILE_THREADS
-from kernelllm.judge.protocol import Turns
+from kernelllm.judge.isolation.limits import COMPILE_THREADS
+from kernelllm.judge.transport.protocol import Turns
 from kernelllm.judge.worker.recorder import Recorder
 
 _compile = jit.JITFunction._do_compile

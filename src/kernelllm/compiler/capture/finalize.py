@@ -1,0 +1,276 @@
+"""From a traced graph to a Captured: arguments named, unused ones dropped, sizes located, result described."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import operator
+import re
+from typing import Any
+
+import sympy
+import torch
+import torch.utils._pytree as pytree
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelllm.compiler.capture import constants, derived_sizes, passes
+from kernelllm.compiler.capture.capture import Captured, Size, Slot, free_symbols
+from kernelllm.compiler.capture.fx_trace import Built, Leaf, UnknownSize, Untraceable, argument_names, root_of
+from kernelllm.compiler.capture.size_sources import places, sizes_of, text
+from kernelllm.compiler.options import Options
+
+
+def variable_names(leaves: list[Leaf]) -> list[str]:
+    """A distinct identifier for each leaf, close to its own name, that collides with nothing in Inductor's text."""
+    taken: set[str] = set()
+    names = []
+    for leaf in leaves:
+        base = re.sub(r"\W+", "_", leaf.name).strip("_") or "value"
+        if leaf.kind == "size":
+            base = "size_" + base
+        if keyword.iskeyword(base) or base in _RESERVED or re.fullmatch(r"(buf|s|u|ks|ps|tmp|arg|stream|raw_stream)\d+|\d.*", base):
+            base = f"{base}_" if not base[0].isdigit() else f"p_{base}"
+        name, i = base, 1
+        while name in taken:
+            i += 1
+            name = f"{base}_{i}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+_RESERVED = {
+    "self", "args", "call", "torch", "aten", "math", "random", "os", "tempfile", "inductor_ops", "async_compile", "runner", "triton",
+    "assert_size_stride", "empty_strided_cuda", "extern_kernels", "reinterpret_tensor", "alloc_from_pool", "device", "int", "float", "max",
+    "min", "abs",
+}  # fmt: skip
+
+
+def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any) -> Captured:
+    """The Captured of a traced graph."""
+    env = built.env
+    _refuse_unknown_sizes(graph, built)
+    names = variable_names(leaves)
+    slots: dict[torch.fx.Node, Leaf] = {}
+    for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
+        node.target = node.name = name
+        slots[node] = leaf
+    constants.fold(graph)
+    passes.run(graph, options)
+    _restore_hints(built)
+    arguments, roots, computed = _size_arguments(built, graph, slots, leaves)
+    for node in list(graph.graph.find_nodes(op="placeholder")):
+        if not node.users and node not in arguments:
+            graph.graph.erase_node(node)
+    graph.graph.lint()
+    graph.recompile()
+    replaced = {k: env.replace(s.node._expr) for k, s in built.table.items()}
+    return Captured(
+        problem=built.problem,
+        graph=graph,
+        env=env,
+        slots=tuple(
+            _slot(n, arguments[n][0] if n in arguments else slots[n].name, slots.get(n), env)
+            for n in graph.graph.find_nodes(op="placeholder")
+        ),
+        sizes=sizes_of(built, leaves, roots) + computed,
+        output=template(*out_spec),
+        output_count=len(graph.graph.output_node().args[0]),
+        way=way,
+        symbolic=bool(built.table) or not built.values,
+        specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
+        guards=tuple(str(g.expr) for g in env.guards),
+        arguments=tuple(argument_names(built.model, len(built.inputs))),
+    )
+
+
+def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: Built) -> None:
+    """Raise UnknownSize for the first operator whose result has a size that only the tensors' values tell."""
+    known = set(derived_sizes.hints(built.env))
+    for node in graph.graph.nodes:
+        unknown = {s for s in free_symbols(node.meta.get("val")) if s not in known}
+        if unknown and node.op == "call_function":
+            reason = "the size of its result depends on the values of a tensor, as with a boolean mask as an index"
+            advice = "torch.where or a masked sum keeps sizes fixed"
+            raise UnknownSize(f"{str(node.target).removesuffix('.default')}{_line_of(node, built)}: {reason}; {advice}")
+
+
+def _line_of(node: torch.fx.Node, built: Built) -> str:
+    """`` (line 9: return y[mask])`` for a node that a line of the problem made."""
+    name = built.problem.path or f"<{built.problem.name}>"
+    found = re.findall(rf'File "{re.escape(name)}", line (\d+)', node.meta.get("stack_trace") or "")
+    rows = built.problem.source.splitlines()
+    return f" (line {found[-1]}: {rows[int(found[-1]) - 1].strip()})" if found and int(found[-1]) <= len(rows) else ""
+
+
+def _restore_hints(built: Built) -> None:
+    """Hint every symbol with the problem's own size (tracing may have used others)."""
+    hints = derived_sizes.hints(built.env)
+    for key in built.table:
+        symbol, factor = root_of(built, key)
+        hints[symbol] = sympy.Integer(built.values[key] // (built.values[factor] if isinstance(factor, str) else factor))
+    for expression, symbol in derived_sizes.table(built.env).items():
+        hints[symbol] = expression.xreplace(hints)
+
+
+def _size_arguments(
+    built: Built, graph: torch.fx.GraphModule, slots: dict[torch.fx.Node, Leaf], leaves: list[Leaf]
+) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...]]:
+    """Give every symbol in use an argument of the graph, ahead of all others.
+
+    Returns the arguments' nodes with their name and symbol, the symbols that are read off tensors or attributes (to their
+    names), and the sizes that are computed from others, each after those it needs.
+    """
+    env = built.env
+    traced = {leaf.name: node for node, leaf in slots.items() if leaf.kind == "size"}
+    exact = {k: env.replace(v.node._expr) for k, v in built.table.items()}
+    used = _used_symbols(graph, env)
+    for key, node in traced.items():
+        used |= exact[key].free_symbols if node.users else set()
+    definitions: dict[sympy.Expr, sympy.Expr] = {}
+    for expression, symbol in derived_sizes.table(env).items():
+        definitions.setdefault(env.replace(symbol), env.replace(expression))  # the first: later ones may lead back to it
+    readable = {env.replace(e) for _, e in places(built, leaves)}
+    definitions = {s: e for s, e in definitions.items() if s.is_Symbol and s not in e.free_symbols and s not in readable}
+    order: list[sympy.Symbol] = []
+    open_: set[sympy.Symbol] = set()
+
+    def visit(symbol: sympy.Symbol) -> None:
+        if symbol in open_:
+            raise Untraceable(f"sizes that are defined by each other ({names[symbol]})")
+        if symbol not in order:
+            open_.add(symbol)
+            for needed in sorted(definitions[symbol].free_symbols, key=str) if symbol in definitions else ():
+                visit(needed)
+            open_.discard(symbol)
+            order.append(symbol)
+
+    names = _size_names(built)
+    for symbol in [*(s for s in names if s in used), *sorted(used - set(names), key=str)]:
+        visit(symbol)
+    order = [s for s in order if s not in definitions] + [s for s in order if s in definitions]
+    first = next(iter(graph.graph.nodes))
+    nodes = {symbol: _argument(graph, env, first, symbol, names[symbol]) for symbol in order}
+    for key, old in traced.items():
+        _redirect(graph, old, exact[key], nodes)
+    hints = derived_sizes.hints(env)
+    computed = [Size(str(s), names[s], int(hints[s]), (), text(definitions[s])) for s in order if s in definitions]
+    return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)
+
+
+def _size_names(built: Built) -> dict[sympy.Symbol, str]:
+    """A name for every symbol: its constant's, with the divisor, or for a computed size a numbered one."""
+    names: dict[sympy.Symbol, str] = {}
+    bases: dict[sympy.Symbol, str] = {}
+    for key in built.table:
+        symbol, factor = root_of(built, key)
+        names[symbol] = key if factor == 1 else f"{key}_over_{factor}"
+        bases[symbol] = key
+    for expression, symbol in derived_sizes.table(built.env).items():
+        bases[symbol] = "_".join(sorted({bases[s] for s in expression.free_symbols if s in bases})) or "size"
+        names[symbol] = _fresh(bases[symbol], set(names.values()))
+    for key, value in built.table.items():
+        found = built.env.replace(value.node._expr)
+        if found.is_Symbol and found != root_of(built, key)[0]:
+            names[found] = key  # the constant and a computed size proved equal
+    return names
+
+
+def _used_symbols(graph: torch.fx.GraphModule, env: ShapeEnv) -> set[sympy.Symbol]:
+    used: set[sympy.Symbol] = set()
+    for node in graph.graph.nodes:
+        if node.op != "placeholder" or node.users:
+            used |= {s for e in free_symbols(node.meta.get("val")) for s in env.replace(e).free_symbols}
+    return used
+
+
+def _fresh(base: str, taken: set[str]) -> str:
+    count = 2
+    while f"{base}_{count}" in taken:
+        count += 1
+    return f"{base}_{count}"
+
+
+def _argument(graph: torch.fx.GraphModule, env: ShapeEnv, before: torch.fx.Node, symbol: sympy.Symbol, name: str) -> torch.fx.Node:
+    """A new placeholder for a symbol."""
+    with graph.graph.inserting_before(before):
+        node = graph.graph.placeholder(variable_names([Leaf("size", name, None)])[0])
+    node.meta["val"] = env.create_symintnode(symbol, hint=int(derived_sizes.hints(env)[symbol]))
+    return node
+
+
+def _redirect(graph: torch.fx.GraphModule, old: torch.fx.Node, expression: sympy.Expr, nodes: dict[sympy.Symbol, torch.fx.Node]) -> None:
+    """Let users of a traced size argument read the new ones instead, through the arithmetic of ``expression``."""
+    if not old.users:
+        return
+    last = [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
+    with graph.graph.inserting_after(last):
+        value = _computed(graph, expression, nodes)
+    for user in list(old.users):
+        user.args = torch.fx.node.map_arg(user.args, lambda n: value if n is old else n)
+        user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: value if n is old else n)
+
+
+def _computed(graph: torch.fx.GraphModule, expression: sympy.Expr, nodes: dict[sympy.Symbol, torch.fx.Node]) -> Any:
+    """A size expression as graph nodes (or a number)."""
+    if expression.is_Symbol:
+        return nodes[expression]
+    if expression.is_Integer:
+        return int(expression)
+    function = {"Add": operator.add, "Mul": operator.mul, "FloorDiv": operator.floordiv}.get(type(expression).__name__)
+    if function is None:
+        raise Untraceable(f"the size {expression} was found for an argument, which cannot be computed in the graph")
+    parts = [_computed(graph, a, nodes) for a in expression.args]
+    node = parts[0]
+    for part in parts[1:]:
+        values = [p.meta["val"] if isinstance(p, torch.fx.Node) else p for p in (node, part)]
+        anchors = [p for p in (node, part) if isinstance(p, torch.fx.Node) and p.op != "placeholder"]
+        anchor = anchors[-1] if anchors else [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
+        with graph.graph.inserting_after(anchor):
+            made = graph.graph.call_function(function, (node, part))
+        made.meta["val"] = function(*values)
+        node = made
+    return node
+
+
+def _slot(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> Slot:
+    value = node.meta["val"]
+    tensor = isinstance(value, torch.Tensor)
+    mutated = any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
+    return Slot(
+        variable=node.name,
+        kind=leaf.kind if leaf else "size",
+        name=name,
+        index=leaf.index if leaf else None,
+        dtype=str(value.dtype).removeprefix("torch.") if tensor else "int",
+        shape=tuple(text(env.replace(d.node.expr)) if isinstance(d, torch.SymInt) else str(d) for d in value.shape) if tensor else (),
+        mutated=mutated,
+    )
+
+
+RETURNED = object()
+"""Stands for a result that the graph computes, among constants."""
+
+
+def template(spec: Any, constants: list[Any]) -> str:
+    """A Python expression with ``{i}`` for the i-th graph output that rebuilds the forward's result."""
+    count = itertools.count()
+    items = [f"{{{next(count)}}}" if c is RETURNED else repr(c).replace("{", "{{").replace("}", "}}") for c in constants]
+    return _render(pytree.tree_unflatten([_Text(i) for i in items], spec))
+
+
+class _Text(str):
+    """A piece of code inside a nest of containers."""
+
+
+def _render(value: Any) -> str:
+    if isinstance(value, _Text):
+        return str(value)
+    if isinstance(value, tuple):
+        inner = ", ".join(_render(v) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return "[" + ", ".join(_render(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{{" + ", ".join(f"{k!r}: {_render(v)}" for k, v in value.items()) + "}}"
+    return repr(value).replace("{", "{{").replace("}", "}}")

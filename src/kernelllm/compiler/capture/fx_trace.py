@@ -1,0 +1,359 @@
+"""Tracing with ``make_fx`` on fake tensors, symbolic or at the problem's own sizes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import sympy
+import torch
+import torch.utils._pytree as pytree
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import Mod
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from kernelllm.compiler.capture import derived_sizes, intercept, symbols
+from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.functional import functional
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+
+
+class Untraceable(Exception):
+    """This way of tracing does not fit; says which operator or construct."""
+
+
+class UnknownSize(Untraceable):
+    """A size depends on the values of a tensor: no way of tracing fits."""
+
+
+# What user code raises when it meets symbols or fake tensors it cannot handle: any ordinary exception.
+TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
+                   ImportError, sympy.SympifyError)
+
+
+@dataclass
+class Built:
+    """The problem's module and inputs on fake tensors, with symbols for the sizes in ``table``."""
+
+    problem: Problem
+    env: ShapeEnv
+    mode: FakeTensorMode
+    namespace: dict[str, Any]
+    table: dict[str, torch.SymInt]
+    model: torch.nn.Module
+    inputs: list[Any]
+    values: dict[str, int]
+    factors: Mapping[str, symbols.Factor] = field(default_factory=dict)
+    """What the sizes of the table were made multiples of."""
+    attributes: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
+          hints: Mapping[str, int] | None = None) -> Built:
+    """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
+
+    Raises ProblemError for code that does not run at all, Untraceable for code that does not run with symbols.
+    """
+    code, found = symbols.parse(problem)
+    env = ShapeEnv(assume_static_by_default=False, specialize_zero_one=True, duck_shape=False)
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
+    table = symbols.new_symbols(env, chosen, factors or {})
+    try:
+        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories():
+            namespace = symbols.execute(problem, code, {**found, **table})
+            with symbols.symbol_aware(namespace):
+                init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
+                args, kwargs = split_init(init)
+                model = namespace["Model"](*args, **kwargs)
+                inputs = list(namespace["get_inputs"]())
+    except KeyError as error:
+        raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
+    except TRACE_FAILURES as error:
+        raise Untraceable(f"building the module: {describe(error, problem)}") from error
+    built = Built(problem, env, mode, namespace, table, model, inputs, found, factors or {})
+    built.attributes = _loose_tensors(model)
+    return built
+
+
+def split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
+    """KernelBench's ``get_init_inputs`` as (positional, keyword): a list, a dict, or ``[list, dict]``."""
+    if isinstance(init, dict):
+        return [], dict(init)
+    init = list(init)
+    if len(init) == 2 and isinstance(init[0], list | tuple) and isinstance(init[1], dict):
+        return list(init[0]), dict(init[1])
+    return init, {}
+
+
+def describe(error: BaseException, problem: Problem | None = None) -> str:
+    """One line for an exception: its type, the first line of its message, and the line of the problem it came from."""
+    text = str(error).strip().splitlines()
+    line = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    if problem is not None:
+        name = problem.path or f"<{problem.name}>"
+        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name and frame.lineno]
+        rows = problem.source.splitlines()
+        if at and at[-1] <= len(rows):
+            line += f" (line {at[-1]}: {rows[at[-1] - 1].strip()})"
+    return line
+
+
+def _loose_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors that modules hold as plain attributes, neither parameter nor buffer, by dotted path."""
+    found = {}
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+@dataclass
+class Leaf:
+    """One flat argument of the traced function."""
+
+    kind: Literal["input", "parameter", "buffer", "attribute", "size"]
+    name: str
+    value: Any
+    index: int | None = None
+
+
+def argument_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Names of the first ``count`` positional arguments of the model's forward."""
+    names: list[str] = []
+    for parameter in inspect.signature(model.forward).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}{i}" for i in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return names[:count] + [f"input{i}" for i in range(len(names), count)]
+
+
+def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
+    """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced.
+
+    The function returns the forward's result, and what it bound to tensor attributes by the position of their argument.
+    """
+    model, mode = built.model, built.mode
+    leaves = [Leaf("size", key, symbol) for key, symbol in built.table.items()]
+    state_leaves = [Leaf("parameter", n, p) for n, p in model.named_parameters()]
+    state_leaves += [Leaf("buffer", n, b) for n, b in model.named_buffers()]
+    state_leaves += [Leaf("attribute", n, t) for n, t in built.attributes.items()]
+    names = argument_names(model, len(built.inputs))
+    flat, spec = pytree.tree_flatten_with_path(built.inputs)
+    input_leaves = []
+    for path, value in flat:
+        position = path[0].idx  # type: ignore[attr-defined]
+        input_leaves.append(Leaf("input", names[position] + pytree.keystr(path[1:]), value, position))
+    leaves += state_leaves + input_leaves
+    dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf.value, torch.Tensor) or leaf.kind == "size"]
+
+    def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor]]:
+        current = [leaf.value for leaf in leaves]
+        for i, value in zip(dynamic, values, strict=True):
+            current[i] = value
+        start = len(built.table)
+        named = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind in ("parameter", "buffer")}
+        loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
+        arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
+        symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
+        with _swapped(model, {**loose, **_recomputed(built, symbols_now)}):
+            result = torch.func.functional_call(model, named, tuple(arguments))
+            after = _loose_tensors(model)
+        positions = {leaves[i].name: place for place, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
+        return result, {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
+
+    chosen = [leaves[i] for i in dynamic]
+    for leaf in chosen:
+        if isinstance(leaf.value, torch.Tensor):
+            leaf.value = _fake(leaf.value.detach(), mode)
+    return chosen, run
+
+
+class _Arithmetic(PythonReferenceAnalysis):
+    """Size formulas in Python numbers; torch leaves the quotient of two sizes out."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+
+def _recomputed(built: Built, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fractional numbers that modules derived from sizes (``width ** -0.5``), computed again from the graph's own size arguments."""
+    values = {}
+    for key, value in sizes.items():
+        symbol, factor = root_of(built, key)
+        values[symbol] = value // (sizes[factor] if isinstance(factor, str) else factor)
+    found = {}
+    for prefix, module in built.model.named_modules():
+        for name, number in vars(module).items():
+            if isinstance(number, torch.SymFloat) and number.node.expr.free_symbols <= set(values):
+                path = f"{prefix}.{name}" if prefix else name
+                found[path] = sympy_interp(_Arithmetic, values, number.node.expr)
+    return found
+
+
+def root_of(built: Built, key: str) -> tuple[sympy.Symbol, symbols.Factor]:
+    """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
+    expression = built.table[key].node._expr
+    factor = built.factors.get(key, 1)
+    if isinstance(factor, str):
+        (symbol,) = expression.free_symbols - built.table[factor].node._expr.free_symbols
+        return symbol, factor
+    (symbol,) = expression.free_symbols
+    return symbol, int(expression.subs(symbol, 1))
+
+
+def _fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    """The tensor as a fake one of ``mode`` that has no memory and no constant value."""
+    with mode, enable_python_dispatcher():
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+
+class _swapped:
+    """Puts tensors in place of modules' tensor attributes while open."""
+
+    def __init__(self, model: torch.nn.Module, tensors: Mapping[str, Any]) -> None:
+        self.model = model
+        self.tensors = tensors
+        self.before: dict[str, Any] = {}
+
+    def _set(self, path: str, value: Any) -> Any:
+        owner, _, name = path.rpartition(".")
+        module = self.model.get_submodule(owner)
+        before = vars(module)[name]
+        vars(module)[name] = value
+        return before
+
+    def __enter__(self) -> None:
+        self.before = {path: self._set(path, value) for path, value in self.tensors.items()}
+
+    def __exit__(self, *_: Any) -> None:
+        for path, value in self.before.items():
+            self._set(path, value)
+
+
+def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
+    """Trace the built problem. Raises Untraceable."""
+    from kernelllm.compiler.capture.finalize import RETURNED, assemble
+
+    leaves, run = leaves_of(built)
+    out_spec: list[Any] = []
+    replaced: dict[int, str] = {}
+
+    def flat(*values: Any) -> tuple[Any, ...]:
+        result, bound = run(*values)
+        out, spec = pytree.tree_flatten(result)
+        out_spec[:] = [spec, [RETURNED if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
+        replaced.clear()
+        replaced.update({i: leaves[i].name for i in bound})
+        return (*(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat)), *bound.values())
+
+    try:
+        with ExitStack() as stack:
+            for context in (
+                torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), intercept.real_factories(),
+                intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
+            ):  # fmt: skip
+                stack.enter_context(context)
+            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
+            graph = tracer(*[leaf.value for leaf in leaves])
+    except TRACE_FAILURES as error:
+        raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
+    captured = assemble(built, options, graph, leaves, out_spec, way)
+    captured.bound = tuple(replaced.values())
+    return captured
+
+
+def symbolic(problem: Problem, options: Options) -> Captured:
+    """Trace with symbols for all sizes.
+
+    A size that the code divides by a number (heads, groups) is traced again as a multiple of its symbol, which keeps
+    every quotient exact. Sizes that were only found equal because their values coincide are told apart where the same
+    graph comes out at other values.
+    """
+    built = build(problem)
+    factors = _divisors(built)
+    if factors:
+        built = build(problem, factors=factors)
+    captured = trace(built, options, "make_fx")
+    more = _divisors(built)
+    if more:
+        factors = {k: _combined(factors.get(k, 1), more.get(k, 1)) for k in {*factors, *more}}
+        built = build(problem, factors=factors)
+        captured = trace(built, options, "make_fx")
+    return _told_apart(problem, options, built, captured, factors)
+
+
+def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:
+    """Both factors where both are numbers; of two kinds the one that was found first."""
+    if isinstance(known, int) and isinstance(more, int):
+        return known * more
+    return more if known == 1 else known
+
+
+def _divisors(built: Built) -> dict[str, symbols.Factor]:
+    """Key to the number, or the other key, that its symbol was found divisible by, from the guards."""
+    found: dict[str, symbols.Factor] = {}
+    of_symbol = {s: k for k, v in built.table.items() if not isinstance(built.factors.get(k), str) for s in v.node._expr.free_symbols}
+    for guard in built.env.guards:
+        expression = guard.expr
+        if not (isinstance(expression, sympy.Eq) and isinstance(expression.lhs, Mod) and expression.rhs == 0):
+            continue
+        symbol, divisor = expression.lhs.args
+        if symbol not in of_symbol or built.env.replace(symbol) != symbol:
+            continue
+        key = of_symbol[symbol]
+        known = found.get(key, 1)
+        if divisor.is_Integer and isinstance(known, int):
+            merged = math.lcm(known, int(divisor))
+            if built.values[key] // merged >= 2 and built.values[key] % merged == 0:
+                found[key] = merged
+        elif divisor in of_symbol and _plain(built, key, of_symbol[divisor], found):
+            found[key] = of_symbol[divisor]
+    return found
+
+
+def _plain(built: Built, key: str, divisor: str, found: Mapping[str, symbols.Factor]) -> bool:
+    """Whether the size ``key`` may become a multiple of the size ``divisor``: both plain symbols so far, no chain of multiples."""
+    whole = built.values[key] % built.values[divisor] == 0 and built.values[key] // built.values[divisor] >= 2
+    free = key not in {*built.factors, *found, *built.factors.values(), *found.values()} and divisor not in {*built.factors, *found}
+    return whole and free and built.env.replace(built.table[divisor].node._expr).is_Symbol
+
+
+def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, symbols.Factor]) -> Captured:
+    """Trace once more with other values for sizes that were found equal; the result is kept if the graph is the same."""
+    exact = {k: (v.node._expr, built.env.replace(v.node._expr)) for k, v in built.table.items()}
+    merged = [k for k, (was, now) in exact.items() if was != now and not now.is_number]
+    if not merged:
+        return captured
+    fixed = {f for f in factors.values() if isinstance(f, str)}
+    steps = {k: built.values[f] if isinstance(f := factors.get(k, 1), str) else f for k in merged}
+    hints = {k: built.values[k] + (7 + 2 * i) * step for i, (k, step) in enumerate(steps.items()) if k not in fixed}
+    try:
+        other = trace(build(problem, factors=factors, hints=hints), options, "make_fx")
+    except Untraceable:
+        return captured
+    same = [str(n.target) for n in other.graph.graph.nodes if n.op == "call_function"] == [
+        str(n.target) for n in captured.graph.graph.nodes if n.op == "call_function"
+    ]
+    return other if same else captured
+
+
+def static(problem: Problem, options: Options, notes: tuple[str, ...] = ()) -> Captured:
+    """Trace at the problem's own sizes."""
+    captured = trace(build(problem, set()), options, "static")
+    captured.notes = notes
+    return captured

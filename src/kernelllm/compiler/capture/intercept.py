@@ -1,0 +1,262 @@
+"""What is caught before ATen sees it.
+
+Whole recurrent layers and attention become single operators; a few functions whose ATen form pins a size to a number,
+or differs between devices, are written out in terms that keep sizes symbolic.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import TorchFunctionMode
+
+from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.options import Options
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Inductor's, but for dropout: its mask has to be the one that eager draws, so that torch draws it."""
+    from torch._inductor import lowering  # noqa: F401 - the table needs it
+    from torch._inductor.decomposition import select_decomp_table
+
+    return {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
+
+
+@contextmanager
+def whole_layers(options: Options) -> Iterator[None]:
+    """While open, ``scaled_dot_product_attention``, RNN, LSTM and GRU layers trace as one operator each."""
+    context = _Context(options, template_ops.register())
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (F, "scaled_dot_product_attention", _attention),
+        (torch, "group_norm", _group_norm),
+        (torch, "max_pool1d", _max_pool1d),
+    ]
+    for owner in (torch, torch._VF):
+        replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
+        replaced += [(owner, name, rule) for name, rule in _CELLS.items()]
+        replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
+    with ExitStack() as stack:
+        replace(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
+        replace(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
+        for owner, name, rule in replaced:
+            replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
+        if torch.backends.opt_einsum.is_available():
+            library: Any = torch.backends.opt_einsum.get_opt_einsum()
+            replace(stack, library, "contract_path", _contract_path(library.contract_path))
+        yield
+
+
+def _contract_path(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The order of an einsum's products for the sizes as they are: opt_einsum would read them, and so pin each to its number."""
+
+    def call(equation: str, *operands: torch.Tensor, optimize: Any = "auto") -> Any:
+        shapes = [tuple(n.node.hint if isinstance(n, torch.SymInt) else n for n in operand.shape) for operand in operands]
+        return plain(equation, *shapes, shapes=True, optimize=optimize)
+
+    return call
+
+
+@dataclass
+class _Context:
+    options: Options
+    namespace: Any
+
+
+def _either(rule: Callable[..., Any], context: _Context | None, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = rule(context, *args, **kwargs)
+        return plain(*args, **kwargs) if made is NotImplemented else made
+
+    return call
+
+
+def _recurrent(name: str) -> Callable[..., Any]:
+    def rule(mode: _Context, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
+            return NotImplemented  # packed sequences
+        x, hx, params, *rest = args
+        states = list(hx) if name == "lstm" else hx
+        if mode.options.extern == "allow":
+            return getattr(mode.namespace, f"torch_{name}")(x, states, list(params), *rest)
+        return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
+
+    return rule
+
+
+def _lstm_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """As torch's documentation of LSTMCell; ATen's cells pin their sizes to numbers."""
+    h, c = hx
+    i, f, g, o = (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _gru_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """As torch's documentation of GRUCell."""
+    (r, z, n), (h_r, h_z, h_n) = F.linear(x, w_ih, b_ih).chunk(3, 1), F.linear(hx, w_hh, b_hh).chunk(3, 1)
+    r, z = torch.sigmoid(r + h_r), torch.sigmoid(z + h_z)
+    n = torch.tanh(n + r * h_n)
+    return (hx - n) * z + n
+
+
+def _rnn_cell(act: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+        return act(F.linear(x, w_ih, b_ih) + F.linear(hx, w_hh, b_hh))
+
+    return rule
+
+
+_CELLS = {"lstm_cell": _lstm_cell, "gru_cell": _gru_cell, "rnn_tanh_cell": _rnn_cell(torch.tanh), "rnn_relu_cell": _rnn_cell(torch.relu)}
+
+
+def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+               scale: float | None = None, enable_gqa: bool = False) -> Any:
+    if not query.is_floating_point():
+        return NotImplemented
+    if mode.options.extern == "allow":
+        return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    rank = query.dim()
+    for _ in range(4 - rank):
+        query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+        if attn_mask is not None and attn_mask.dim() > 2:
+            attn_mask = attn_mask.unsqueeze(0)
+    out = mode.namespace.attention(query, key, value, attn_mask, is_causal, scale, allow_tf32=mode.options.matmul_tf32)
+    for _ in range(4 - rank):
+        out = out.squeeze(0)
+    return out
+
+
+def _plain_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Any,
+                     enable_gqa: bool) -> Any:
+    """The definition in torch's documentation, for what the template does not cover."""
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = query @ key.transpose(-2, -1) * factor
+    if is_causal:
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~keep, float("-inf"))
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return _dropout(None, torch.softmax(scores, dim=-1), dropout_p, True) @ value
+
+
+def _dropout(_: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
+    if not train or p == 0.0:
+        return x.clone()
+    if p == 1.0:
+        return torch.zeros_like(x)
+    # the very mask that torch's own dropout draws after the same seed
+    keep = torch.native_dropout(torch.empty_like(x), p, True)[1]
+    return x * keep * (1.0 / (1.0 - p))
+
+
+def _dropout_in_place(context: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
+    return x.copy_(_dropout(context, x, p, train))
+
+
+def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any) -> Any:
+    if not isinstance(num_groups, torch.SymInt) or x.dtype != torch.float32:
+        return NotImplemented
+    n, channels = x.shape[:2]
+    grouped = x.reshape(n, num_groups, channels // num_groups, *x.shape[2:])
+    variance, mean = torch.var_mean(grouped, dim=list(range(2, grouped.dim())), correction=0, keepdim=True)
+    out = ((grouped - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
+    shape = [1, channels, *[1] * (x.dim() - 2)]
+    out = out if weight is None else out * weight.reshape(shape)
+    return out if bias is None else out + bias.reshape(shape)
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _unfold(_: Any, x: Any, dimension: int, size: Any, step: Any) -> Any:
+    """Windows of symbolic length, which torch would pin to a number: windows side by side are a view with one more dimension."""
+    if not isinstance(size, torch.SymInt) or not bool(size == step):
+        return NotImplemented
+    dim = dimension % x.dim()
+    count = x.shape[dim] // size
+    whole = x if bool(x.shape[dim] % size == 0) else x.narrow(dim, 0, count * size)
+    return whole.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :])).movedim(dim + 1, -1)
+
+
+def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+                **__: Any) -> Any:
+    stride = _one(stride) if stride is not None and stride != [] and stride != () else _one(kernel_size)
+    rows = (1, _one(kernel_size)), (1, stride), (0, _one(padding)), (1, _one(dilation))
+    return torch.max_pool2d(x.unsqueeze(-2), *rows, ceil_mode).squeeze(-2)
+
+
+class _RealFactories(TorchFunctionMode):
+    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.linspace, torch.logspace) and all(isinstance(a, int | float) for a in (*args, *kwargs.values()) if a is not None):
+            with torch._subclasses.fake_tensor.unset_fake_temporarily():
+                values = func(*args, **kwargs).tolist()
+            return _Constant(values)
+        if func is torch.Tensor.cuda:
+            return args[0]
+        args = tuple(_off_gpu(a) for a in args)
+        kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
+        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
+            return _copied(*args)
+        return func(*args, **kwargs)
+
+
+def _off_gpu(value: Any) -> Any:
+    """The CPU for a CUDA device: tracing needs no GPU, the graph is moved to one afterwards."""
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
+
+
+def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A deep copy of a fake tensor, which torch would make through its memory."""
+    if id(tensor) not in memo:
+        fresh = torch.empty_like(tensor.detach())
+        memo[id(tensor)] = torch.nn.Parameter(fresh, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else fresh
+    copy: torch.Tensor = memo[id(tensor)]
+    return copy
+
+
+class _Constant(list):  # type: ignore[type-arg]
+    """A short constant vector as a list of numbers that answer ``.item()``."""
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__(_Number(v) for v in values)
+
+    def tolist(self) -> list[float]:
+        return [float(v) for v in self]
+
+
+class _Number(float):
+    def item(self) -> float:
+        return float(self)
+
+
+@contextmanager
+def real_factories() -> Iterator[None]:
+    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), and recurrent cells,
+    which inputs may be computed with, pin no size."""
+    with _RealFactories(), ExitStack() as stack:
+        for owner in (torch, torch._VF):
+            for name, rule in _CELLS.items():
+                replace(stack, owner, name, _either(rule, None, getattr(owner, name)))
+        replace(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
+        yield

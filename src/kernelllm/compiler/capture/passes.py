@@ -1,0 +1,315 @@
+"""Passes over the captured ATen graph: heavy operators become template operators (see :mod:`.ops`)."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler import template_ops
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
+
+aten = torch.ops.aten
+
+# Operators that carry most of a network's arithmetic: what ``forbid`` refuses to leave to torch.
+HEAVY = (
+    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.lstm", "aten.gru",
+    "aten.rnn_tanh", "aten.rnn_relu", "aten._scaled_dot_product", "aten._cudnn_rnn", "aten._thnn_fused",
+)  # fmt: skip
+
+
+def run(graph: GraphModule, options: Options) -> None:
+    """Apply, in place, the passes that ``options.extern`` asks for. Raises CaptureError for ``forbid`` without a template.
+
+    Raises it for ``allow`` too where torch would be left all that there is to compute.
+    """
+    _chain_concatenations(graph, options)
+    _replace(graph, options, _TORCH_RULES if options.extern == "allow" else _RULES)
+    if options.extern == "allow":
+        graph.graph.eliminate_dead_code()
+        _refuse_leaving_all(graph)
+    else:
+        _fuse_activations(graph)
+        if options.extern == "forbid":
+            _refuse(graph)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[..., Node | None]]) -> None:
+    namespace = template_ops.register()
+    for node in list(graph.graph.nodes):
+        rule = rules.get(getattr(node.target, "_overloadpacket", None)) if node.op == "call_function" else None
+        if rule is None:
+            continue
+        with graph.graph.inserting_before(node):
+            made = rule(_Writer(graph, node, namespace, options), *node.args, **node.kwargs)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
+
+
+def _chain_concatenations(graph: GraphModule, options: Options) -> None:
+    """``cat(a, b)``, ``cat(a, b, c)``, ... as one concatenation on top of the other.
+
+    A dense block joins everything so far in front of every layer. Written out, each layer's kernels pick from a longer list of
+    tensors than the layer before; chained, all layers share theirs.
+    """
+    namespace = template_ops.register()
+    made: dict[tuple[Any, ...], Node] = {}
+    chained: dict[Node, None] = {}
+    cats = [n for n in graph.graph.nodes if n.target is aten.cat.default and len({v.meta["val"].dtype for v in n.args[0]}) == 1]
+    for node in cats:
+        parts, dim = tuple(node.args[0]), node.args[1] if len(node.args) > 1 else 0
+        start = next((k for k in range(len(parts) - 1, 1, -1) if (parts[:k], dim) in made), 0)
+        made[parts, dim] = node
+        if start:
+            chained.update(dict.fromkeys((made[parts[:start], dim], node)))
+    made.clear()
+    for node in chained:
+        parts, dim = tuple(node.args[0]), node.args[1] if len(node.args) > 1 else 0
+        start = next((k for k in range(len(parts) - 1, 1, -1) if (parts[:k], dim) in made), 1)
+        joined = made[parts[:start], dim] if start > 1 else parts[0]
+        with graph.graph.inserting_before(node):
+            for part in parts[start:]:
+                joined = _Writer(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
+        made[parts, dim] = joined
+        node.replace_all_uses_with(joined)
+        graph.graph.erase_node(node)
+
+
+class _Writer:
+    """Inserts template calls with their example values."""
+
+    def __init__(self, graph: GraphModule, node: Node, namespace: Any, options: Options) -> None:
+        self.graph = graph
+        self.node = node
+        self.namespace = namespace
+        self.options = options
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A call node of ``target``; its example value is computed on the arguments' own."""
+        made = self.graph.graph.call_function(target, args, kwargs)
+        values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        from torch._dispatch.python import enable_python_dispatcher
+
+        mode = next(v.fake_mode for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch._subclasses.FakeTensor))
+        with mode, enable_python_dispatcher(), torch.no_grad():
+            value = target(*values[0], **values[1])
+        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}
+        made.meta["val"] = value
+        return made
+
+    def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
+        return self.call(getattr(self.namespace, name).default, *args, **kwargs)
+
+
+def _heavy_dtype(node: Node) -> bool:
+    return bool(node.meta["val"].dtype.is_floating_point)
+
+
+def _mm(w: _Writer, a: Node, b: Node) -> Node | None:
+    return w.template("matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _addmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+    if not _heavy_dtype(a):
+        return None
+    if beta == 1 and alpha == 1:
+        return w.template("matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+    return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
+
+
+def _bmm(w: _Writer, a: Node, b: Node) -> Node | None:
+    return w.template("batched_matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _baddbmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+    if not _heavy_dtype(a):
+        return None
+    if beta == 1 and alpha == 1:
+        return w.template("batched_matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+    return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
+
+
+def _mv(w: _Writer, a: Node, x: Node) -> Node | None:
+    return w.template("matvec", a, x) if _heavy_dtype(a) else None
+
+
+def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                 output_padding: Any, groups: Any) -> Node:
+    """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size around that into a number.
+
+    Torch's gets its bias outside, where it joins the kernel that reads the result, as Inductor has it too.
+    """
+    left = w.options.extern == "allow"
+    spatial = weight.meta["val"].dim() - 2
+    stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
+    unbatched = x.meta["val"].dim() == spatial + 1
+    if unbatched:
+        x = w.call(aten.unsqueeze.default, x, 0)
+    name = ("torch_" if left else "") + ("conv_transpose" if transposed else "conv")
+    window = (stride, padding, output_padding, dilation) if transposed else (stride, padding, dilation)
+    extra = {} if left else {"allow_tf32": w.options.conv_tf32}
+    out = w.template(name, x, weight, None if left else bias, *window, groups, **extra)
+    if left and bias is not None:
+        for _ in range(spatial):
+            bias = w.call(aten.unsqueeze.default, bias, -1)
+        out = w.call(aten.add.Tensor, out, bias)
+    return w.call(aten.squeeze.dim, out, 0) if unbatched else out
+
+
+_INDUCTOR_WINDOW = 25
+"""Inductor unrolls a pooling window up to this many elements and leaves larger ones to torch."""
+
+
+def _each(value: Any, spatial: int) -> list[Any]:
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return values * spatial if len(values) == 1 else values
+
+
+def _avg_pool(spatial: int) -> Callable[..., Node | None]:
+    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+             divisor_override: int | None = None) -> Node | None:
+        kernel = _each(kernel, spatial)
+        if math.prod(kernel) <= _INDUCTOR_WINDOW:
+            return None
+        return w.template("avg_pool", x, kernel, _each(stride or kernel, spatial), _each(padding, spatial), ceil_mode, count_include_pad,
+                          divisor_override)
+
+    return rule
+
+
+def _max_pool(spatial: int) -> Callable[..., Node | None]:
+    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False) -> Node | None:
+        kernel = _each(kernel, spatial)
+        if math.prod(kernel) <= _INDUCTOR_WINDOW:
+            return None
+        windows = kernel, _each(stride or kernel, spatial), _each(padding, spatial), _each(dilation, spatial)
+        return w.template("max_pool_with_indices", x, *windows, ceil_mode)
+
+    return rule
+
+
+def _adaptive(name: str) -> Callable[..., Node | None]:
+    return lambda w, x, output_size: w.template(name, x, list(output_size))
+
+
+def _sort(w: _Writer, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
+    return _ranked(w, x, dim, "sort", dim, descending)
+
+
+def _topk(w: _Writer, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
+    return _ranked(w, x, dim, "topk", k, dim, largest)
+
+
+_LONGEST_SORT = 32768
+
+
+def _ranked(w: _Writer, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+    value = x.meta["val"]
+    length = value.shape[dim] if value.dim() else 1
+    known = length if isinstance(length, int) else length.node.hint
+    return w.template(name, x, *args) if known is not None and known <= _LONGEST_SORT else None
+
+
+_RULES: dict[Any, Callable[..., Node | None]] = {
+    aten.mm: _mm,
+    aten.addmm: _addmm,
+    aten.bmm: _bmm,
+    aten.baddbmm: _baddbmm,
+    aten.mv: _mv,
+    aten.convolution: _convolution,
+    aten.avg_pool2d: _avg_pool(2),
+    aten.avg_pool3d: _avg_pool(3),
+    aten.max_pool2d_with_indices: _max_pool(2),
+    aten.max_pool3d_with_indices: _max_pool(3),
+    aten._adaptive_avg_pool2d: _adaptive("adaptive_avg_pool"),
+    aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool"),
+    aten.adaptive_max_pool2d: _adaptive("adaptive_max_pool"),
+    aten.adaptive_max_pool3d: _adaptive("adaptive_max_pool"),
+    aten.sort: _sort,
+    aten.topk: _topk,
+}
+
+
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution}
+
+
+_ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh"}
+
+
+def _fuse_activations(graph: GraphModule) -> None:
+    """Let a matrix product apply the activation that alone follows it, where only heavy operators or the caller read the result.
+
+    Anywhere else the activation is better computed inside the elementwise kernel that reads it.
+    """
+    matmul = template_ops.register().matmul.default
+    for node in list(graph.graph.nodes):
+        source = node.args[0] if node.target in _ACTIVATIONS else None
+        if not isinstance(source, Node) or source.target is not matmul or len(source.users) != 1:
+            continue
+        if all(_takes_stored(user) for user in node.users):
+            source.kwargs = {**source.kwargs, "activation": _ACTIVATIONS[node.target]}
+            node.replace_all_uses_with(source)
+            graph.graph.erase_node(node)
+
+
+def _takes_stored(user: Node) -> bool:
+    return user.op == "output" or str(user.target).startswith("kernelllm.")
+
+
+def _refuse(graph: GraphModule) -> None:
+    left = sorted({str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)})
+    if left:
+        raise CaptureError(
+            f"No Triton template exists for {', '.join(left)}.", fix="Use --extern avoid, which leaves such operators to torch."
+        )
+
+
+_MOVING = frozenset((
+    "_to_copy", "_unsafe_view", "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "copy", "detach", "diagonal", "empty",
+    "expand", "flip", "full", "im2col", "index_select", "lift_fresh_copy", "masked_fill", "ones", "permute", "pixel_shuffle",
+    "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "roll", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu",
+    "unbind", "unflatten", "unfold", "unsqueeze", "view", "zeros",
+))  # fmt: skip
+"""Operators of the module, as it calls them, that compute nothing: they make, view, cut or place elements."""
+
+
+def _refuse_leaving_all(graph: GraphModule) -> None:
+    """Raise CaptureError where torch would do every heavy operator and the kernels nothing but move elements.
+
+    The judge rightly calls such a candidate a cheat. In doubt, for whatever is not known to move only, this says nothing.
+    """
+    tensors = [n for n in graph.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor | list | tuple)]
+    left = sorted({str(n.target) for n in tensors if _torchs(n)})
+    if left and all(_torchs(n) or _only_moves(n) for n in tensors):
+        names = ", ".join(name.split(".")[1].removeprefix("torch_") for name in left)
+        raise CaptureError(f"Nothing is left to compute once torch does {names}.", fix="Use --extern avoid, which writes Triton for that.")
+
+
+def _torchs(node: Node) -> bool:
+    return str(node.target).startswith((*HEAVY, "kernelllm.torch_"))
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether the operator that the node is a part of moves elements, or is a convolution, whose bias is added outside torch's."""
+    called = node.meta.get("original_aten")
+    if node.target is operator.getitem or called is None:
+        return node.target is operator.getitem
+    return str(called).split(".")[1] in _MOVING | {"convolution"}
+
+
+def heavy_left(graph: GraphModule) -> list[str]:
+    """Heavy operators that still go to torch."""
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)]
+
+
+__all__ = ["HEAVY", "heavy_left", "run"]

@@ -1,0 +1,80 @@
+"""Where each size symbol can be read when the compiled module runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from kernelllm.compiler.capture.capture import Place, Size
+from kernelllm.compiler.capture.derived_sizes import hints
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.fx_trace import Built, Leaf
+
+_RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
+
+
+def _expr(value: Any) -> Any:
+    return value.node.expr if isinstance(value, torch.SymInt) else None
+
+
+def _tensor_places(leaves: list[Leaf]) -> Iterator[tuple[Place, Any]]:
+    for leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            for dim, size in enumerate(leaf.value.shape):
+                expression = _expr(size)
+                if expression is not None:
+                    yield Place(leaf.kind, leaf.name, dim, text(expression)), expression
+
+
+def _module_places(model: torch.nn.Module) -> Iterator[tuple[Place, Any]]:
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            path = f"{prefix}.{name}" if prefix else name
+            if _expr(value) is not None:
+                yield Place("module", path, None, text(_expr(value))), _expr(value)
+            elif isinstance(value, tuple | list):
+                for i, item in enumerate(value):
+                    if _expr(item) is not None:
+                        yield Place("module", f"{path}[{i}]", None, text(_expr(item))), _expr(item)
+
+
+def text(expression: Any) -> str:
+    """A size expression as Python."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    return str(PythonPrinter().doprint(expression))
+
+
+def places(built: Built, leaves: list[Leaf]) -> list[tuple[Place, Any]]:
+    """Every dimension and integer attribute that holds a symbolic size, with its expression."""
+    return [*_tensor_places(leaves), *_module_places(built.model)]
+
+
+def sizes_of(built: Built, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
+    """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
+    found = places(built, leaves)
+    values = hints(built.env)
+    plain = {e for _, e in found if e.is_Symbol}
+    sizes = []
+    for symbol in values:
+        if str(symbol) in roots:
+            mine = [(p, e) for p, e in found if e.free_symbols == {symbol} or _multiple(e, symbol, plain)]
+            mine.sort(key=lambda pair: (not _linear(pair[1], symbol), len(pair[1].free_symbols), pair[1] != symbol, _RANK[pair[0].kind]))
+            sizes.append(Size(str(symbol), roots[str(symbol)], int(values[symbol]), tuple(p for p, _ in mine)))
+    return tuple(sizes)
+
+
+def _linear(expression: Any, symbol: Any) -> bool:
+    """Whether the symbol follows from the expression by subtraction and division."""
+    return bool(expression.is_polynomial(symbol) and sympy.degree(expression, symbol) == 1)
+
+
+def _multiple(expression: Any, symbol: Any, plain: set[Any]) -> bool:
+    """Whether the expression is ``symbol`` times sizes that can be read as they are."""
+    others = expression.free_symbols - {symbol}
+    product = expression.is_Mul and symbol in expression.args and set(expression.args) <= {symbol, *others}
+    return bool(product and others and others <= plain)

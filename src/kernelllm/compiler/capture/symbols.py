@@ -1,0 +1,326 @@
+"""The problem run with symbols in place of its size constants.
+
+Every integer literal that a module-level name of the problem is set to becomes a backed symbol of one ``ShapeEnv``.
+The module is then built, and its inputs are drawn, on fake tensors: shapes of parameters, buffers and inputs, and
+integer attributes such as ``hidden_size``, come out as expressions of those symbols, so two dimensions share a
+symbol exactly when they come from the same constant. Nothing is allocated.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+from kernelllm.problems.sizes import literals
+
+_TABLE = "__kernelllm_sizes__"
+
+# Names whose value shapes the program, not a tensor's size: they would be specialised anyway, so they start as integers.
+# (``reduce_3x3`` is a number of channels.)
+_STRUCTURAL = re.compile(
+    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce(?!_?\d)|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
+    r"|(^|_)p$|stages|num_blocks|depths|upscale|divisor|shift",
+    re.IGNORECASE,
+)
+_STRUCTURAL_MAX = 16
+
+
+def literal(node: ast.expr) -> Any:
+    """The value of an expression built from numbers, arithmetic, tuples and lists alone; raises ValueError otherwise."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -literal(node.operand)
+    if isinstance(node, ast.Tuple | ast.List):
+        values = [literal(e) for e in node.elts]
+        return tuple(values) if isinstance(node, ast.Tuple) else values
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Pow):
+        left, right = literal(node.left), literal(node.right)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return eval(compile(ast.Expression(ast.fix_missing_locations(
+                ast.BinOp(ast.Constant(left), node.op, ast.Constant(right)))), "<literal>", "eval"))
+        if isinstance(node.op, ast.Mult) and isinstance(left, list | tuple) and isinstance(right, int):
+            return left * right
+    raise ValueError
+
+
+def is_size(name: str, value: int) -> bool:
+    """Whether the integer literal behind ``name`` is worth a symbol."""
+    return not isinstance(value, bool) and value >= 2 and not (value <= _STRUCTURAL_MAX and _STRUCTURAL.search(name))
+
+
+def size_keys(name: str, value: Any) -> dict[str, int]:
+    """``{"batch": 8}`` or ``{"shape[0]": 3, "shape[1]": 224}``: the integers in ``value`` that may become symbols."""
+    if isinstance(value, int):
+        return {name: value} if is_size(name, value) else {}
+    if isinstance(value, tuple | list):
+        return {f"{name}[{i}]": v for i, v in enumerate(value) if isinstance(v, int) and is_size(name, v)}
+    return {}
+
+
+class _Sizes(ast.NodeTransformer):
+    """Routes the literals of module-level assignments, and those in the input functions, through a table."""
+
+    def __init__(self, inner: Mapping[tuple[int, int], tuple[str, int]]) -> None:
+        self.found: dict[str, int] = {}
+        self._inner = inner
+        """(line, column) of literals inside expressions and functions, to their name and value."""
+
+    def module(self, tree: ast.Module) -> ast.Module:
+        tree.body = [part for statement in tree.body for part in _unchained(self.visit(statement))]
+        for statement in tree.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                statement.value = self._assign(targets[0], statement.value)
+        return ast.fix_missing_locations(tree)
+
+    def visit(self, node: ast.AST) -> Any:
+        """A literal with a generated name becomes a look-up of that name."""
+        if isinstance(node, ast.Constant | ast.BinOp) and (node.lineno, node.col_offset) in self._inner:
+            name, value = self._inner[(node.lineno, node.col_offset)]
+            if is_size(name, value):
+                self.found[name] = value
+                return ast.copy_location(_lookup(name), node)
+            return node
+        return self.generic_visit(node)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            value.elts = [self._assign(t, v) for t, v in zip(target.elts, value.elts, strict=True)]
+            return value
+        if not isinstance(target, ast.Name):
+            return value
+        try:
+            known = literal(value)
+        except (ValueError, ArithmeticError):
+            return value
+        keys = size_keys(target.id, known)
+        if not keys:
+            return value
+        self.found.update(keys)
+        if isinstance(known, int):
+            return _lookup(target.id)
+        items: list[ast.expr] = [
+            _lookup(f"{target.id}[{i}]") if f"{target.id}[{i}]" in keys else ast.Constant(v) for i, v in enumerate(known)
+        ]
+        return ast.Tuple(items, ast.Load()) if isinstance(known, tuple) else ast.List(items, ast.Load())
+
+
+def _unchained(statement: ast.stmt) -> list[ast.stmt]:
+    """``height = width = 128`` as two assignments: the two sizes are changed apart from each other."""
+    if not isinstance(statement, ast.Assign) or not all(isinstance(target, ast.Name) for target in statement.targets):
+        return [statement]
+    try:
+        literal(statement.value)
+    except (ValueError, ArithmeticError):
+        return [statement]
+    return [ast.copy_location(ast.Assign([target], copy.deepcopy(statement.value)), statement) for target in statement.targets]
+
+
+def _lookup(key: str) -> ast.expr:
+    return ast.Subscript(ast.Name(_TABLE, ast.Load()), ast.Constant(key), ast.Load())
+
+
+def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
+    """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
+    try:
+        tree = ast.parse(problem.source)
+        sizes = _Sizes(literals(problem.source))
+        code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ProblemError(f"The problem is not valid Python: {error}.", where=problem.path or problem.name) from error
+    return code, sizes.found
+
+
+Factor = int | str
+"""What a size is a multiple of: a number, or another size by its key."""
+
+
+def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, Factor]) -> dict[str, torch.SymInt]:
+    """One fresh backed symbol for each key, hinted with its value; a key in ``factors`` is that multiple of its symbol.
+
+    A factor that is another key must be in ``values`` and have a plain symbol of its own.
+    """
+    made: dict[str, torch.SymInt] = {}
+    for key, value in sorted(values.items(), key=lambda pair: isinstance(factors.get(pair[0]), str)):
+        factor = factors.get(key, 1)
+        number = values[factor] if isinstance(factor, str) else factor
+        source = ConstantSource(re.sub(r"\W+", "_", key).strip("_"))
+        symbol = env.create_symbol(value // number, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        node = env.create_symintnode(symbol, hint=value // number, source=source)
+        made[key] = (made[factor] if isinstance(factor, str) else factor) * node
+    return {key: made[key] for key in values}
+
+
+def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
+    folder = str(Path(problem.path).resolve().parent) if problem.path else None
+    namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__file__": problem.path or "", _TABLE: table}
+    added = folder is not None and folder not in sys.path
+    if added:
+        assert folder is not None
+        sys.path.insert(0, folder)
+    try:
+        exec(code, namespace)
+    finally:
+        if added and folder in sys.path:
+            sys.path.remove(folder)
+    return namespace
+
+
+def _number(value: Any) -> Any:
+    """``int(value)`` that keeps a symbol a symbol; None for what is none."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, torch.SymFloat):
+        expression = value.node.expr
+        if isinstance(expression, FloatTrueDiv) and isinstance(expression.args[0], ToFloat):
+            divisor = expression.args[1]
+            if divisor.is_number and divisor > 0 and float(divisor).is_integer():  # int(n / 4.0) is n // 4 for sizes
+                return value.node.shape_env.create_symintnode(expression.args[0].args[0], hint=None) // builtins.int(divisor)
+        return torch.sym_int(value)
+    return None
+
+
+class _IntMeta(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.int | torch.SymInt)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.int | torch.SymInt)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        kept = _number(args[0]) if len(args) == 1 and not kwargs else None
+        return builtins.int(*args, **kwargs) if kept is None else kept
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is builtins.int or other is torch.SymInt
+
+    def __hash__(cls) -> builtins.int:
+        return hash(builtins.int)
+
+
+class SymbolicInt(metaclass=_IntMeta):
+    """Stands for ``int`` where code runs with symbols: accepts them in ``isinstance`` and keeps them in ``int(x)``."""
+
+
+class _FloatMeta(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.float | torch.SymFloat)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.float | torch.SymFloat)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        symbolic = len(args) == 1 and not kwargs and isinstance(args[0], torch.SymInt | torch.SymFloat)
+        return torch.sym_float(args[0]) if symbolic else builtins.float(*args, **kwargs)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is builtins.float or other is torch.SymFloat
+
+    def __hash__(cls) -> builtins.int:
+        return hash(builtins.float)
+
+
+class SymbolicFloat(metaclass=_FloatMeta):
+    """Stands for ``float`` where code runs with symbols: ``1.0 / float(head_dim)`` stays a formula."""
+
+
+def _round(value: Any, *digits: Any) -> Any:
+    return value if isinstance(value, torch.SymInt) and not digits else builtins.round(value, *digits)
+
+
+def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and any(isinstance(a, torch.SymInt) for a in args):
+            return symbolic(*args)
+        return pick(*args, **kwargs)
+
+    return chosen
+
+
+def _math(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args, **kwargs)
+
+    return function
+
+
+def _pinned(value: Any) -> Any:
+    """The value of a symbol as a number, which the graph then depends on."""
+    return builtins.int(value) if isinstance(value, torch.SymInt) else builtins.float(value)
+
+
+def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
+    return tensor
+
+
+@contextmanager
+def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
+    """While open, Python code that would turn symbols into numbers without need keeps them.
+
+    Covers ``int``, ``round``, ``max``, ``min`` in the problem's namespace, ``math.sqrt`` and friends, type checks of
+    ``torch.nn`` and its parameter initialisers (whose values are of no interest on fake tensors). All is undone at exit.
+    """
+    import torch.nn.modules.normalization as normalization
+    import torch.nn.modules.rnn as rnn
+    from torch.nn import init
+
+    with ExitStack() as stack:
+        for name, function in (
+            ("sqrt", torch.sym_sqrt),
+            ("floor", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(x)),
+            ("ceil", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(-((-x) // 1))),
+            ("log", lambda *args: math.log(*(_pinned(a) for a in args))),
+            ("log2", lambda x: math.log2(_pinned(x))),
+        ):
+            replace(stack, math, name, _math(function, getattr(math, name)))
+        if "numpy" in sys.modules:
+            replace(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
+        replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
+        replace(stack, rnn, "int", SymbolicInt)
+        replace(stack, torch.nn.functional, "float", SymbolicFloat)
+        for name in dir(init):
+            if name.endswith("_") and not name.startswith("_"):
+                replace(stack, init, name, _no_init)
+        replace(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
+        replace(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
+        if namespace is not None:
+            for name, value in {
+                "int": SymbolicInt,
+                "float": SymbolicFloat,
+                "round": _round,
+                "max": _maximum(builtins.max, torch.sym_max),
+                "min": _maximum(builtins.min, torch.sym_min),
+            }.items():
+                if name not in namespace:
+                    namespace[name] = value
+                    stack.callback(namespace.pop, name, None)
+        yield
+
+
+def replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until ``stack`` closes."""
+    missing = object()
+    before = vars(owner).get(name, missing)
+    setattr(owner, name, value)
+    if before is missing:
+        stack.callback(delattr, owner, name)
+    else:
+        stack.callback(setattr, owner, name, before)

@@ -1,0 +1,128 @@
+"""Tracing with ``torch.export``: the second way, for modules that ``make_fx`` cannot follow with symbols everywhere.
+
+Parameters keep the problem's own sizes; the inputs' dimensions become symbols where export finds that they may.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.fx_trace import TRACE_FAILURES, Built, Leaf, Untraceable, argument_names, build, describe
+from kernelllm.compiler.options import Options
+from kernelllm.core.quiet import printing_nowhere
+from kernelllm.core.types import Problem
+
+
+def exported(problem: Problem, options: Options) -> Captured:
+    """Trace with ``torch.export``. Raises Untraceable naming the operator or construct that it rejects."""
+    from kernelllm.compiler.capture.finalize import RETURNED, assemble
+
+    built = build(problem, set())
+    names = argument_names(built.model, len(built.inputs))
+    shapes = {n: pytree.tree_map(_automatic, value) for n, value in zip(names, built.inputs, strict=True)}
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        # export prints the graph so far when it gives up
+        with torch.no_grad(), intercept.whole_layers(options), printing_nowhere():
+            program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
+            program = program.run_decompositions(intercept.decompositions())
+    except (*TRACE_FAILURES, torch._dynamo.exc.TorchDynamoException) as error:
+        raise Untraceable(f"torch.export: {describe(error, problem)}") from error
+    finally:
+        log.setLevel(level)
+    graph = program.graph_module
+    leaves = _leaves(program, built, names)
+    _writes_in_place(graph, program)
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    built.env = next((d.node.shape_env for n in placeholders for d in _symints(n.meta.get("val"))), built.env)
+    _adopt_sizes(built, placeholders, leaves)
+    graph.graph.set_codegen(torch.fx.graph.CodeGen())
+    results = program.graph_signature.output_specs
+    constants = [s.arg.value if isinstance(s.arg, torch.export.graph_signature.ConstantArgument) else RETURNED
+                 for s in results if s.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT]
+    output = graph.graph.output_node()
+    output.args = (tuple(a for a in output.args[0] if isinstance(a, torch.fx.Node)),)
+    captured = assemble(built, options, graph, leaves, [program.call_spec.out_spec, constants], "export")
+    captured.notes = ("captured by torch.export: sizes of parameters are the problem's own",)
+    return captured
+
+
+def _automatic(value: Any) -> Any:
+    return dict.fromkeys(range(value.dim()), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None
+
+
+def _symints(value: Any) -> list[torch.SymInt]:
+    sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
+    return [s for s in sizes if isinstance(s, torch.SymInt)]
+
+
+def _leaves(program: torch.export.ExportedProgram, built: Built, names: list[str]) -> list[Leaf]:
+    """What each argument of the exported graph is."""
+    from torch.export.graph_signature import InputKind
+
+    flat, _ = pytree.tree_flatten_with_path(built.inputs)
+    inputs = iter([(names[path[0].idx] + pytree.keystr(path[1:]), path[0].idx) for path, _ in flat])  # type: ignore[attr-defined]
+    kinds = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
+    leaves = []
+    for spec, node in zip(program.graph_signature.input_specs, program.graph.find_nodes(op="placeholder"), strict=True):
+        value = node.meta.get("val")
+        if spec.kind is InputKind.USER_INPUT:
+            name, index = next(inputs)
+            leaves.append(Leaf("input", name, value, index))
+        elif spec.kind in kinds and spec.target is not None:
+            leaves.append(Leaf(kinds[spec.kind], spec.target, value))  # type: ignore[arg-type]
+        elif spec.kind is InputKind.CONSTANT_TENSOR and spec.target in built.attributes:
+            leaves.append(Leaf("attribute", str(spec.target), value))
+        else:
+            raise Untraceable(f"torch.export: the graph needs the constant {spec.target}, which is no attribute of the module")
+    return leaves
+
+
+def _writes_in_place(graph: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> None:
+    """Exported graphs return new values of buffers and written inputs first; here they are copied into the arguments."""
+    from torch.export.graph_signature import OutputKind
+
+    output = graph.graph.output_node()
+    results: list[Any] = list(output.args[0])
+    by_target = {s.target: s.arg.name for s in program.graph_signature.input_specs if hasattr(s.arg, "name")}
+    kept = []
+    for spec, value in zip(program.graph_signature.output_specs, results, strict=True):
+        if spec.kind is OutputKind.USER_OUTPUT:
+            kept.append(value)
+            continue
+        name = by_target.get(spec.target, spec.target)
+        target = next(n for n in graph.graph.find_nodes(op="placeholder") if n.name == name)
+        with graph.graph.inserting_before(output):
+            written = graph.graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        written.meta["val"] = target.meta["val"]
+    output.args = (tuple(kept),)
+
+
+def _adopt_sizes(built: Built, placeholders: list[torch.fx.Node], leaves: list[Leaf]) -> None:
+    """Make a size argument of every symbol that export gave an input's dimension."""
+    known: set[Any] = set()
+    made: list[Leaf] = []
+    for node, leaf in zip(placeholders, list(leaves), strict=True):
+        value = node.meta.get("val")
+        for dim, size in enumerate(value.shape) if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node._expr.is_Symbol and size.node._expr not in known:
+                known.add(size.node._expr)
+                key = f"{leaf.name}_dim{dim}"
+                built.table[key] = size
+                built.values[key] = size.node.hint
+                made.append(Leaf("size", key, size))
+    graph = placeholders[0].graph if placeholders else None
+    for leaf in reversed(made):
+        assert graph is not None
+        with graph.inserting_before(next(iter(graph.nodes))):
+            node = graph.placeholder("size_argument")
+        node.meta["val"] = leaf.value
+    leaves[:0] = made

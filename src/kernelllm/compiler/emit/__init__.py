@@ -1,0 +1,40 @@
+"""Inductor's output to a standalone file that a kernel engineer would be glad to read.
+
+:func:`emit` is the whole of it; :func:`with_header` puts the comment on top once the verdict is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.inductor.lower import Lowered
+
+
+def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
+    """The text of a file that defines ``ModelNew`` for a problem whose graph Inductor has lowered.
+
+    It imports torch and triton only, works at any sizes of the problem's constants, keeps the reference's parameter
+    and buffer names, and runs nothing on import. Raises CaptureError for a form of Inductor's output it does not know.
+    """
+    from kernelllm.compiler.emit.candidate_file import Assembly
+
+    return Assembly(problem, lowered, options).source()
+
+
+def with_header(source: str, lines: Sequence[str]) -> str:
+    """``source`` under a comment of ``lines``; a header put there before is replaced."""
+    body = source
+    if body.startswith("#"):
+        rows = body.split("\n")
+        end = next((i for i, row in enumerate(rows) if not row.startswith("#")), len(rows))
+        body = "\n".join(rows[end:]).lstrip("\n")
+    head = "\n".join(f"# {line}".rstrip() for text in lines for line in text.splitlines() or [""])
+    return f"{head}\n\n{body}" if head else body
+
+
+__all__ = ["emit", "with_header"]

@@ -1,0 +1,373 @@
+"""Everything put together: one problem's lowered graph to the text of its file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers, kernel_text, merge_kernels, model_class
+from kernelllm.compiler.emit import forward as fw
+from kernelllm.compiler.emit.block_sizes import Plan, plan
+from kernelllm.compiler.emit.clean import Cleaned, clean
+from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.emit.helpers import HELPERS, closure
+from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, is_contiguous, read
+from kernelllm.compiler.emit.inductor_wrapper import Wrapper, parse
+from kernelllm.compiler.emit.kernel_names import kernel_name, spoken
+from kernelllm.compiler.emit.launch_code import Launching
+from kernelllm.compiler.emit.size_names import Sizes
+from kernelllm.compiler.options import Options
+from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.inductor.lower import Lowered
+
+
+class Assembly:
+    """The state of one emission, step by step; :meth:`source` gives the file."""
+
+    def __init__(self, problem: Problem, lowered: Lowered, options: Options) -> None:
+        self.problem, self.captured, self.options = problem, lowered.captured, options
+        self.wrapper: Wrapper = parse(lowered.wrapper)
+        self.carried = model_class.carry(problem.source)
+        foreign_constructors.without(self.carried, problem)
+        self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
+        called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
+        self.pieces = copied(called - set(TORCH_SCHEMAS))
+        self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
+        local = set(self.top) | {"grid"} | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
+        self.sizes = Sizes(self.captured, local, lowered.wrapper)
+        self.splits = self._splits(local)
+        self.program: Program = read(self.wrapper, self.captured, self.sizes)
+        self.local = local
+        self.namer = fw.Namer(self.program, self.sizes, self._slot_paths())
+        self.plans: dict[str, Plan] = {}
+        self.cleaned: dict[str, Cleaned] = {}
+        self.finished: dict[str, kernel_text.Finished] = {}
+        self.composed: dict[int, dict[str, Any]] = {}
+        """Sizes that a launch computes for its kernel, by launch."""
+
+    def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
+        """Marked split reductions made symbolic; each with its length."""
+        marks = chunks.find(self.wrapper)
+        lengths = {m: chunks.length(self.wrapper, m) for m in marks}
+        found = []
+        for split in chunks.substitute(self.wrapper, marks):
+            for name in (split.parts, split.chunk):
+                taken.add(name)
+                self.sizes.values[name] = integers.symbol(name)
+            found.append((split, lengths[split.mark]))
+        return found
+
+    def _slot_paths(self) -> dict[str, str]:
+        paths = {}
+        for slot in self.captured.slots:
+            if slot.kind == "input":
+                paths[slot.variable] = slot.name
+            elif slot.kind != "size":
+                paths[slot.variable] = _attribute(slot.name)
+        return paths
+
+    def source(self) -> str:
+        """The file's text, formatted."""
+        self._clean()
+        self._name()
+        self._finish()
+        body = self._forward()
+        return self._file(body)
+
+    def _launches(self) -> list[Launch]:
+        return [i for i in self.program.items if isinstance(i, Launch)]
+
+    def _clean(self) -> None:
+        slots = {s.variable for s in self.captured.slots}
+        for launch in self._launches():
+            kernel = self.wrapper.kernels[launch.kernel]
+            writes = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr"))}
+            reads = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith("in_")}
+            mutates = bool(writes & (slots | reads)) or any(p.startswith("in_out_ptr") for p in launch.arguments)
+            if launch.kernel in self.cleaned:
+                if mutates:
+                    self.plans[launch.kernel].configs = []
+                continue
+            chosen = plan(kernel, self.options, mutates=mutates)
+            self.plans[launch.kernel] = chosen
+            self.cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
+            chosen.rows = self.cleaned[launch.kernel].rows
+        self.held = {k: c.held for k, c in self.cleaned.items()}
+        self.twins = merge_kernels.find(self.cleaned, self.plans)
+        self.cleaned = {k: self.cleaned[first] for k, first in self.twins.first.items()}
+
+    def _name(self) -> None:
+        self.kernel_names = {k: kernel_name(c, self.top) for k, c in self.cleaned.items() if self.twins.first[k] == k}
+        self.local |= self.top
+        bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
+        wishes = {k: kernel_text.store_wishes(c) for k, c in self.cleaned.items()}
+        fw.name_buffers(self.program, self.namer, wishes, bases, self.local)
+
+    def _finish(self) -> None:
+        calls: dict[str, list[kernel_text.Call]] = {}
+        for launch in self._launches():
+            cleaned = self.cleaned[launch.kernel]
+            buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
+            self.composed[id(launch)] = sizes = dict(self.twins.lifted[launch.kernel])
+            sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
+            calls.setdefault(self.twins.first[launch.kernel], []).append(kernel_text.Call(buffers, sizes))
+        for name, wish in self.kernel_names.items():
+            self.finished[name] = kernel_text.finish(self.cleaned[name], wish, calls[name], self.plans[name])
+        self.finished = {k: self.finished[first] for k, first in self.twins.first.items()}
+
+    def pointer(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
+            offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
+            if offset == 0:
+                return self.namer.text(node.args[0])
+        return self.namer.text(node)
+
+    def size(self, launch: Launch, param: str) -> Any:
+        return self.composed[id(launch)][param] if param.startswith("composite") else self.sizes.expression(launch.arguments[param])
+
+    def _forward(self) -> list[str]:
+        """The statements of forward, as lines without indentation."""
+        self.values: dict[str, str] = {}
+        device = self._device()
+        self.namer.device = f"{device}.device"
+        exact = fw.touched_by_torch(self.program)
+        inputs = self._contiguous_inputs()
+        like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
+        steps: list[str] = []
+        launching = Launching(self)
+        scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
+        unpacked = self._unpacked()
+        for item in self.program.items:
+            if isinstance(item, Allocate):
+                path = self.namer.paths[item.target]
+                tensor = self.program.tensors[item.target]
+                steps.append(f"{path} = {fw.allocation(tensor, self.namer, device, item.target in exact, like)}")
+            elif isinstance(item, Launch):
+                steps.extend(launching.lines(item))
+            elif isinstance(item, Step):
+                line = unpacked.get(id(item), None)
+                if line is None:
+                    line = (
+                        f"{self.namer.paths[item.target]} = {self.namer.text(item.value)}" if item.target else self.namer.text(item.value)
+                    )
+                if line:
+                    steps.append(line)
+            elif scratch > 8:
+                names = [self.namer.paths[t] for t in item.targets if self._droppable(t)]
+                if names:
+                    steps.append(f"del {', '.join(names)}")
+        steps += self._bound()
+        steps.append(self._return())
+        steps = _merged_dels(steps)
+        top = self._reading([p for _, p in inputs], " ".join(steps))
+        return [*top, "", *steps] if top else steps
+
+    def _unpacked(self) -> dict[int, str]:
+        """``a = f(x)``, ``b = a[0]``, ``c = a[1]`` as ``b, c = f(x)``: replacement lines by step, "" for none."""
+        lines: dict[int, str] = {}
+        steps = [i for i in self.program.items if isinstance(i, Step)]
+        for step in steps:
+            if not step.target or not isinstance(step.value, ast.Call):
+                continue
+            count = _outputs(step.value)
+            members = {}
+            for other in steps:
+                match other.value:
+                    case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int() as index)) if (
+                        self.program.base(name) == step.target
+                    ):
+                        members[index] = other
+            if not members:
+                continue
+            call = self.namer.text(step.value)
+            if list(members) == [0] and len(members) == 1:
+                lines[id(step)] = f"{self.namer.paths[members[0].target]} = {call}[0]"
+            elif count is not None:
+                names = [self.namer.paths[members[i].target] if i in members else "_" for i in range(count)]
+                lines[id(step)] = f"{', '.join(names)} = {call}"
+            else:
+                continue
+            torchs = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
+            for other in members.values():
+                path = self.namer.paths[other.target]
+                lines[id(other)] = f"{path} = {path}.contiguous()" if torchs else ""
+        return lines
+
+    def _droppable(self, target: str) -> bool:
+        path = self.namer.paths.get(target, "")
+        made = {i.target for i in self.program.items if isinstance(i, Allocate)}
+        made |= {i.target for i in self.program.items if isinstance(i, Step) and not isinstance(i.value, ast.Subscript)}
+        members = {
+            self.program.base(n.id)
+            for i in self.program.items
+            if isinstance(i, Step) and isinstance(i.value, ast.Subscript)
+            for n in ast.walk(i.value.value)
+            if isinstance(n, ast.Name)
+        }
+        return target in made and target not in members and path.isidentifier()
+
+    def _device(self) -> str:
+        for kind in ("input", "parameter", "buffer", "attribute"):
+            for slot in self.captured.slots:
+                if slot.kind == kind and slot.variable in self.program.tensors:
+                    return self.namer.paths[slot.variable]
+        raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
+
+    def _contiguous_inputs(self) -> list[tuple[str, str]]:
+        """Tensor arguments that the graph uses, as (variable, name)."""
+        text = self._used_names()
+        return [
+            (s.variable, self.namer.paths[s.variable])
+            for s in self.captured.slots
+            if s.kind == "input" and s.variable in self.program.tensors and s.variable in text
+        ]
+
+    def _used_names(self) -> set[str]:
+        found: set[str] = set()
+        for item in self.program.items:
+            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Step) else []
+            found |= {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return found
+
+    def _reading(self, inputs: list[str], text: str) -> list[str]:
+        split_lines: list[str] = []
+        for split, length in self.splits:
+            if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
+                total = self.sizes.expression(length)
+                split_lines += chunks.lines(split, self.namer.size(total))
+        lines, loose = self.sizes.reading(
+            self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"}
+        )
+        top = self._fixed() + self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
+        mutated = {s.variable for s in self.captured.slots if s.mutated}
+        for variable, path in self._contiguous_inputs():
+            tensor = self.program.tensors[variable]
+            if not tensor.shape or variable in mutated:
+                continue
+            if path.isidentifier() and is_contiguous(tensor):
+                top.append(f"{path} = {path}.contiguous()")
+        return top
+
+    def _fixed(self) -> list[str]:
+        """Kernels whose sizes are numbers refuse others, which they would read beyond the end of."""
+        if self.captured.symbolic:
+            return self._pinned()
+        shapes = {path: tuple(map(int, self.program.tensors[variable].shape)) for variable, path in self._contiguous_inputs()}
+        return [f'assert {path}.shape == {shape}, "written for this size alone"' for path, shape in shapes.items()]
+
+    def _pinned(self) -> list[str]:
+        """The same for single sizes that the reference's code turned into numbers: the length of a loop over time steps."""
+        pinned = set(self.captured.specialized.values())
+        sizes = {
+            f"{path}.shape[{dim}]": int(str(size))
+            for variable, path in self._contiguous_inputs()
+            for dim, size in enumerate(self.program.tensors[variable].shape)
+            if str(size).isdigit() and int(str(size)) in pinned
+        }
+        return [f'assert {place} == {size}, "written for this size alone"' for place, size in sizes.items()]
+
+    def _moved(self) -> list[str]:
+        """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
+        used = self._used_names() | {n.id for e in self.program.result for n in ast.walk(e) if isinstance(n, ast.Name)}
+        paths = [self.namer.paths[s.variable] for s in self.captured.slots if s.kind == "attribute" and s.variable in used]
+        return [f"{path} = {path}.to({self.namer.device})" for path in paths if not path.startswith(("getattr", self._device()))]
+
+    def _bound(self) -> list[str]:
+        """Tensor attributes that the forward replaces."""
+        first = len(self.program.result) - len(self.captured.bound)
+        values = self.program.result[first:]
+        return [f"{_attribute(n)} = {self.namer.text(v)}" for n, v in zip(self.captured.bound, values, strict=True)]
+
+    def _return(self) -> str:
+        texts = [self.namer.text(e) for e in self.program.result]
+        return "return " + self.captured.output.format(*texts)
+
+    def _file(self, body: list[str]) -> str:
+        helpers = closure({h for f in self.finished.values() for h in f.helpers})
+        kernel_texts = list(dict.fromkeys(f.text for f in self.finished.values()))
+        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.pieces] + kernel_texts
+        code = "\n".join(sections)
+        definitions = [formatting.text([d]) for d in self.carried.definitions]
+        model = self._model(body)
+        imports = self._imports(code + model + "\n".join(definitions))
+        parts = [imports, *_grouped(definitions), *sections, model]
+        return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
+
+    def _model(self, body: list[str]) -> str:
+        model = formatting.text([self.carried.model])
+        signature = self.carried.forward.args
+        head = f"    def forward({ast.unparse(_bare(signature))}):"
+        lines = formatting.broken(head.strip(), formatting.WIDTH - 4)
+        text = [model, *([""] if self.carried.model.body else []), *("    " + line for line in lines)]
+        for line in body:
+            text += ["        " + part if part else "" for part in formatting.broken(line, formatting.WIDTH - 8)]
+        return "\n".join(text)
+
+    def _imports(self, code: str) -> str:
+        lines = ["import torch"]
+        if re.search(r"\bmath\.", code) and not any(ast.unparse(i) == "import math" for i in self.carried.imports):
+            lines.insert(0, "import math\n")
+        for statement in self.carried.imports:
+            text = ast.unparse(statement)
+            if text not in lines and text != "import torch":
+                lines.append(text)
+        if "nn" not in self.carried.names and re.search(r"\bnn\.", code):
+            lines.append("import torch.nn as nn")
+        lines += ["import triton", "import triton.language as tl"]
+        if re.search(r"\blibdevice\.", code):
+            lines.append("from triton.language.extra import libdevice")
+        return "\n".join(lines)
+
+
+def _bare(arguments: ast.arguments) -> ast.arguments:
+    """The forward's arguments as they were."""
+    return arguments
+
+
+def _attribute(path: str) -> str:
+    """``blocks.0.weight`` as ``self.blocks[0].weight``; names Python cannot spell through get_parameter's way."""
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"self.{path}")
+    parts = re.split(r"\.|\[\d+\]", text)
+    if all(p.isidentifier() for p in parts if p):
+        return text
+    owner, _, name = path.rpartition(".")
+    return f'getattr(self.get_submodule("{owner}"), "{name}")'
+
+
+def _outputs(call: ast.Call) -> int | None:
+    """How many tensors a template returns."""
+    match = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(call.func))
+    if not match:
+        return None
+    schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], "")
+    returns = schema.rpartition("->")[2].strip()
+    return returns.count("Tensor") if returns.startswith("(") else 1
+
+
+def _merged_dels(steps: list[str]) -> list[str]:
+    merged: list[str] = []
+    for step in steps:
+        if step.startswith("del ") and merged and merged[-1].startswith("del "):
+            merged[-1] += ", " + step.removeprefix("del ")
+        elif step.startswith("return ") and merged and merged[-1].startswith("del "):
+            merged[-1] = step
+        else:
+            merged.append(step)
+    return merged
+
+
+def _grouped(definitions: list[str]) -> list[str]:
+    """Constants stand together, functions and classes by themselves."""
+    groups: list[str] = []
+    for text in definitions:
+        simple = not text.startswith(("def ", "class ", "@"))
+        if simple and groups and not groups[-1].startswith(("def ", "class ", "@")):
+            groups[-1] += "\n" + text
+        else:
+            groups.append(text)
+    return groups

@@ -1,0 +1,112 @@
+"""Marked split reductions (:mod:`kernelllm.compiler.inductor.split_reductions`) with a variable number of parts.
+
+``(n + p - 1) // p``, p the mark, becomes ``chunk``; every other p becomes ``splits``. forward computes both: chunks of a
+multiple of 1024 elements, so that rows start aligned, and as many parts as that takes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from kernelllm.compiler.emit.inductor_wrapper import Kernel, Wrapper
+from kernelllm.compiler.inductor.split_reductions import SMALLEST, is_prime
+
+
+@dataclass(frozen=True)
+class Split:
+    """One marked number of parts."""
+
+    mark: int
+    parts: str
+    """Name of the number of parts."""
+    chunk: str
+    """Name of the length of each."""
+    inner: bool
+    """The reduction runs along memory, so chunks should start aligned."""
+
+
+def find(wrapper: Wrapper) -> list[int]:
+    """The marks of a wrapper: primes p in host lines of the form ``(n + p - 1) // p``."""
+    found: list[int] = []
+    for statement in wrapper.body:
+        for node in ast.walk(statement):
+            match node:
+                case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p >= SMALLEST // 2 and is_prime(p):
+                    adds = [n.value for n in ast.walk(left) if isinstance(n, ast.Constant)]
+                    if p - 1 in adds and p not in found:
+                        found.append(p)
+    return found
+
+
+def substitute(wrapper: Wrapper, marks: list[int]) -> list[Split]:
+    """Put names in the place of marks, in host lines and kernels alike, in place; kernels get the names as arguments."""
+    made: list[Split] = []
+    for number, mark in enumerate(marks):
+        suffix = "" if number == 0 else f"_{number + 1}"
+        uses = [k for k in wrapper.kernels.values() if re.search(rf"\b{mark - 1}\b", ast.unparse(k.function))]
+        inner = any(k.reduction_hint == "INNER" for k in uses)
+        made.append(Split(mark, f"splits{suffix}", f"chunk{suffix}", inner))
+    for split in made:
+        wrapper.body = [_Marks(split).visit(s) for s in wrapper.body]
+        for kernel in wrapper.kernels.values():
+            _kernel(kernel, split, wrapper)
+    return made
+
+
+def _kernel(kernel: Kernel, split: Split, wrapper: Wrapper) -> None:
+    marks = _Marks(split)
+    kernel.function.body = [marks.visit(s) for s in kernel.function.body]
+    names = {n.id for s in kernel.function.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+    added = [n for n in (split.parts, split.chunk) if n in names]
+    if not added:
+        return
+    at = len(kernel.runtime)
+    kernel.function.args.args[at:at] = [ast.arg(n) for n in added]
+    kernel.signature.update(dict.fromkeys(added, "i64"))
+    for statement in wrapper.body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"{kernel.name}.run":
+            call.args.extend(ast.Name(n, ast.Load()) for n in added)
+
+
+class _Marks(ast.NodeTransformer):
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        match node:
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p == self.split.mark:
+                if any(isinstance(n, ast.Constant) and n.value == p - 1 for n in ast.walk(left)):
+                    return ast.Name(self.split.chunk, ast.Load())
+        self.generic_visit(node)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if type(node.value) is not int or node.value == 0 or node.value % self.split.mark:
+            return node
+        factor = node.value // self.split.mark
+        name = ast.Name(self.split.parts, ast.Load())
+        return name if factor == 1 else ast.BinOp(ast.Constant(factor), ast.Mult(), name)
+
+
+def length(wrapper: Wrapper, mark: int) -> ast.expr | None:
+    """The n of ``(n + p - 1) // p`` as the wrapper first spells it; call before :func:`substitute`."""
+    for statement in wrapper.body:
+        for node in ast.walk(statement):
+            match node:
+                case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=p)) if p == mark:
+                    return ast.BinOp(left, ast.Sub(), ast.Constant(mark - 1))
+    return None
+
+
+def lines(split: Split, text: str) -> list[str]:
+    """The host lines that compute chunk and parts for a reduction of ``text`` elements."""
+    parts = 1 << (split.mark - 1).bit_length()
+    if split.inner:
+        return [
+            f"{split.chunk} = triton.cdiv({text}, {parts} * 1024) * 1024",
+            f"{split.parts} = triton.cdiv({text}, {split.chunk})",
+        ]
+    return [f"{split.chunk} = triton.cdiv({text}, {parts})", f"{split.parts} = triton.cdiv({text}, {split.chunk})"]

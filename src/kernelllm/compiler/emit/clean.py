@@ -1,0 +1,137 @@
+"""One Inductor kernel turned into plain Triton, with the same meaning: the passes before naming.
+
+Order: rows (optional: one row a program, one-dimensional blocks), simplify (constants, helpers, masks, broadcasts,
+integer expressions), prune, fold.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit.ast_tools import Rename, all_reads, assigned, fresh, name_of, prune
+from kernelllm.compiler.emit.folding import direct, fold, masks_applied_twice, shared_masks
+from kernelllm.compiler.emit.helpers import HELPERS
+from kernelllm.compiler.emit.inductor_wrapper import Kernel
+from kernelllm.compiler.emit.simplify import Simplifier
+from kernelllm.compiler.emit.value_types import Facts
+
+_NUMELS = ("xnumel", "ynumel", "znumel", "r0_numel", "r1_numel")
+
+
+@dataclass
+class Cleaned:
+    """A kernel after the passes; names are still Inductor's."""
+
+    kernel: Kernel
+    body: list[ast.stmt]
+    params: list[str]
+    """Arguments that the body still uses, in order: pointers, sizes, blocks."""
+    helpers: set[str]
+    facts: Facts
+    rows: bool
+    """One row a program: XBLOCK is gone."""
+    held: dict[str, int | None] = field(default_factory=dict)
+    """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
+
+    @property
+    def pointers(self) -> list[str]:
+        """Pointer arguments, in order."""
+        return [p for p in self.params if self.kernel.signature.get(p, "").startswith("*") or "_ptr" in p]
+
+
+def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
+    """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis."""
+    body = fresh(kernel.function.body)
+    body, held = _held_blocks(_reshaped_apart(body))
+    sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
+    index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
+    rows = rows and set(kernel.blocks) | set(held) == {"XBLOCK", "R0_BLOCK"}
+    if rows:
+        body = fresh([_Rows(index_type == "int64").visit(s) for s in body])
+    facts = Facts(kernel.signature, sizes | set(held), index_type)
+    simplifier = Simplifier(kernel, facts)
+    for _ in range(2):
+        body = prune(simplifier.run(fresh(body)))
+    body = masks_applied_twice(body)
+    body = prune(fold(body))
+    body = fresh(shared_masks(direct(body)))
+    used = all_reads(body)
+    params = [p for p in (*kernel.params, *(h for h in held if h not in kernel.params)) if used[p]]
+    helpers = {name for name in used if name in HELPERS}
+    return Cleaned(kernel, body, params, helpers, facts, rows, held)
+
+
+def _held_blocks(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | None]]:
+    """Take ``xnumel = 8`` and ``R0_BLOCK: tl.constexpr = 8`` out of the body: sizes and blocks are arguments here."""
+    held: dict[str, int | None] = {}
+    kept: list[ast.stmt] = []
+    for statement in body:
+        names = assigned(statement)
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Assign) and names and names[0] in _NUMELS:
+            continue
+        if isinstance(statement, ast.AnnAssign) and names[0].endswith("_BLOCK") and names[0][0] == "R":
+            held[names[0]] = int(ast.unparse(value)) if isinstance(value, ast.Constant) else None
+            continue
+        kept.append(statement)
+    return kept, held
+
+
+def _reshaped_apart(body: list[ast.stmt]) -> list[ast.stmt]:
+    """``a = a[:, None]`` gives the value before it a name of its own."""
+    for i, statement in enumerate(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Name(id=same))) if name == same:
+                body[:i] = [Rename({name: f"{name}_flat"}).visit(s) for s in body[:i]]
+                statement.value.value = ast.Name(f"{name}_flat", ast.Load())  # type: ignore[attr-defined]
+    return body
+
+
+class _Rows(ast.NodeTransformer):
+    """[XBLOCK, R0_BLOCK] tiles become [R0_BLOCK] rows: program_id(0) is the row."""
+
+    def __init__(self, wide: bool) -> None:
+        self.wide = wide
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        name = assigned(node)[0]
+        if name == "xindex":
+            node.value = integers.to_ast("tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)")
+            return node
+        if name == "xoffset":
+            return ast.Pass()
+        if name == "xmask":
+            node.value = ast.Constant(True)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.slice).replace("(", "").replace(")", "") in ("None, :", ":, None"):
+            return node.value
+        return node
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        texts = [ast.unparse(e) for e in node.elts]
+        if texts and all(t in ("XBLOCK", "1", "R0_BLOCK", "RBLOCK") for t in texts):
+            return ast.List([e for e, t in zip(node.elts, texts, strict=True) if t in ("R0_BLOCK", "RBLOCK")], ast.Load())
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = name_of(node.func)
+        if name.endswith(".broadcast_to") and name != "tl.broadcast_to":
+            assert isinstance(node.func, ast.Attribute)
+            return node.func.value
+        if name == "tl.broadcast_to" and isinstance(node.args[1], ast.List) and not node.args[1].elts:
+            return node.args[0]
+        if name in ("tl.sum", "tl.max", "tl.min", "tl.reduce", "tl.associative_scan", "tl.cumsum") or name.startswith("triton_helpers."):
+            reducing = name.startswith("tl.") or name.rsplit(".", 1)[-1] in (
+                "max2", "min2", "any", "prod", "welford", "max_with_index", "min_with_index", "online_softmax_reduce", "xor_sum",
+            )  # fmt: skip
+            if reducing:
+                node.args = [ast.Constant(0) if i and isinstance(a, ast.Constant) and a.value == 1 else a for i, a in enumerate(node.args)]
+            node.keywords = [k for k in node.keywords if k.arg != "keep_dims"]
+        return node

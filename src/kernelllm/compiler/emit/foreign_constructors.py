@@ -1,0 +1,105 @@
+"""Constructors that use other libraries than torch: what the file can do without is left out, the rest is an error.
+
+A written file imports torch and triton only. ``self.split = Rearrange(...)`` holds no parameters and served the old forward alone,
+so it goes; ``np.sqrt(width)`` is ``math.sqrt(width)``; a buffer filled by such a library has no substitute.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernelllm.compiler.emit.model_class import Carried, bound_names
+from kernelllm.core.errors import CaptureError
+
+if TYPE_CHECKING:
+    from kernelllm.core.types import Problem
+
+_MATH = ("sqrt", "exp", "log", "log2", "log10", "ceil", "floor", "prod", "pi", "sin", "cos", "tan", "tanh", "fabs")
+"""Names that numpy and ``math`` share, with one meaning for single numbers."""
+
+
+def without(carried: Carried, problem: Problem) -> None:
+    """Rid the carried parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
+    if not carried.foreign:
+        return
+    imports = [s for s in carried.imports if _is_foreign(s, carried.foreign)]
+    names = {n for s in imports for n in bound_names(s)}
+    numpy = {n for s in imports if isinstance(s, ast.Import) for n in bound_names(s) if ast.unparse(s).startswith("import numpy")}
+    classes = [s for s in (*carried.definitions, carried.model) if isinstance(s, ast.ClassDef)]
+    state = _attributes_with_state(problem)
+    for kept in (*carried.definitions, carried.model):
+        _Mathematics(numpy).visit(kept)
+    for function in (f for c in classes for f in c.body if isinstance(f, ast.FunctionDef)):
+        function.body = [s for s in function.body if not _needless(s, names, state, classes)] or [ast.Pass()]
+    left = next((s for d in (*carried.definitions, carried.model) for s in _statements(d) if _mentions(s, names)), None)
+    if left is not None:
+        libraries = ", ".join(sorted(carried.foreign))
+        raise CaptureError(
+            f"The constructor needs {libraries}, which a standalone file may not import: {ast.unparse(left)[:160]}",
+            where=problem.path or problem.name,
+            fix="Write this line with torch or the standard library.",
+        )
+    carried.imports = [s for s in carried.imports if s not in imports]
+    known = any("math" in bound_names(s) for s in carried.imports)
+    if not known and any(_mentions(d, {"math"}) for d in (*carried.definitions, carried.model)):
+        carried.imports.insert(0, ast.Import([ast.alias("math")]))
+    carried.foreign = []
+
+
+def _is_foreign(statement: ast.stmt, foreign: list[str]) -> bool:
+    if isinstance(statement, ast.ImportFrom):
+        return "." * statement.level + (statement.module or "") in foreign
+    return isinstance(statement, ast.Import) and any(a.name in foreign for a in statement.names)
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+
+
+def _statements(definition: ast.stmt) -> Iterator[ast.stmt]:
+    """The innermost statements of a definition, for an error to quote."""
+    inner = [s for s in ast.iter_child_nodes(definition) if isinstance(s, ast.stmt)]
+    if not inner:
+        yield definition
+    for statement in inner:
+        yield from _statements(statement)
+
+
+def _attributes_with_state(problem: Problem) -> set[str]:
+    """Attributes of modules that are, or hold, parameters, buffers or other tensors."""
+    from kernelllm.compiler.capture.fx_trace import build
+
+    found: set[str] = set()
+    for module in build(problem, set()).model.modules():
+        found |= {n for n, child in module.named_children() if any(True for _ in child.state_dict())}
+        found |= {n for n, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
+        found |= {n for n, value in vars(module).items() if isinstance(value, torch.Tensor)}
+    return found
+
+
+def _needless(statement: ast.stmt, names: set[str], state: set[str], classes: list[ast.ClassDef]) -> bool:
+    """Whether the statement sets, with the help of another library, an attribute without state that nothing else here reads."""
+    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _mentions(statement.value, names)):
+        return False
+    target = statement.targets[0]
+    if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"):
+        return False
+    reads = [n for c in classes for n in ast.walk(c) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)]
+    return target.attr not in state and not any(n.attr == target.attr for n in reads)
+
+
+class _Mathematics(ast.NodeTransformer):
+    """``np.sqrt`` and the like as ``math.sqrt``."""
+
+    def __init__(self, numpy: set[str]) -> None:
+        self.numpy = numpy
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id in self.numpy and node.attr in _MATH:
+            return ast.copy_location(ast.Attribute(ast.Name("math", ast.Load()), node.attr, node.ctx), node)
+        return node

@@ -1,0 +1,350 @@
+"""The text of ModelNew.forward: buffers named, sizes read, kernels launched, templates called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit.ast_tools import name_of
+from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, Tensor, equal, is_contiguous
+from kernelllm.compiler.emit.kernel_names import fresh_name
+from kernelllm.compiler.emit.size_names import Sizes
+from kernelllm.compiler.template_ops import TORCH_SCHEMAS
+
+_RESULTS = {
+    "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
+    "conv_transpose": "convolved", "attention": "attended",
+    "scaled_dot_product_attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
+    "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
+}  # fmt: skip
+
+
+@dataclass
+class Namer:
+    """Final names of the wrapper's variables and the rendering of its host expressions."""
+
+    program: Program
+    sizes: Sizes
+    paths: dict[str, str]
+    """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
+    device: str = "x.device"
+    templates: set[str] = field(default_factory=set)
+    """Template functions that are called."""
+    used_sizes: list[str] = field(default_factory=list)
+    """Names of sizes in the order of first use."""
+    contiguous_inputs: list[str] = field(default_factory=list)
+
+    def size(self, expr: Any) -> str:
+        """A size as text."""
+        if expr.is_Symbol and not str(expr).isidentifier():
+            return str(expr)
+        for symbol in sorted(expr.free_symbols, key=str):
+            if str(symbol) not in self.used_sizes and str(symbol) in self.sizes.known:
+                self.used_sizes.append(str(symbol))
+        return integers.pretty(expr)
+
+    def tuple(self, values: list[Any]) -> str:
+        """A shape or stride as text."""
+        return f"({', '.join(self.size(v) for v in values)}{',' if len(values) == 1 else ''})"
+
+    def text(self, node: ast.expr) -> str:
+        """A host expression of the wrapper in the file's words."""
+        return ast.unparse(self.expr(node))
+
+    def expr(self, node: ast.expr) -> ast.expr:
+        """:meth:`text` as a syntax tree."""
+        if isinstance(node, ast.Name):
+            base = self.program.base(node.id)
+            if base in self.paths:
+                return integers.to_ast(self.paths[base])
+        if isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp):
+            try:
+                return integers.to_ast(self.size(self.sizes.expression(node)))
+            except integers.NotInteger:
+                pass
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Tuple | ast.List):
+            elements = [self.expr(e) for e in node.elts]
+            return ast.Tuple(elements, ast.Load()) if isinstance(node, ast.Tuple) else ast.List(elements, ast.Load())
+        if isinstance(node, ast.Subscript):
+            return ast.Subscript(self.expr(node.value), node.slice, ast.Load())
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("aten."):
+            return integers.to_ast("torch.ops." + ast.unparse(node))
+        return node
+
+    def _call(self, node: ast.Call) -> ast.expr:
+        called = ast.unparse(node.func)
+        if called == "reinterpret_tensor":
+            return integers.to_ast(self.view(node))
+        keywords = [ast.keyword(k.arg, integers.to_ast(self.device) if k.arg == "device" else self.expr(k.value)) for k in node.keywords]
+        arguments = [self.expr(a) for a in node.args]
+        template = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", called)
+        if template and template[1] in TORCH_SCHEMAS:
+            return _torch(TORCH_SCHEMAS[template[1]][0], arguments, keywords)
+        if template:
+            self.templates.add(template[1])
+            keywords = [k for k in keywords if not (k.arg == "allow_tf32" and ast.unparse(k.value) == "False")]
+            return ast.Call(ast.Name(template[1], ast.Load()), arguments, keywords)
+        if called.startswith("extern_kernels."):
+            return self._extern(called.removeprefix("extern_kernels."), arguments, keywords)
+        if called.startswith(("aten.", "prims.")):
+            called = "torch.ops." + called
+        if called.startswith("torch.ops.aten.") and called.endswith(".default"):
+            called = called.removesuffix(".default")
+        func: ast.expr = integers.to_ast(called)
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in self.paths:
+            func = ast.Attribute(self.expr(node.func.value), node.func.attr, ast.Load())
+        return ast.Call(func, arguments, keywords)
+
+    def _extern(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
+        if name == "convolution":
+            texts = {k.arg: k.value for k in keywords}
+            order = ["bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"]
+            return ast.Call(integers.to_ast("torch.ops.aten.convolution"), [*arguments, *(texts[o] for o in order)], [])
+        drop = {"alpha": "1", "beta": "1"}
+        keywords = [k for k in keywords if not (k.arg in drop and ast.unparse(k.value) == drop[k.arg])]
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
+            return ast.Call(integers.to_ast(f"torch.{name}"), arguments, keywords)
+        return ast.Call(integers.to_ast(f"torch.ops.aten.{name}"), arguments, keywords)
+
+    def view(self, node: ast.Call) -> str:
+        """``reinterpret_tensor(base, size, stride, offset)`` as the plainest view that is provably the same."""
+        base_text = self.text(node.args[0])
+        base = self.program.tensors.get(self.program.base(ast.unparse(node.args[0])))
+        size = [self.sizes.expression(e) for e in node.args[1].elts]  # type: ignore[attr-defined]
+        stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
+        offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
+        if base is not None and offset == 0:
+            plain = _plain_view(base, Tensor(size, stride, ""))
+            if plain is not None:
+                return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain)}")
+        if base is not None and is_contiguous(base):
+            part = _slice(base, size, stride, offset)
+            if part is not None:
+                shape, picks, order = part
+                index = ", ".join(":" if p is None else self.size(p) for p in picks)
+                return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + _moved(order)
+        extra = f", {self.size(offset)}" if offset != 0 else ""
+        return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
+
+
+def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
+    """A torch function in the place of its stand-in operator; defaults of attention's last arguments left out."""
+    if function.endswith("scaled_dot_product_attention"):
+        names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        given = [ast.keyword(n, a) for n, a in zip(names, arguments[3:], strict=False)] + keywords
+        given = [k for k in given if ast.unparse(k.value) not in ("None", "0.0", "False")]
+        call = ast.Call(integers.to_ast(function), arguments[:3], given)
+        # The graph says contiguous; torch may answer in the layout of the query.
+        return _contiguous(call)
+    if function.endswith("convolution"):
+        return _contiguous(_convolution(arguments))
+    return ast.Call(integers.to_ast(function), arguments, keywords)
+
+
+def _contiguous(call: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(call, "contiguous", ast.Load()), [], [])
+
+
+def _convolution(arguments: list[ast.expr]) -> ast.expr:
+    """``torch.nn.functional.conv2d(x, weight, stride=(2, 2))`` or its transpose, which has one argument more; defaults left out."""
+    names = ["bias", "stride", "padding", "dilation", "groups"]
+    transposed = len(arguments) > len(names) + 2
+    if transposed:
+        names.insert(3, "output_padding")
+    windows = [tuple(a.elts) if isinstance(a, ast.List | ast.Tuple) else () for a in arguments[3:]]
+    given = []
+    for name, argument, window in zip(names[1:], arguments[3:], windows, strict=True):
+        default = "0" if "padding" in name else "1"
+        if any(ast.unparse(e) != default for e in window or (argument,)):
+            given.append(ast.keyword(name, ast.Tuple(list(window), ast.Load()) if window else argument))
+    function = f"torch.nn.functional.conv{'_transpose' if transposed else ''}{len(windows[0])}d"
+    return ast.Call(integers.to_ast(function), arguments[:2], given)
+
+
+def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
+    """A suffix such as ``.t()``, a shape for ``.view``, or None."""
+    alike = len(base.shape) == len(wanted.shape)
+    if (
+        alike
+        and all(map(equal, base.shape, wanted.shape))
+        and all(n == 1 or equal(a, b) for n, a, b in zip(base.shape, base.stride, wanted.stride, strict=True))
+    ):
+        return ""
+    if alike and is_contiguous(base):
+        order = _permutation(base, wanted)
+        if order == [1, 0]:
+            return ".t()"
+        if order is not None:
+            moved = [i for i, o in enumerate(order) if i != o]
+            if len(moved) == 2:
+                return f".transpose({moved[0]}, {moved[1]})"
+            return f".permute({', '.join(map(str, order))})"
+    if is_contiguous(base) and is_contiguous(wanted) and equal(sympy.prod(base.shape), sympy.prod(wanted.shape)):
+        return wanted.shape
+    return None
+
+
+def _moved(order: list[int]) -> str:
+    moved = [i for i, o in enumerate(order) if i != o]
+    if not moved:
+        return ""
+    if len(moved) == 2:
+        return f".transpose({moved[0]}, {moved[1]})"
+    return f".permute({', '.join(map(str, order))})"
+
+
+def _slice(base: Tensor, size: list[Any], stride: list[Any], offset: Any) -> tuple[list[Any], list[Any], list[int]] | None:
+    """A strided view as ``base.view(shape)[picks]`` with its dimensions permuted: shape, picks (None for ``:``), order."""
+    if any(n == 1 for n in size) or not size:
+        return None
+    dims = list(range(len(size)))
+    ordered: list[int] = []
+    while dims:  # outermost first: the one whose stride is a multiple of all others
+        first = next((d for d in dims if all(_whole(stride[d], stride[e] * size[e]) for e in dims if e != d)), None)
+        if first is None:
+            return None
+        dims.remove(first)
+        ordered.append(first)
+    shape: list[Any] = []
+    picks: list[Any] = []
+    rest = offset
+    for place, dim in enumerate(ordered):
+        inner = size[ordered[place + 1]] * stride[ordered[place + 1]] if place + 1 < len(ordered) else sympy.Integer(1)
+        gap = sympy.cancel(stride[dim] / inner)
+        shape.append(size[dim])
+        picks.append(None)
+        if gap != 1:
+            if place + 1 == len(ordered) or not gap.is_Integer:
+                return None
+            pick = next((k for k in range(int(gap)) if equal(rest, inner * k)), None)
+            if pick is None:
+                return None
+            shape.append(gap)
+            picks.append(sympy.Integer(pick))
+            rest = sympy.Integer(0)
+    if rest != 0 or not equal(sympy.prod(shape), sympy.prod(base.shape)):
+        return None
+    while picks and picks[-1] is None:
+        picks.pop()
+    return shape, picks, [ordered.index(d) for d in range(len(size))]
+
+
+def _whole(value: Any, divisor: Any) -> bool:
+    """Whether one product of sizes is a whole multiple of another."""
+    ratio = sympy.cancel(value / divisor)
+    return bool(sympy.denom(ratio) == 1)
+
+
+def _permutation(base: Tensor, wanted: Tensor) -> list[int] | None:
+    left = list(range(len(base.shape)))
+    order = []
+    for n, s in zip(wanted.shape, wanted.stride, strict=True):
+        at = next((i for i in left if equal(base.shape[i], n) and equal(base.stride[i], s)), None)
+        if at is None:
+            return None
+        left.remove(at)
+        order.append(at)
+    return order
+
+
+def squeezed(tensor: Tensor) -> Tensor:
+    """A scratch buffer as a reader expects it: dimensions of size 1 gone, the rest in the order of memory."""
+    pairs = [(n, s) for n, s in zip(tensor.shape, tensor.stride, strict=True) if n != 1]
+    for _ in range(len(pairs)):
+        for i in range(len(pairs) - 1):
+            ratio = sympy.cancel(pairs[i][1] / pairs[i + 1][1])
+            if (ratio.is_number and ratio < 1) or ((1 / ratio).is_integer and ratio != 1) or sympy.denom(ratio) != 1:
+                pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
+    compact = Tensor([n for n, _ in pairs], [s for _, s in pairs], tensor.dtype, tensor.device)
+    return compact if pairs and is_contiguous(compact) else tensor
+
+
+def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
+    """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
+    returned = [program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)]
+    returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in namer.paths]
+    final = set(returned)
+    for i, name in enumerate(returned):
+        namer.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
+    for item in program.items:
+        if isinstance(item, Launch):
+            targets = [
+                (p, program.base(v.id))
+                for p, v in item.arguments.items()
+                if p.startswith(("out_ptr", "in_out_ptr")) and isinstance(v, ast.Name)
+            ]
+            new = [(p, t) for p, t in targets if t not in namer.paths and t in program.tensors]
+            for param, target in new:
+                wish = wishes[item.kernel].get(param)
+                if wish is None:
+                    wish = bases[item.kernel] + ("" if len(new) == 1 else "_out")
+                elif len(new) < 3 and wish in ("mean", "m2"):
+                    wish = {"mean": "mean", "m2": "m2"}[wish]
+                elif wish in ("mean", "m2", "count"):
+                    wish = f"part_{wish}"
+                namer.paths[target] = fresh_name(wish, taken)
+        elif isinstance(item, Step) and item.target and item.target not in namer.paths:
+            call = item.value
+            while isinstance(call, ast.Subscript):
+                call = call.value
+            bare = ""
+            if isinstance(call, ast.Call):
+                called = ast.unparse(call.func).removesuffix(".default").removesuffix(".Tensor")
+                if name_of(call.func) == "reinterpret_tensor":
+                    bare = "viewed"
+                else:
+                    last = called.rsplit(".", 1)[-1].removeprefix("torch_")
+                    bare = _layer(call, namer) or _RESULTS.get(last, f"{last.strip('_')}_out")
+            elif isinstance(call, ast.Name):
+                bare = namer.paths.get(program.base(call.id), "part") + "_part"
+            namer.paths[item.target] = fresh_name(bare or "value", taken)
+    for item in program.items:
+        if isinstance(item, Allocate) and item.target not in namer.paths:
+            namer.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
+
+
+def _layer(call: ast.Call, namer: Namer) -> str:
+    """``qkv_out`` for a template that applies ``self.qkv.weight``."""
+    for argument in call.args[1:3]:
+        for node in ast.walk(argument):
+            path = namer.paths.get(namer.program.base(node.id), "") if isinstance(node, ast.Name) else ""
+            match = re.fullmatch(r"self\.(?:.*[.\]])?([A-Za-z]\w*)\.(?:weight|in_proj_weight)", path)
+            if match:
+                return f"{match[1]}_out"
+    return ""
+
+
+def touched_by_torch(program: Program) -> set[str]:
+    """Buffers that something other than a kernel's pointer sees, so whose shape matters."""
+    seen: set[str] = set()
+    for item in program.items:
+        if isinstance(item, Step):
+            seen |= {program.base(n.id) for n in ast.walk(item.value) if isinstance(n, ast.Name)}
+        elif isinstance(item, Launch):
+            for value in item.arguments.values():
+                if not isinstance(value, ast.Name):
+                    seen |= {program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+    for value in program.result:
+        seen |= {program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return seen
+
+
+def allocation(tensor: Tensor, namer: Namer, device: str, exact: bool, like: list[tuple[str, Tensor]]) -> str:
+    """``torch.empty(...)`` for a buffer."""
+    if not exact:
+        tensor = squeezed(tensor)
+    where = f'"{tensor.device}"' if tensor.device == "cpu" else f"{device}.device"
+    if is_contiguous(tensor):
+        for name, other in like:
+            same = len(other.shape) == len(tensor.shape) and all(map(equal, other.shape, tensor.shape))
+            if same and other.dtype == tensor.dtype and is_contiguous(other) and tensor.shape:
+                return f"torch.empty_like({name})"
+        return f"torch.empty({namer.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
+    return f"torch.empty_strided({namer.tuple(tensor.shape)}, {namer.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"

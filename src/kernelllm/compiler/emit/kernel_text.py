@@ -1,0 +1,273 @@
+"""From a cleaned kernel and its launches to the text of a Triton function, and the arguments each launch passes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelllm.compiler.emit import formatting, indices, integers
+from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
+from kernelllm.compiler.emit.block_sizes import Plan
+from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.kernel_names import block_names, fresh_name, spoken, value_names, wish_for
+
+_ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
+
+_INDICES = {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}
+_STORED = {
+    "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"),
+    "argmin_along": ("smallest", "argmin"),
+}  # fmt: skip
+
+
+@dataclass
+class Call:
+    """One launch: what it passes, by Inductor's argument name."""
+
+    buffers: dict[str, str]
+    """Pointer argument to the host expression (a buffer's final name, ``x``, ``self.weight``)."""
+    sizes: dict[str, Any]
+    """Size argument to a sympy expression over the file's size names."""
+
+
+@dataclass
+class Finished:
+    """A kernel ready to print."""
+
+    name: str
+    text: str
+    order: list[str]
+    """Inductor's names of the arguments that a launch passes, in order; merged ones left out."""
+    names: dict[str, str]
+    """Inductor's argument name to the file's."""
+    helpers: set[str] = field(default_factory=set)
+
+
+def store_wishes(cleaned: Cleaned) -> dict[str, str]:
+    """For each output pointer, what to call the buffer: after the value that is stored."""
+    made: dict[str, ast.expr] = {}
+    tuples: dict[str, str] = {}
+    for statement in every(cleaned.body):
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            if isinstance(target, ast.Name):
+                made[target.id] = statement.value
+            elif isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Call):
+                wishes = _STORED.get(name_of(statement.value.func), ())
+                for element, wish in zip(target.elts, wishes, strict=False):
+                    if isinstance(element, ast.Name):
+                        tuples[element.id] = wish
+    found: dict[str, str] = {}
+    for statement in every(cleaned.body):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and name_of(statement.value.func) == "tl.store":
+            pointer = next(n.id for n in ast.walk(statement.value.args[0]) if isinstance(n, ast.Name))
+            value = statement.value.args[1]
+            while isinstance(value, ast.Subscript):
+                value = value.value
+            if isinstance(value, ast.Name):
+                if value.id in tuples:
+                    found[pointer] = tuples[value.id]
+                    continue
+                value = made.get(value.id, value)
+                while isinstance(value, ast.Subscript):
+                    value = value.value
+                if isinstance(value, ast.Name) and value.id in tuples:
+                    found[pointer] = tuples[value.id]
+                    continue
+            wish = wish_for(value, {}, False)
+            if wish in ("total", "largest", "smallest", "product", "any_true", "rstd"):
+                found[pointer] = wish
+    return found
+
+
+def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Finished:
+    """Name arguments and values, and print the function."""
+    taken: set[str] = {name, *cleaned.helpers}
+    fixed = dict(block_names(cleaned))
+    taken |= set(fixed.values())
+    _composites(cleaned, calls)
+    pointers, merged = _pointers(cleaned, calls, taken)
+    sizes = _sizes(cleaned, calls, taken)
+    fixed.update(pointers)
+    fixed.update(sizes)
+    fixed.update({p: p for p in cleaned.params if p.endswith("BLOCK") and p not in fixed})
+    names = value_names(cleaned, fixed, pointers)
+    body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
+    known = set(sizes.values())
+    body = indices.without_idle_remainders(indices.regrouped(body, known))
+    body = indices.named(
+        body, known | set(fixed.values()) - {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}, set(names.values()) | taken
+    )
+    order: list[str] = []
+    seen: set[str] = set()
+    for param in cleaned.params:
+        if not param.endswith("BLOCK") and fixed[param] not in seen and param not in merged:
+            order.append(param)
+            seen.add(fixed[param])
+    blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
+    arguments = [fixed[p] + ("" if p in pointers else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
+    lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
+    head = f"def {name}({', '.join(arguments)}):"
+    lines += formatting.broken(head, formatting.WIDTH)
+    note = _note(cleaned)
+    if note:
+        lines.append(f'    """{note}"""')
+    body = _constants(body)
+    lines.append(formatting.text(body, 4))
+    text = "\n".join(lines).replace("range(0, ", "range(0, ")
+    return Finished(name, text, order, fixed, set(cleaned.helpers))
+
+
+_CONSTANTS = {
+    0.7071067811865476: "SQRT_HALF", 0.7978845608028654: "SQRT_TWO_OVER_PI", 1.0507009873554805: "SELU_SCALE",
+    1.7580993408473766: "SELU_SCALE_ALPHA", 1.6732632423543772: "SELU_ALPHA", 1.4426950408889634: "LOG2_E", 0.6931471805599453: "LN_2",
+}  # fmt: skip
+
+
+def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Well-known numbers by name, defined at the top of the kernel."""
+    found: dict[str, float] = {}
+
+    class Name(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.expr:
+            name = _CONSTANTS.get(node.value) if isinstance(node.value, float) else None
+            if name is None:
+                return node
+            found[name] = float(str(node.value))
+            return ast.Name(name, ast.Load())
+
+    body = [Name().visit(s) for s in body]
+    return [*(ast.parse(f"{n}: tl.constexpr = {v!r}").body[0] for n, v in found.items()), *body]
+
+
+def _note(cleaned: Cleaned) -> str:
+    words = [w.replace("_", " ") for w in spoken(cleaned.kernel.ops)]
+    what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
+    what = what[:1].upper() + what[1:]
+    if cleaned.rows:
+        return f"{what}: one row per program." if what else "One row per program."
+    return f"{what}." if what else ""
+
+
+def _autotune(chosen: Plan, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:
+    if not chosen.configs:
+        return []
+    lines = ["@triton.autotune(", "    configs=["]
+    for values, warps in chosen.configs:
+        inner = ", ".join(f'"{names[b]}": {v}' for b, v in values.items() if b in blocks)
+        lines.append(f"        triton.Config({{{inner}}}, num_warps={warps}),")
+    keys = ", ".join(f'"{s}"' for s in sizes)
+    return [*lines, "    ],", f"    key=[{keys}],", ")"]
+
+
+def _pointers(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> tuple[dict[str, str], set[str]]:
+    """A name for each pointer, after the buffer it gets; pointers that always get the same buffer become one."""
+    names: dict[str, str] = {}
+    merged: set[str] = set()
+    by_buffers: dict[tuple[str, ...], str] = {}
+    leaves: dict[str, list[str]] = {}
+    for param in cleaned.pointers:
+        for call in calls:
+            leaves.setdefault(call.buffers[param].rsplit(".", 1)[-1], []).append(call.buffers[param])
+    for param in cleaned.pointers:
+        passed = tuple(call.buffers[param] for call in calls)
+        if passed in by_buffers:
+            names[param] = names[by_buffers[passed]]
+            merged.add(param)
+            continue
+        by_buffers[passed] = param
+        names[param] = fresh_name(_pointer_wish(param, passed) + "_ptr", taken)
+    return names, merged
+
+
+def _composites(cleaned: Cleaned, calls: list[Call]) -> None:
+    """Sizes that the kernel only uses together (a chunk's length, an element count) are computed by the caller."""
+    sizes = {p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")}
+    found: dict[str, str] = {}
+    values: dict[str, Any] = {}
+
+    class Compose(ast.NodeTransformer):
+        def generic_visit(self, node: ast.AST) -> ast.AST:
+            if isinstance(node, ast.BinOp) and cleaned.facts.is_size(node):
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                if isinstance(node.op, ast.Add | ast.Sub) and any(isinstance(n, ast.Constant) for n in (node.left, node.right)):
+                    return super().generic_visit(node)
+                divides = any(isinstance(n, ast.FloorDiv) for n in ast.walk(node))
+                if names and names <= sizes and (divides or len(names) >= 3):
+                    try:
+                        values[ast.unparse(node)] = integers.to_sympy(node)
+                    except integers.NotInteger:
+                        return super().generic_visit(node)
+                    name = found.setdefault(ast.unparse(node), f"composite{len(found)}")
+                    return ast.Name(name, ast.Load())
+            return super().generic_visit(node)
+
+    cleaned.body = [Compose().visit(s) for s in cleaned.body]
+    for text, name in found.items():
+        for call in calls:
+            call.sizes[name] = values[text].xreplace({integers.symbol(p): v for p, v in call.sizes.items()})
+        cleaned.facts.sizes.add(name)
+        cleaned.facts.types[name], cleaned.facts.axes[name] = "size", frozenset()
+    used = all_reads(cleaned.body)
+    blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
+    plain = [p for p in cleaned.params if p not in blocks and (used[p] or p in cleaned.pointers)]
+    cleaned.params = [*plain, *found.values(), *blocks]
+
+
+def _pointer_wish(param: str, passed: tuple[str, ...]) -> str:
+    texts = {re.sub(r"\[(\d+)\]", r"_\1", p.removeprefix("self.")) for p in passed}
+    if len(texts) == 1:
+        text = texts.pop()
+        parts = [p for p in text.split(".") if p]
+        return parts[-1] if parts[-1] not in ("weight", "bias") or len(parts) == 1 else "_".join(parts[-2:])
+    leaf = {re.sub(r"(_\d+)+$", "", t.rsplit(".", 1)[-1]) for t in texts}
+    if len(leaf) == 1:
+        only = leaf.pop()
+        if only.isidentifier():
+            return only
+    return {"in": "in", "out": "out"}.get(param.split("_")[0], "x") + (re.sub(r"\D", "", param) if not param.startswith("out") else "")
+
+
+def _sizes(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> dict[str, str]:
+    """A name for each size; sizes that are equal in every launch share one."""
+    params = [p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")]
+    names: dict[str, str] = {}
+    known: dict[tuple[Any, ...], str] = {}
+    pointwise = not any(p.startswith("R") for p in cleaned.params)
+    for param in params:
+        passed = tuple(call.sizes[param] for call in calls)
+        if passed in known and (len(set(passed)) > 1 or not passed[0].is_Integer):
+            names[param] = known[passed]
+            continue
+        role = _ROLES.get(param, "")
+        if pointwise and param == "xnumel" and "YBLOCK" not in cleaned.params:
+            role = "n_elements"
+        elif pointwise:
+            role = {"xnumel": "n_x", "ynumel": "n_y", "znumel": "n_z"}.get(param, "")
+        wish = _size_wish(passed, role)
+        names[param] = known[passed] = fresh_name(wish, taken)
+    return names
+
+
+def _size_wish(passed: tuple[Any, ...], role: str) -> str:
+    if len(set(passed)) == 1:
+        value = passed[0]
+        if value.is_Symbol:
+            return str(value) if str(value).isidentifier() else "factor"
+        if role:
+            return role
+        symbols = sorted(str(s) for s in value.free_symbols)
+        if value.is_Mul and len(symbols) == 2 and all(a.is_Symbol for a in value.args):
+            return "_x_".join(str(a) for a in value.args)
+        if value.has(integers.FLOORDIV):
+            return "chunk" if value.func is integers.FLOORDIV and value.args[1].is_Integer else "size"
+        if value.is_Mul and len(symbols) > 2:
+            return "n_total"
+        if len(symbols) == 1:
+            return f"{symbols[0]}_out"
+    return role or ("factor" if any(v.is_Symbol and not str(v).isidentifier() for v in passed) else "size")
+
+
+__all__ = ["Call", "Finished", "finish", "store_wishes"]

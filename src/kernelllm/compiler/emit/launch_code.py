@@ -1,0 +1,113 @@
+"""The host side of a launch: grid, arguments, block sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler.emit import kernel_text
+from kernelllm.compiler.emit.block_sizes import Plan
+from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.host_steps import Launch
+from kernelllm.compiler.emit.inductor_wrapper import Kernel
+from kernelllm.compiler.emit.kernel_names import fresh_name
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.emit.candidate_file import Assembly
+
+
+class Launching:
+    """Writes the launches of one file, in order; long sizes are computed once and named."""
+
+    def __init__(self, whole: Assembly) -> None:
+        self.whole = whole
+        self.locals_of: dict[str, str] = {}
+        """Text of a size to the local variable that holds it."""
+
+    def lines(self, launch: Launch) -> list[str]:
+        """The statements that launch one kernel: sizes that need a name, then the call."""
+        cleaned, chosen, done = self.whole.cleaned[launch.kernel], self.whole.plans[launch.kernel], self.whole.finished[launch.kernel]
+        lines: list[str] = []
+        passed: list[str] = []
+        texts: dict[str, str] = {}
+        grid_numels = [n for n in ("xnumel", "ynumel", "znumel") if n in launch.arguments]
+        for param in dict.fromkeys([*done.order, *grid_numels]):
+            if param in cleaned.pointers:
+                continue
+            value = self.whole.size(launch, param)
+            text = self.whole.namer.size(value)
+            if not (value.is_Symbol or value.is_Integer) and (text.count(" ") > 4 or (param in grid_numels and param in done.order)):
+                lines += self._local(done.names.get(param, "n_rows" if param == "xnumel" else param), text)
+                text = self.locals_of[text]
+            texts[param] = text
+        for param in done.order:
+            passed.append(self.whole.pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
+        blocks = self._blocks(cleaned, chosen, done, texts, launch)
+        grid = _grid(self.whole.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
+        if len(done.name) + len(grid) > 90:
+            lines.append(f"grid = {grid}")
+            grid = "grid"
+        warps = "" if chosen.configs else f", num_warps={chosen.warps}"
+        named = "".join(f", {k}={v}" for k, v in blocks)
+        lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")
+        return lines
+
+    def _local(self, wish: str, text: str) -> list[str]:
+        """Bind a long size once, under a name that no other value has at that moment."""
+        if text in self.locals_of:
+            return []
+        name = fresh_name(wish, self.whole.local)
+        self.locals_of[text] = name
+        return [f"{name} = {text}"]
+
+    def _blocks(
+        self, cleaned: Cleaned, chosen: Plan, done: kernel_text.Finished, texts: dict[str, str], launch: Launch
+    ) -> list[tuple[str, str]]:
+        tuned = {b for values, _ in chosen.configs for b in values}
+        result = []
+        for block in (p for p in cleaned.params if p.endswith("BLOCK")):
+            if block in tuned:
+                continue
+            numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
+            limit = chosen.blocks.get(block, 1)
+            held = self.whole.held[launch.kernel]
+            if block in held:
+                fixed = held[block]
+                value = (
+                    str(fixed)
+                    if fixed is not None and self.whole.size(launch, numel).is_Integer
+                    else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
+                )
+            elif cleaned.rows and self.whole.size(launch, numel).is_Integer:
+                value = str(min(limit, _power(int(self.whole.size(launch, numel)))))
+            elif cleaned.rows:
+                value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
+            else:
+                value = str(limit)
+            result.append((done.names.get(block, block), value))
+        return result
+
+    def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
+        return texts.get(param) or self.whole.namer.size(self.whole.size(launch, param))
+
+
+def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernel_text.Finished, texts: dict[str, str]) -> str:
+    tuned = {b for values, _ in chosen.configs for b in values}
+
+    def count(axis: str) -> str:
+        numel = texts.get(f"{axis}numel", "1")
+        block = f"{axis.upper()}BLOCK"
+        if block not in cleaned.params:
+            return numel
+        size = f'meta["{done.names[block]}"]' if block in tuned else str(chosen.blocks.get(block, 1))
+        return numel if size == "1" else f"triton.cdiv({numel}, {size})"
+
+    axes = [a for a in ("x", "y", "z") if f"{a.upper()}BLOCK" in kernel.blocks] or ["x"]
+    counts = [count(a) for a in axes]
+    if "Overflow" in str(kernel.meta.get("grid_type", "")):
+        counts = [counts[0], f"min({counts[1]}, 65535)", f"triton.cdiv({counts[1]}, 65535)"]
+    text = f"({', '.join(counts)}{',' if len(counts) == 1 else ''})"
+    return f"lambda meta: {text}" if "meta[" in text else text
+
+
+def _power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,162 @@
+"""Size symbols of the graph: what they are called in the file, and where the forward reads them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit.kernel_names import fresh_name
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.capture import Captured, Place, Size
+
+
+class Sizes:
+    """Integers of the wrapper's ``call``: symbols, slots that carry them, and values computed from them."""
+
+    def __init__(self, captured: Captured, taken: set[str], text: str = "") -> None:
+        """``text`` is the wrapper: sizes that it mentions get the first choice of names."""
+        self.values: dict[str, Any] = {}
+        """Wrapper variable to sympy expression over the names below."""
+        self.known: dict[str, Size] = {}
+        """Name in the file to where it comes from."""
+        self._captured = captured
+        by_constant: dict[str, str] = {}
+        self.computed: dict[str, Any] = {}
+        """Sizes that follow from others: name to expression over earlier names."""
+        mentioned = set(re.findall(r"\w+", text))
+        chosen = {}
+        for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
+            chosen[size.symbol] = fresh_name(_spell(size.constant), taken)
+        for size in captured.sizes:
+            name = chosen[size.symbol]
+            self.known[name] = size
+            self.values[size.symbol] = integers.symbol(name)
+            by_constant[size.constant] = name
+            if size.expression:
+                self.computed[name] = self._follows(size.expression)
+        for slot in captured.slots:
+            if slot.kind == "size" and slot.name in by_constant:
+                self.values[slot.variable] = integers.symbol(by_constant[slot.name])
+
+    def expression(self, node: ast.expr) -> Any:
+        """An integer expression of the wrapper over the file's size names; raises NotInteger where it is none."""
+        expr = integers.to_sympy(node)
+        unknown = {str(s) for s in expr.free_symbols} - set(self.values)
+        if unknown:
+            raise integers.NotInteger(f"unknown sizes {sorted(unknown)}")
+        return expr.xreplace({s: self.values[str(s)] for s in expr.free_symbols})
+
+    def _follows(self, expression: str) -> Any:
+        """A computed size over earlier names; one that is more than integer arithmetic stays as Python wrote it."""
+        try:
+            return self.expression(ast.parse(_python(expression), mode="eval").body)
+        except integers.NotInteger:
+            known = {s: str(v) for s, v in self.values.items() if v.is_Symbol}
+            text = re.sub(r"\w+", lambda m: known.get(m[0], m[0]), expression)
+            return integers.symbol(text.replace("torch.sym_float(", "float(").replace("torch.sym_int(", "int("))
+
+    def _needs(self, name: str) -> set[str]:
+        """The sizes that a computed size follows from."""
+        return {w for s in self.computed[name].free_symbols for w in re.findall(r"\w+", str(s)) if w in self.known}
+
+    def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
+        """A slot's shape as expressions, None where one cannot be told."""
+        try:
+            return [self.expression(ast.parse(_python(d), mode="eval").body) for d in dims]
+        except (integers.NotInteger, SyntaxError):
+            return None
+
+    def reading(self, used: list[str], first: list[str], paths: dict[str, str]) -> tuple[list[str], dict[str, int]]:
+        """Statements that read the used sizes at the top of forward, tensors' shapes unpacked whole where that serves.
+
+        ``first`` are names of the forward's tensor arguments; ``paths`` maps slot names to how the file reaches them.
+        Second result: sizes that can be read nowhere, with the problem's own value.
+        """
+        lines: list[str] = []
+        loose: dict[str, int] = {}
+        derived = self._derived(used)
+        needed = {w for n in derived for w in self._needs(n)}
+        needed |= {w for n in (*used, *needed) for w in self._beside(n)}
+        left = [n for n in dict.fromkeys([*used, *sorted(needed)]) if n not in self.computed]
+        for argument in first:
+            dims = self._dims_of(argument)
+            if dims is None:
+                continue
+            here = [n for n in left if n in dims]
+            if len(here) >= 2 or (len(dims) == 1 and here):
+                names = [n if n in here and dims.index(n) == i else "_" for i, n in enumerate(dims)]
+                lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {paths.get(argument, argument)}.shape")
+                left = [n for n in left if n not in here]
+        for name in sorted(left, key=lambda n: bool(self._beside(n))):
+            place = next(iter(self.known[name].places), None)
+            if place is None:
+                loose[name] = self.known[name].hint
+            else:
+                lines.append(f"{name} = {self._read(name, place, paths)}")
+        lines += [f"{name} = {integers.pretty(self.computed[name])}" for name in derived]
+        return lines, loose
+
+    def _derived(self, used: list[str]) -> list[str]:
+        """Computed sizes among ``used`` and those they follow from, in order."""
+        wanted: set[str] = set()
+        todo = [n for n in used if n in self.computed]
+        while todo:
+            name = todo.pop()
+            wanted.add(name)
+            todo += [w for w in self._needs(name) if w in self.computed and w not in wanted]
+        return [n for n in self.computed if n in wanted]
+
+    def _beside(self, name: str) -> list[str]:
+        """The sizes that must be known before this one can be read off its best place."""
+        place = next(iter(self.known[name].places), None)
+        words = re.findall(r"\w+", place.expression) if place is not None else []
+        return [str(self.values[w]) for w in words if w in self.values and w != self.known[name].symbol]
+
+    def _dims_of(self, argument: str) -> list[str] | None:
+        slot = next((s for s in self._captured.slots if s.kind == "input" and s.name == argument), None)
+        if slot is None or not slot.shape or len(slot.shape) > 6:
+            return None
+        shape = self.shape(slot.shape)
+        return [str(d) if d.is_Symbol else "_" for d in shape] if shape else None
+
+    def _read(self, name: str, place: Place, paths: dict[str, str]) -> str:
+        if place.kind == "module":
+            base = f"self.{_indexed(place.name)}"
+        else:
+            owner = paths.get(place.name) or (place.name if place.kind == "input" else f"self.{_indexed(place.name)}")
+            base = f"{owner}.shape[{place.dim}]"
+        symbol = sympy.Symbol(self.known[name].symbol)
+        stands = _python(place.expression or str(symbol))
+        if stands == str(symbol):
+            return base
+        there = integers.parse(stands)
+        unknown, value = integers.symbol(self.known[name].symbol), sympy.Symbol("value", integer=True)
+        if self._beside(name):
+            others = sympy.cancel(there / unknown).xreplace({integers.symbol(w): v for w, v in self.values.items()})
+            return f"{base} // {integers.text_of(others) if others.is_Symbol else f'({integers.text_of(others)})'}"
+        solutions = sympy.solve(sympy.Eq(there, value), unknown)
+        if len(solutions) == 1:
+            numerator, denominator = sympy.fraction(sympy.together(solutions[0]))
+            text = integers.text_of(numerator)
+            text = re.sub(r"\bvalue\b", base, text)
+            return text if denominator == 1 else f"({text}) // {denominator}" if numerator != value else f"{text} // {denominator}"
+        return str(self.known[name].hint)
+
+
+def _python(expression: str) -> str:
+    """sympy's own spelling as Python's: ``floor(s0/2)`` and ``FloorDiv(s0, 2)`` as ``s0 // 2``."""
+    return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
+
+
+def _spell(constant: str) -> str:
+    return re.sub(r"\W+", "_", constant).strip("_") or "size"
+
+
+def _indexed(path: str) -> str:
+    """``blocks.0.weight`` as ``blocks[0].weight``, as one writes it."""
+    return re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path)

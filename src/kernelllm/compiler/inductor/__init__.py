@@ -1,0 +1,1 @@
+"""Graph to scheduled kernels: Inductor run for a described CUDA device, with no GPU."""

@@ -1,0 +1,241 @@
+"""ATen graph to Inductor's wrapper text for CUDA, with no GPU."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelllm.compiler.capture import constants, derived_sizes
+from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.inductor import regions, row_reductions, split_reductions
+from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.inductor.row_reductions import choices
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.threads import TORCH
+
+
+@dataclass
+class Lowered:
+    """Inductor's own Python output for a captured graph, and what is needed to read it."""
+
+    wrapper: str
+    captured: Captured
+    options: Options
+
+
+_CUDA = torch.device("cuda", 0)
+
+
+def _config(options: Options) -> dict[str, Any]:
+    """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
+    return {
+        "layout_optimization": False,
+        "comprehensive_padding": False,
+        "shape_padding": False,
+        "fx_graph_cache": False,
+        "fx_graph_remote_cache": False,
+        "force_disable_caches": True,
+        "fallback_random": True,
+        "compile_threads": 1,
+        "max_autotune": False,
+        "max_autotune_gemm": False,
+        "max_autotune_pointwise": False,
+        "coordinate_descent_tuning": False,
+        "size_asserts": False,
+        "nan_asserts": False,
+        "scalar_asserts": False,
+        "alignment_asserts": False,
+        "benchmark_harness": False,
+        "benchmark_kernel": False,
+        "graph_partition": False,
+        "allow_buffer_reuse": False,
+        "inplace_buffers": False,
+        "memory_planning": False,
+        "assume_aligned_inputs": True,
+        "freezing": False,
+        "pattern_matcher": True,
+        "combo_kernels": False,
+        "assert_indirect_indexing": False,
+        "split_reductions": options.split_reductions,
+        "max_fusion_size": 64 if options.fusion else 1,
+        "triton.cudagraphs": False,
+        "triton.multi_kernel": 0,
+        "triton.cooperative_reductions": False,
+        "triton.mix_order_reduction": False,
+        "triton.persistent_reductions": options.persistent != "never",
+        "triton.descriptive_names": "original_aten",
+        "triton.unique_kernel_names": True,
+        "triton.autotune_at_compile_time": False,
+        "triton.store_cubin": False,
+        "triton.codegen_upcast_to_fp32": True,
+        "cpp_wrapper": False,
+    }
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """Only the settings that this torch has: the list spans several releases."""
+    from torch._inductor import config
+
+    return {k: v for k, v in settings.items() if k in config._config}
+
+
+def on_cuda(captured: Captured) -> FakeTensorMode:
+    """Move the graph to a fake CUDA device, in place: device arguments and every node's example value."""
+    env: ShapeEnv = captured.env
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+
+    def size(value: Any) -> Any:
+        if not isinstance(value, torch.SymInt):
+            return value
+        return env.create_symintnode(env.replace(value.node.expr), hint=None)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            with mode, enable_python_dispatcher():
+                shape, stride = [size(d) for d in value.shape], [size(d) for d in value.stride()]
+                meta = torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
+            return FakeTensor(mode, meta, _CUDA)
+        if isinstance(value, torch.SymInt):
+            return size(value)
+        return value
+
+    for node in captured.graph.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(move, node.meta["val"])
+        if isinstance(node.kwargs.get("device"), torch.device):
+            node.kwargs = {**node.kwargs, "device": _CUDA}
+        node.args = pytree.tree_map_only(torch.device, lambda d: _CUDA, node.args)
+    captured.graph.recompile()
+    return mode
+
+
+_CHECKS = ("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata")
+
+
+def tidy(graph: torch.fx.GraphModule) -> None:
+    """Inductor's own passes over a forward graph: no-ops out, softmax in one pass, in-place updates recognised."""
+    from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
+
+    for node in list(graph.graph.nodes):  # what torch checks of inputs is no work of a kernel's
+        if node.op == "call_function" and str(node.target).startswith(_CHECKS):
+            graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    view_to_reshape(graph)
+    with torch.no_grad(), ExitStack() as stack:
+        # the method wants a GPU's driver, where torch was built without one, before it looks at the tensor; the operator does not
+        replace(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
+        post_grad_passes(graph, is_inference=True)
+    for node in graph.graph.nodes:
+        if str(node.target).startswith("prims.prepare_softmax_online"):
+            node.meta["original_aten"] = torch.ops.aten._softmax.default  # what kernels are named after
+    graph.recompile()
+
+
+def _one_kernel_an_operator(base: type) -> Any:
+    """GraphLowering that stores every operator's result, so that none is computed inside another's kernel."""
+
+    class Unfused(base):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            result = super().run_node(node)
+            if node.op == "call_function":
+                for value in result if isinstance(result, list | tuple) else [result]:
+                    if hasattr(value, "realize"):
+                        value.realize()
+            return result
+
+    return Unfused
+
+
+def lower(captured: Captured, options: Options) -> Lowered:
+    """Inductor's CUDA text for the graph. Raises CaptureError naming the operator that Inductor rejects."""
+    from torch._inductor import config
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.exc import InductorError, LoweringException
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
+    derived_sizes.freeze(captured.env)
+    mode = on_cuda(captured)
+    examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
+    with TORCH, warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        stack.enter_context(pretend(options.target))
+        stack.enter_context(V.set_fake_mode(mode))
+        stack.enter_context(V.set_debug_handler(DebugContext()))
+        stack.enter_context(derived_sizes.naming())
+        stack.enter_context(V.set_choices_handler(choices(options)))
+        stack.enter_context(row_reductions.symbolic_rows())
+        stack.enter_context(split_reductions.marked())
+        stack.enter_context(config.patch(_known(_config(options))))
+        try:
+            tidy(captured.graph)
+            code = None
+            if options.fusion and len(captured.graph.graph.nodes) > regions.LONG:
+                with suppress(regions.Uncuttable):
+                    code = regions.lowered(captured, lambda graph, values: _text(_exact(GraphLowering), graph, values, captured))
+            if code is None:
+                kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
+                code = _text(kind, captured.graph, examples, captured)
+        except (InductorError, LoweringException, RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
+            text = str(error).strip().splitlines()
+            raise CaptureError(
+                f"Inductor could not lower the graph: {type(error).__name__}: {text[0][:300] if text else ''}",
+                where=captured.problem.name,
+                fix="Try --extern allow, or use a language model (-m).",
+            ) from error
+    return Lowered(code, captured, options)
+
+
+def _text(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> str:
+    """Inductor's text for one graph."""
+    from torch._inductor.virtualized import V
+
+    lowering = _vectors_on_cuda(kind)(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
+    lowering.freeze_runtime_asserts()
+    with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
+        lowering.run(*examples)
+        code, _ = lowering.codegen()
+    return str(code.value) if hasattr(code, "value") else str(code)
+
+
+def _vectors_on_cuda(base: type) -> Any:
+    """GraphLowering that writes short constant vectors into the GPU's kernels; the graph holds them on the CPU."""
+
+    class Vectors(base):  # type: ignore[misc]
+        def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
+            from torch._inductor import lowering
+
+            value = getattr(self.module, target, None)
+            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constants.AT_ONCE:
+                return lowering.tensor(value.tolist(), dtype=value.dtype, device=_CUDA)
+            return super().get_attr(target, args, kwargs)
+
+    return Vectors
+
+
+def _exact(base: type) -> Any:
+    """GraphLowering whose results have the strides that the graph says: others read them by it."""
+
+    class Exact(base):  # type: ignore[misc]
+        def output(self, target: Any, args: Any, kwargs: Any) -> None:
+            from torch._inductor import ir
+
+            nodes = self.current_node.args[0] if hasattr(self, "current_node") else ()
+            strides = [[s.node.expr if isinstance(s, torch.SymInt) else s for s in n.meta["val"].stride()] for n in nodes]
+            values = [
+                ir.ExternKernel.require_exact_strides(v, s)
+                if isinstance(v, ir.TensorBox) else v for v, s in zip(args[0], strides, strict=True)
+            ]
+            super().output(target, (tuple(values),), kwargs)
+
+    return Exact

@@ -1,0 +1,111 @@
+"""Reductions over rows of symbolic length: Inductor's rules applied to the problem's own sizes.
+
+Inductor keeps a row in registers (a persistent reduction) only where its length is a known number. Here the length is a
+symbol whose value at the problem's own sizes is known, so the rule is asked about that value, and the block is written as the
+next power of two of the length.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.options import Options
+
+_INNER, _OUTER, _LARGEST = 1024, 64, 16384
+"""Longest row kept in registers: along memory, across it, and where it is asked for always (elements)."""
+
+
+def hint(expression: Any) -> int:
+    """The value of a size expression at the problem's own sizes."""
+    from torch._inductor.virtualized import V
+
+    sizevars = V.graph.sizevars
+    ask = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+    return int(ask(expression, fallback=8192))
+
+
+def choices(options: Options) -> Any:
+    """Inductor's choices with reductions decided by hints."""
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.runtime.hints import ReductionHint
+
+    class HintChoices(InductorChoices):  # type: ignore[misc]
+        @staticmethod
+        def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
+            if options.persistent == "never" or cooperative_reduction:
+                return False
+            limit = _INNER if features.get_reduction_hint() == ReductionHint.INNER else _OUTER
+            return hint(features.reduction_numel) <= (_LARGEST if options.persistent == "always" else limit)
+
+    return HintChoices()
+
+
+@contextmanager
+def symbolic_rows() -> Iterator[None]:
+    """While open, persistent reductions take rows of symbolic length."""
+    import sympy
+    from torch._inductor.codegen.triton import TritonKernel
+    from torch._inductor.runtime.runtime_utils import next_power_of_2
+    from torch._inductor.virtualized import V
+
+    def block(numel: Any) -> int:
+        return int(next_power_of_2(hint(V.graph.sizevars.simplify(numel))))
+
+    write = TritonKernel.codegen_static_numels
+
+    def numels(self: Any, code: Any) -> None:
+        write(self, _Lines(self, code, V, sympy))
+
+    with ExitStack() as stack:
+        _online_softmax(stack)
+        replace(stack, TritonKernel, "_get_persistent_RBLOCK", staticmethod(block))
+        replace(stack, TritonKernel, "codegen_static_numels", numels)
+        yield
+
+
+def _online_softmax(stack: ExitStack) -> None:
+    """Let softmax over a long row find its maximum and sum in one pass, as Inductor does for rows of known length."""
+    import sympy
+    from torch._inductor import config, inductor_prims, ir, lowering
+    from torch._inductor.virtualized import V
+
+    target = inductor_prims.prepare_softmax_online
+    plain = lowering.lowerings.get(target)
+    if plain is None:
+        return
+
+    def lower(x: Any, dim: int) -> Any:
+        arguments = lowering._make_reduction_inner(x, axis=dim, keepdims=True, dtype=None, override_return_dtype=None)
+        length = V.graph.sizevars.simplify(lowering.sympy_product(arguments["reduction_ranges"]))
+        if isinstance(length, sympy.Integer) or hint(length) < config.unroll_reductions_threshold:
+            return plain(x, dim)
+        if "reduction_hint" in inspect.signature(ir.OnlineSoftmaxReduction.create).parameters:  # torch 2.11: no splits
+            how, parts = ir.Reduction.num_splits(**arguments, reduction_type="online_softmax_reduce", reduction_numel=length)
+            if parts != 1:
+                return plain(x, dim)
+            arguments["reduction_hint"] = how
+        return ir.OnlineSoftmaxReduction.create(input_node=x, num_output=2, **arguments)
+
+    stack.callback(lowering.lowerings.__setitem__, target, plain)
+    lowering.lowerings[target] = lower
+
+
+class _Lines:
+    """Passes lines on; a block size fixed by a hint becomes the next power of two of the row's length."""
+
+    def __init__(self, kernel: Any, code: Any, virtualized: Any, sympy: Any) -> None:
+        self.code = code
+        simplify = virtualized.graph.sizevars.simplify
+        self.symbolic = {t.prefix.upper(): t.prefix for t in kernel.range_trees
+                         if t.is_reduction and not isinstance(simplify(t.numel), sympy.Integer | int)}
+
+    def writeline(self, line: str) -> None:
+        found = re.fullmatch(r"(\w+)BLOCK: tl\.constexpr = \d+", line) if isinstance(line, str) else None
+        if found and found[1] in self.symbolic:
+            line = f"{found[1]}BLOCK: tl.constexpr = triton_helpers.constexpr_next_power_of_2({self.symbolic[found[1]]}numel)"
+        self.code.writeline(line)

@@ -1,0 +1,187 @@
+"""The body of a loop as a function: what it reads becomes inputs, what others read of it later results."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from kernelllm.compiler.loops.before_after import names, stored
+
+STEP = "step"
+_UNFIT = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Try, ast.With, ast.Delete,
+          ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.NamedExpr)  # fmt: skip
+
+
+@dataclass
+class Outlined:
+    """A loop whose turn is a function."""
+
+    body: list[ast.stmt]
+    """Of the turn, with its return."""
+    loop: ast.For
+    """That calls it."""
+    inputs: list[str]
+    values: list[str]
+    """Expressions in the loop for the inputs."""
+    carried: tuple[tuple[int, int], ...]
+    """Positions of what goes from one turn to the next, among inputs and results."""
+
+
+class Outline:
+    """Takes the loop of a forward apart. ``given``: the forward's arguments."""
+
+    def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
+        self.loop, self.after = loop, after
+        self.outer = {*given, *(n for s in before for n in stored(s))}
+        self.sizes: set[str] = set()
+        for statement in before:
+            if isinstance(statement, ast.Assign) and _is_size(statement.value, self.sizes):
+                self.sizes |= set(stored(statement))
+        made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List)]
+        self.lists = {n for s in made for n in stored(s)}
+        self.empty = {n for s in made if not s.value.elts for n in stored(s)}  # type: ignore[attr-defined]
+        self.slices: dict[str, str] = {}
+        self.filled: set[str] = set()
+        """Tensors into whose slices the loop puts results; a turn must not read them after that."""
+        self.stale = False
+        self.results: list[tuple[ast.stmt, str]] = []
+        """What the loop does with a result of a turn, and the result's name."""
+
+    def done(self) -> Outlined | None:
+        counter = self._counter()
+        if counter is None or self.loop.orelse or any(isinstance(n, _UNFIT) for s in self.loop.body for n in ast.walk(s)):
+            return None
+        changed = {n for s in self.loop.body for n in stored(s)}
+        taken = self.outer | {n for s in self.loop.body for n in names(s)}
+        slicer = _Slicer(counter, self.outer - changed - self.lists, changed, self.slices, taken) if self._counts() else None
+        body = []
+        for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
+            body.append(self._result(statement, slicer, changed))
+        inputs = self._read_first(body, counter)
+        if self.stale or not self._plain(body, counter):
+            return None
+        carried = [n for n in sorted(changed) if n in inputs or any(n in names(s) for s in self.after)]
+        results = [*carried, *(name for _, name in self.results)]
+        if not results:
+            return None
+        body.append(ast.parse(f"return ({', '.join(results)},)").body[0])
+        by_slice = {name: text for text, name in self.slices.items()}
+        values = [by_slice.get(name, name) for name in inputs]
+        call = ast.parse(f"{', '.join(results)}, = self.{STEP}({', '.join(values)})").body[0]
+        loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
+        return Outlined(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
+
+    def _counts(self) -> bool:
+        return any(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(self.loop.iter))
+
+    def _counter(self) -> str | None:
+        """The loop's variable, where it goes over a dimension."""
+        if not isinstance(self.loop.target, ast.Name):
+            return None
+        over = self.loop.iter
+        if self._counts():
+            return self.loop.target.id if _speaks_of_sizes(over, self.sizes) else None
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
+            over = over.func.value
+        return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None
+
+    def _result(self, statement: ast.stmt, slicer: _Slicer | None, changed: set[str]) -> ast.stmt:
+        """The statement in a turn; what it appends to a list or puts into a slice becomes a result.
+
+        ``changed``: names that the turn sets.
+        """
+        kept: ast.stmt | None = None
+        value: ast.expr | None = None
+        name = f"result_{len(self.results) + 1}"
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            call, on = statement.value, statement.value.func
+            appends = isinstance(on, ast.Attribute) and on.attr == "append" and isinstance(on.value, ast.Name) and on.value.id in self.lists
+            if appends and len(call.args) == 1:
+                value = call.args[0]
+                kept = ast.parse(f"{ast.unparse(on)}({name})").body[0]
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Subscript):
+            target = statement.targets[0]
+            if isinstance(target.value, ast.Name) and target.value.id in self.outer - self.lists:
+                value = statement.value
+                kept = ast.parse(f"{ast.unparse(target)} = {name}").body[0]
+                self.stale |= bool(names(target.slice) & changed)
+        self.stale |= bool(names(value or statement) & self.filled)
+        if kept is None or value is None:
+            return slicer.visit(statement) if slicer else statement
+        self.results.append((kept, name))
+        if isinstance(kept, ast.Assign):
+            self.filled |= names(kept.targets[0].value)  # type: ignore[attr-defined]
+        made = ast.parse(f"{name} = {ast.unparse(value)}").body[0]
+        return slicer.visit(made) if slicer else made
+
+    def _plain(self, body: list[ast.stmt], counter: str) -> bool:
+        """Nothing of the turn reaches out of it, and the counter is not computed with."""
+        for node in (n for s in body for n in ast.walk(s)):
+            if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                return False
+            if isinstance(node, ast.Name) and (node.id in self.lists or node.id in self.sizes or (node.id == counter and self._counts())):
+                return False
+        return True
+
+    def _read_first(self, body: list[ast.stmt], counter: str) -> list[str]:
+        """Names from outside of the turn that it reads before it has set them, in order."""
+        outside = {*self.outer, *self.slices.values(), counter}
+        known: set[str] = set()
+        found: list[str] = []
+        for statement in body:
+            reads = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+                reads.append(statement.target.id)
+            maybe = set() if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr) else set(stored(statement))
+            found += [n for n in dict.fromkeys([*reads, *sorted(maybe)]) if n in outside - known and n not in found]
+            known |= set(stored(statement)) - maybe
+        return found
+
+
+class _Slicer(ast.NodeTransformer):
+    """Slices of outer tensors at the counter become names, where nothing else in them is set in the turn (``changed``)."""
+
+    def __init__(self, counter: str, outer: set[str], changed: set[str], slices: dict[str, str], taken: set[str]) -> None:
+        self.counter, self.outer, self.changed, self.slices, self.taken = counter, outer, changed, slices, taken
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        of, loads = node.value, isinstance(node.ctx, ast.Load)
+        at = names(node.slice)
+        if isinstance(of, ast.Name) and of.id in self.outer and self.counter in at and not at & self.changed and loads:
+            text = ast.unparse(node)
+            if text not in self.slices:
+                name = f"{of.id}_{self.counter}"
+                while name in self.taken:
+                    name += "_"
+                self.taken.add(name)
+                self.slices[text] = name
+            return ast.Name(self.slices[text], ast.Load())
+        self.generic_visit(node)
+        return node
+
+
+def _is_size(value: ast.expr, sizes: set[str]) -> bool:
+    """Whether it is a dimension, several, or computed from such alone."""
+    match value:
+        case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")) | ast.Call(func=ast.Name(id="len")):
+            return True
+        case ast.Name():
+            return value.id in sizes
+        case ast.Subscript():
+            return _is_size(value.value, sizes)
+        case ast.BinOp():
+            parts = [p for p in (value.left, value.right) if not isinstance(p, ast.Constant)]
+            return bool(parts) and all(_is_size(p, sizes) for p in parts)
+        case ast.Tuple():
+            return all(_is_size(p, sizes) for p in value.elts)
+    return False
+
+
+def _speaks_of_sizes(node: ast.AST, sizes: set[str]) -> bool:
+    """Whether it reads a tensor's dimensions, itself or by the names ``sizes``."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and inner.attr in ("size", "shape"):
+            return True
+        if isinstance(inner, ast.Name) and (inner.id in sizes or inner.id == "len"):
+            return True
+    return False

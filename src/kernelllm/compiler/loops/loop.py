@@ -1,0 +1,238 @@
+"""Loops over a tensor's dimension stay loops: what one turn does is compiled on its own, and the forward calls it for each turn.
+
+Tracing follows such a loop turn by turn, so that the graph grows with the dimension and holds for this length alone. Where the loop
+is simple enough, its body becomes the forward of a problem of its own: what it reads is its inputs, what others read of
+it later is its outputs. What the loop does with lists and slices, and all around the loop, stays as it was written.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.emit.model_class import bound_names
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, Around, first_of, names, split, stored
+from kernelllm.compiler.loops.body import STEP, Outline, Outlined
+from kernelllm.compiler.loops.merge_files import ensured, merged, renamed
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Problem
+
+_ENTRY, _ENTERED = "_entry", "_entered"
+_TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
+"""Names that the module must not have itself."""
+_SOURCE = f"""
+def {_ENTERED}(inputs):
+    from kernelllm.compiler.capture.fx_trace import split_init
+    args, kwargs = split_init(get_init_inputs() if "get_init_inputs" in globals() else [])
+    return Model(*args, **kwargs).{_ENTRY}(*inputs)
+"""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of the loop in a problem's forward. ``problem`` computes it; of ``methods``, the forward calls it as ``self.step``."""
+
+    problem: Problem
+    around: Mapping[str, Problem]
+    """What computes the methods ``begin`` and ``finish``, as far as the forward has them."""
+    methods: Mapping[str, Method]
+    carried: tuple[tuple[int, int], ...]
+    """Positions of what goes from one turn to the next, among the turn's inputs and among its results."""
+
+    def check(self, captured: Captured) -> None:
+        """Raise CaptureError where what one turn hands to the next is of another shape or dtype than what it was given."""
+        given = {slot.index: node for slot, node in zip(captured.slots, captured.graph.graph.find_nodes(op="placeholder"), strict=True)}
+        results = captured.graph.graph.output_node().args[0]
+        for position, result in self.carried:
+            one, other = given[position].meta["val"], results[result].meta["val"]
+            if one.dtype != other.dtype or [str(n) for n in one.shape] != [str(n) for n in other.shape]:
+                what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
+                raise CaptureError(f"What the loop carries changes in a turn, {what}.", where="loops")
+
+    def whole(self, turn: str, around: Mapping[str, str], *, strict: bool) -> str:
+        """The file for the whole problem, from those for one turn and for what is ``around``; other methods stay as they are.
+
+        Raises CaptureError where one of those cannot stay: it needs modules of the problem's own, or leaves work to torch and
+        that is not wanted (``strict``).
+        """
+        kept = {name: method for name, method in self.methods.items() if name not in around}
+        for name, method in kept.items():
+            if not method.can_stay or (strict and (method.layers or name in self.around)):
+                raise CaptureError(f"{name} around the loop cannot be left to torch.", where="loops")
+        source = renamed(turn, STEP)
+        for name, part in around.items():
+            source = merged(source, part, name)
+        methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
+        return ensured(f"{source.rstrip()}\n\n{methods}\n", [text for method in kept.values() for text in method.needed or ()])
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the module that is kept as it was written."""
+
+    text: str
+    needed: tuple[str, ...] | None
+    """Statements that it needs at the top of the file; None where it needs more than imports and constants."""
+    layers: frozenset[str]
+    """Attributes of the module that it calls."""
+    known: bool
+    """Whether those are torch's own layers alone."""
+
+    @property
+    def can_stay(self) -> bool:
+        """Whether the file can have it."""
+        return self.known and self.needed is not None
+
+
+def turn_of(problem: Problem) -> Turn | None:
+    """The turn of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough."""
+    try:
+        tree = ast.parse(problem.source)
+    except SyntaxError:
+        return None
+    model = _model(tree)
+    forward = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "forward"), None) if model else None
+    if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs or forward.decorator_list:
+        return None
+    statements = forward.body[1:] if ast.get_docstring(forward) is not None else list(forward.body)
+    found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
+    if len(found) != 1 or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
+        return None
+    before, loop, after = statements[: found[0]], statements[found[0]], statements[found[0] + 1 :]
+    assert isinstance(loop, ast.For)
+    given = [a.arg for a in forward.args.args[1:]]
+    plain = Outline(given, before, loop, after)
+    for parts in (split(given, before, loop, after, plain.sizes, plain.empty), Around(before, after)):
+        outlined = Outline(given, parts.before, loop, parts.after).done()
+        if outlined is not None:
+            return _turn(problem, tree, model, forward, parts, before, outlined)
+    return None
+
+
+def _attribute(node: ast.AST) -> str:
+    return node.name if isinstance(node, ast.FunctionDef) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _turn(
+    problem: Problem, tree: ast.Module, model: ast.ClassDef, forward: ast.FunctionDef, parts: Around, before: list[ast.stmt],
+    outlined: Outlined,
+) -> Turn | None:  # fmt: skip
+    around = ast.parse("def forward(self): pass").body[0]
+    assert isinstance(around, ast.FunctionDef)
+    around.args, around.body = forward.args, [*parts.before, outlined.loop, *parts.after]
+    own = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)} | parts.methods
+    torchs = _of_torch(model)
+    methods = {}
+    for method in (*_helpers(around, own), around):
+        layers = frozenset(_called(method) - own.keys() - {STEP})
+        text = ast.unparse(ast.fix_missing_locations(method))
+        methods[method.name] = Method(text, _needed(tree, method), layers, layers <= torchs)
+    if not all(method.can_stay for name, method in methods.items() if name not in parts.methods):
+        return None
+    first = ast.parse(f"{ast.unparse(outlined.loop.target)} = {first_of(outlined.loop.iter)}").body
+    handed = ast.parse(f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body
+    step = _part(problem, model, forward, outlined.inputs, outlined.body, [*before, *first, *handed])
+    others = {
+        name: _part(problem, model, forward, [a.arg for a in method.args.args[1:]], method.body, parts.entries[name])
+        for name, method in parts.methods.items()
+    }
+    return Turn(step, others, methods, outlined.carried)
+
+
+def _part(
+    problem: Problem, model: ast.ClassDef, forward: ast.FunctionDef, inputs: list[str], body: list[ast.stmt], entry: list[ast.stmt]
+) -> Problem:  # fmt: skip
+    """The problem of computing ``body`` of ``inputs``, which the statements ``entry`` return, given the forward's own arguments."""
+    made = ast.parse(f"def forward({', '.join(['self', *inputs])}): pass\ndef {_ENTRY}(self): pass").body
+    made[0].body, made[1].body, made[1].args = body, entry, forward.args  # type: ignore[attr-defined]
+    tensors = {a.arg for a in forward.args.args[1:]}
+    made = [_Lengths(tensors).visit(s) for s in ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in made)).body]
+    part = ast.parse(problem.source)
+    for node in part.body:
+        if isinstance(node, ast.ClassDef) and node.name == model.name:
+            node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == "forward")] + made
+        elif isinstance(node, ast.FunctionDef) and node.name == "get_inputs":
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    inner.value = ast.Call(ast.Name(_ENTERED, ast.Load()), [inner.value], [])
+    source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE + LONGER
+    return msgspec.structs.replace(problem, source=source)
+
+
+class _Lengths(ast.NodeTransformer):
+    """``len(x)`` of the forward's arguments as ``x.shape[0]``, which may be a symbol."""
+
+    def __init__(self, tensors: set[str]) -> None:
+        self.tensors = tensors
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        of = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "len" and node.args else None
+        if isinstance(of, ast.Name) and of.id in self.tensors:
+            return ast.parse(f"{of.id}.shape[0]", mode="eval").body
+        return node
+
+
+def _model(tree: ast.Module) -> ast.ClassDef | None:
+    """The class Model, or the one that is called so by ``Model = Net``."""
+    name = "Model"
+    for statement in reversed(tree.body):
+        if isinstance(statement, ast.Assign) and name in bound_names(statement) and isinstance(statement.value, ast.Name):
+            name = statement.value.id
+        elif isinstance(statement, ast.ClassDef) and statement.name == name:
+            return statement
+    return None
+
+
+def _needed(tree: ast.Module, method: ast.FunctionDef) -> tuple[str, ...] | None:
+    """Imports and constants for what stays around the loop; None where it needs more, such as functions of the problem's own."""
+    text = []
+    free = names(method) - {*stored(method), *(a.arg for a in method.args.args)}
+    for statement in tree.body:
+        if not free & set(bound_names(statement)):
+            continue
+        if not isinstance(statement, ast.Import | ast.ImportFrom | ast.Assign):
+            return None
+        if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant):
+            return None
+        text.append(ast.unparse(statement))
+    return tuple(text)
+
+
+def _called(method: ast.FunctionDef) -> set[str]:
+    """Attributes of the module that a method calls."""
+    calls = [n.func for n in ast.walk(method) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    return {call.attr for call in calls if _root(call) == "self"}
+
+
+def _helpers(around: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """The module's own methods that are called around the loop, and those that they call."""
+    found: dict[str, ast.FunctionDef] = {}
+    todo = [around]
+    while todo:
+        for name in sorted(_called(todo.pop()) & methods.keys() - found.keys()):
+            found[name] = methods[name]
+            todo.append(methods[name])
+    return list(found.values())
+
+
+def _of_torch(model: ast.ClassDef) -> set[str]:
+    """Attributes that the constructor makes of torch's own layers alone."""
+    found = set()
+    for node in ast.walk(model):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Call):
+            calls = [ast.unparse(n.func) for n in ast.walk(node.value) if isinstance(n, ast.Call)]
+            if all(call.startswith(("nn.", "torch.nn.")) for call in calls):
+                found.add(node.targets[0].attr)
+    return found
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,207 @@
+"""Custom operators ``kernelllm::<name>`` that stand for the template host functions in graphs and in Inductor's text.
+
+Each has the name and signature of a function in ``templates/``. They have fake implementations only: nothing runs
+them; the emitter replaces every call by a call of the function itself. Every output is a new contiguous tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelllm.compiler.capture.derived_sizes import named, pooled
+
+_RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
+SCHEMAS: dict[str, str] = {
+    "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
+    "addmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
+    "batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
+    "baddbmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
+    "matvec": "(Tensor a, Tensor x) -> Tensor",
+    "conv": "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, "
+    "bool allow_tf32=False) -> Tensor",
+    "conv_transpose": "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, "
+    "SymInt[] dilation, SymInt groups, bool allow_tf32=False) -> Tensor",
+    "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
+    "bool allow_tf32=False) -> Tensor",
+    "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "rnn_relu": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "gru": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
+    "lstm": f"(Tensor x, Tensor[] hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
+    "max_pool": "(Tensor x, SymInt[] kernel_size, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool ceil_mode) -> Tensor",
+    "max_pool_with_indices": "(Tensor x, SymInt[] kernel_size, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool ceil_mode) "
+    "-> (Tensor, Tensor)",
+    "avg_pool": "(Tensor x, SymInt[] kernel_size, SymInt[] stride, SymInt[] padding, bool ceil_mode, bool count_include_pad, "
+    "int? divisor_override=None) -> Tensor",
+    "adaptive_avg_pool": "(Tensor x, SymInt[] output_size) -> Tensor",
+    "adaptive_max_pool": "(Tensor x, SymInt[] output_size) -> (Tensor, Tensor)",
+    "cumsum": "(Tensor x, int dim) -> Tensor",
+    "cumprod": "(Tensor x, int dim) -> Tensor",
+    "cummax": "(Tensor x, int dim) -> (Tensor, Tensor)",
+    "cummin": "(Tensor x, int dim) -> (Tensor, Tensor)",
+    "logcumsumexp": "(Tensor x, int dim) -> Tensor",
+    "sort": "(Tensor x, int dim, bool descending) -> (Tensor, Tensor)",
+    "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
+    "concat": "(Tensor a, Tensor b, int dim) -> Tensor",
+}
+
+TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
+    "torch_scaled_dot_product_attention": (
+        "torch.nn.functional.scaled_dot_product_attention",
+        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
+        "bool enable_gqa) -> Tensor",
+    ),
+    "torch_conv": (
+        "torch.convolution",
+        "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
+    ),
+    "torch_conv_transpose": (
+        "torch.convolution",
+        "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, SymInt[] dilation, "
+        "SymInt groups) -> Tensor",
+    ),
+    "torch_rnn_tanh": ("torch.rnn_tanh", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
+    "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN}) -> (Tensor, Tensor, Tensor)"),
+}
+"""Operators for ``extern=allow``: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
+
+
+def _matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
+    torch._check(a.shape[1] == b.shape[0])
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _batched_matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
+    torch._check(a.shape[2] == b.shape[1])
+    torch._check(a.shape[0] == b.shape[0])
+    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
+
+
+def _conv(x: Any, weight: Any, bias: Any, stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], groups: Any,
+          allow_tf32: bool = False) -> Any:
+    spatial = [
+        named((size + 2 * p - d * (k - 1) - 1) // s + 1)
+        for size, k, s, p, d in zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    ]
+    return x.new_empty((x.shape[0], weight.shape[0], *spatial))
+
+
+def _conv_transpose(x: Any, weight: Any, bias: Any, stride: Sequence[Any], padding: Sequence[Any], output_padding: Sequence[Any],
+                    dilation: Sequence[Any], groups: Any, allow_tf32: bool = False) -> Any:
+    spatial = [
+        named((size - 1) * s - 2 * p + d * (k - 1) + o + 1)
+        for size, k, s, p, o, d in zip(x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True)
+    ]
+    return x.new_empty((x.shape[0], weight.shape[1] * groups, *spatial))
+
+
+def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
+    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
+def _rnn(x: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
+         batch_first: bool, allow_tf32: bool = False) -> Any:
+    width = hx.shape[-1] * (2 if bidirectional else 1)
+    return x.new_empty((*x.shape[:-1], width)), hx.new_empty(hx.shape)
+
+
+def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
+          bidirectional: bool, batch_first: bool, allow_tf32: bool = False) -> Any:
+    h, c = hx
+    width = h.shape[-1] * (2 if bidirectional else 1)
+    return x.new_empty((*x.shape[:-1], width)), h.new_empty(h.shape), c.new_empty(c.shape)
+
+
+def _pooled(x: Any, kernel: Sequence[Any], stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], ceil_mode: bool) -> Any:
+    n = len(kernel)
+    sizes = [pooled(*each, ceil_mode) for each in zip(x.shape[-n:], kernel, padding, stride, dilation, strict=True)]
+    return (*x.shape[:-n], *sizes)
+
+
+def _max_pool(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+    return x.new_empty(_pooled(x, kernel_size, stride, padding, dilation, ceil_mode))
+
+
+def _max_pool_with_indices(*args: Any) -> Any:
+    out = _max_pool(*args)
+    return out, out.new_empty(out.shape, dtype=torch.int64)
+
+
+def _avg_pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, *_: Any) -> Any:
+    return x.new_empty(_pooled(x, kernel_size, stride, padding, [1] * len(kernel_size), ceil_mode))
+
+
+def _adaptive(x: Any, output_size: Any) -> Any:
+    return x.new_empty((*x.shape[: -len(output_size)], *output_size))
+
+
+def _same(x: Any, *_: Any) -> Any:
+    return x.new_empty(x.shape)
+
+
+def _indexed(make: Callable[..., Any]) -> Callable[..., Any]:
+    def fake(*args: Any) -> Any:
+        out = make(*args)
+        return out, out.new_empty(out.shape, dtype=torch.int64)
+
+    return fake
+
+
+def _concat(a: Any, b: Any, dim: int) -> Any:
+    shape = list(a.shape)
+    shape[dim] = shape[dim] + b.shape[dim]
+    return a.new_empty(shape)
+
+
+def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
+    shape = list(x.shape)
+    shape[dim] = k
+    return x.new_empty(shape)
+
+
+_FAKES: dict[str, Callable[..., Any]] = {
+    "matmul": _matmul,
+    "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
+    "batched_matmul": _batched_matmul,
+    "baddbmm": lambda c, a, b, *_, **__: _batched_matmul(a, b),
+    "matvec": lambda a, x: a.new_empty((a.shape[0],)),
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "attention": _attention,
+    "scaled_dot_product_attention": _attention,
+    "rnn_tanh": _rnn,
+    "rnn_relu": _rnn,
+    "gru": _rnn,
+    "lstm": _lstm,
+    "max_pool": _max_pool,
+    "max_pool_with_indices": _indexed(_max_pool),
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive,
+    "adaptive_max_pool": _indexed(_adaptive),
+    "cumsum": _same,
+    "cumprod": _same,
+    "cummax": _indexed(_same),
+    "cummin": _indexed(_same),
+    "logcumsumexp": _same,
+    "sort": _indexed(_same),
+    "topk": _indexed(_topk),
+    "concat": _concat,
+}
+
+
+@cache
+def register() -> Any:
+    """Define the operators once in this process; returns the namespace ``torch.ops.kernelllm``."""
+    # CUDA-only fake kernels are enough: graphs hold fake tensors. flexible_layout: the templates take any strides.
+    for name, schema in SCHEMAS.items():
+        torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
+        torch.library.register_fake(f"kernelllm::{name}", _FAKES[name])
+    for name, (_, schema) in TORCH_SCHEMAS.items():
+        torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
+        torch.library.register_fake(f"kernelllm::{name}", _FAKES[name.removeprefix("torch_")])
+    return torch.ops.kernelllm

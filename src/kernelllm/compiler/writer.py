@@ -1,0 +1,151 @@
+"""The compiler as a writer: one problem, several ways to compile it, each a candidate of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kernelllm.compiler.options import Options
+from kernelllm.compiler.subprocess_writer import Apart
+from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
+from kernelllm.core.types import Attempt, Candidate, Problem
+
+log = logging.getLogger(__name__)
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"extern": "allow"},
+    {"autotune": True},
+    {"persistent": "never", "tile": "large"},
+    {"tile": "small"},
+    {"fusion": False},
+    {"persistent": "always"},
+    {"split_reductions": False},
+    {"autotune": True, "extern": "allow"},
+    {"tile": "large"},
+    {"tile": "small", "persistent": "never"},
+    {"fusion": False, "extern": "allow"},
+)
+"""What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
+
+GIVE_UP = 3
+"""After this many ways that failed and none that worked, the rest would fail as well."""
+
+
+class Compiler:
+    """Writes candidates with no language model. ``options`` are fields of :class:`Options`."""
+
+    name = "compiler"
+    summary = "torch.export and Inductor's code generation, turned into readable Triton; no model, no weights, no GPU"
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            self.options = msgspec.convert(options, Options)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"An option of the compiler does not fit: {error}.") from error
+        self._apart: Apart | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_apart": None}
+
+    def close(self) -> None:
+        """End the process that it may have started."""
+        if self._apart is not None:
+            self._apart.close()
+
+    def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
+        """At most ``n`` candidates with different text, the best guess first; what ``feedback`` holds is not written again.
+
+        Where there is a GPU, which a judge may be using, it works in a process of its own.
+        Raises CaptureError when the problem cannot be compiled in any way that the options allow, ProblemError when the reference fails.
+        """
+        import torch
+
+        if not torch.cuda.is_available():
+            yield from self.write_here(problem, n, feedback)
+            return
+        self._apart = self._apart or Apart(self.write_here)
+        yield from self._apart.candidates(problem, n, feedback)
+
+    def write_here(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
+        """:meth:`write` in this process."""
+        written = {attempt.candidate.digest for attempt in feedback}
+        tried = [attempt.candidate.params for attempt in feedback]
+        errors: list[CaptureError] = []
+        count = 0
+        for options in self._ways():
+            if count == n:
+                return
+            if options.differences() in tried:
+                continue
+            if len(errors) >= GIVE_UP and count == 0:
+                break
+            try:
+                source = compiled(problem, options)
+            except CaptureError as error:
+                log.info("%s with %s: %s", problem.name, options.differences(), error)
+                errors.append(error)
+                continue
+            candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
+            if "@triton.jit" not in source:  # there is nothing of ours to judge
+                what = f"Of {problem.name!r} nothing is left for a kernel: all its operators stay with torch."
+                errors.append(CaptureError(what, fix="Use a language model (-m)."))
+                continue
+            if candidate.digest in written:
+                continue
+            written.add(candidate.digest)
+            count += 1
+            yield candidate
+        if count == 0 and errors and not feedback:
+            raise errors[0]
+
+    def _ways(self) -> list[Options]:
+        """Options to try in order, each once: the wanted ones, then the variants, which serve as fallbacks too."""
+        ways: list[Options] = []
+        for options in (self.options, *self._allowed(VARIANTS)):
+            if options not in ways:
+                ways.append(options)
+        return ways
+
+    def _allowed(self, changes: Sequence[dict[str, Any]]) -> list[Options]:
+        """The wanted options with each change that does not contradict ``extern="forbid"``."""
+        strict = self.options.extern == "forbid"
+        return [msgspec.structs.replace(self.options, **change) for change in changes if not (strict and "extern" in change)]
+
+
+def compiled(problem: Problem, options: Options) -> str:
+    """The standalone file for a problem. Raises CaptureError or ProblemError."""
+    from kernelllm.compiler.capture.capture import capture
+    from kernelllm.compiler.emit import emit
+    from kernelllm.compiler.inductor.lower import lower
+    from kernelllm.compiler.loops.loop import Turn, turn_of
+
+    def written(part: Problem, turn: Turn | None = None) -> str:
+        captured = capture(part, options)
+        if turn is not None:
+            turn.check(captured)
+        return emit(part, lower(captured, options), options)
+
+    turn = turn_of(problem)
+    if turn is not None:
+        around = {}
+        try:
+            step = written(turn.problem, turn)
+            for name, part in turn.around.items():
+                try:
+                    around[name] = written(part)
+                except Exception as error:  # noqa: BLE001 - torch may do it
+                    log.info("%s: %s could not be compiled: %s", problem.name, name, error)
+            return turn.whole(step, around, strict=options.extern == "forbid")
+        except Exception as error:  # noqa: BLE001 - all turns in a row may still be compiled
+            log.info("%s: its loop's turn could not be compiled apart: %s", problem.name, error)
+    try:
+        return written(problem)
+    except KernelLLMError:
+        raise
+    except Exception as error:  # torch's compiler may raise anything, and one way that fails must not end the others
+        what = f"The compiler failed on {problem.name}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}."
+        raise CaptureError(what, fix="Try --extern allow or a language model; --verbose shows the traceback.") from error

@@ -1,0 +1,304 @@
+"""The judge's handle on its forkservers and workers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import kernelllm
+from kernelllm.core.errors import WorkerError
+from kernelllm.judge.isolation import sandbox
+from kernelllm.judge.isolation.limits import COMPILE_THREADS, Ended, Limits, Ready, Spawn
+from kernelllm.judge.transport import protocol, wire
+
+if TYPE_CHECKING:
+    from kernelllm.judge.transport.arenas import Arena
+
+_PASSED = (
+    "PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "TRITON_PTXAS_PATH", "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+)  # fmt: skip
+START_SECONDS = 120.0
+
+
+class Worker:
+    """One live worker: ask it commands, then close it. Not for use from several threads at once."""
+
+    def __init__(self, sock: socket.socket, status: int, leash: int, folder: Path) -> None:
+        self._sock, self._status, self._leash = sock, status, leash
+        self.folder = folder
+        self.ended: Ended | None = None
+        self._ids = itertools.count(1)
+        self._opened: set[int] = set()
+        self._closed = False
+        self._leash_lock = threading.Lock()
+
+    def cut(self) -> None:
+        """Let the supervisor kill the worker; returns at once. May be called from another thread."""
+        with self._leash_lock:
+            if self._leash >= 0:
+                os.close(self._leash)
+                self._leash = -1
+
+    def ask(
+        self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (),
+        wants: Callable[[str], float] = lambda turn: 0.0, **fields: Any,
+    ) -> protocol.Reply:  # fmt: skip
+        """Send a command and wait for its reply. Arena arguments are references made by :meth:`ref` from ``arenas``.
+
+        ``deadline`` by ``time.monotonic``; ``wants`` does what the worker wants of the device meanwhile, and returns the
+        seconds by which that puts the deadline off. Raises WorkerGone, WorkerTimeout or ProtocolError.
+        """
+        number = next(self._ids)
+        command = kind(id=number, **fields)
+        fds = tuple(a.fd for a in arenas if a.fd >= 0 and a.key not in self._opened)
+        wire.send(self._sock, command, fds, deadline)
+        self._opened.update(a.key for a in arenas)
+        while True:
+            reply = wire.receive_reply(self._sock, number, deadline, self._status)
+            if not isinstance(reply, protocol.Wants):
+                return reply
+            deadline += wants(reply.turn)
+            wire.send(self._sock, protocol.Go(number), deadline=deadline)
+
+    def ref(self, arena: Arena, beside: tuple[Arena, ...]) -> protocol.ArenaRef:
+        """How a command that travels with the arenas ``beside`` names one of them."""
+        if arena.fd < 0:
+            return arena.ref(arena.key in self._opened)
+        new = [a.key for a in beside if a.fd >= 0 and a.key not in self._opened]
+        return msgspec.structs.replace(arena.ref(True), fd=new.index(arena.key) if arena.key in new else -1)
+
+    def alive(self) -> bool:
+        """False once its supervisor has reported its end."""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return not poll.poll(0)
+
+    def end(self, seconds: float = 20.0) -> Ended:
+        """Kill the worker with everything it started and learn how it ended. Safe to call twice."""
+        if self.ended is None:
+            self.cut()
+            self.ended = self._read_status(seconds)
+        return self.ended
+
+    def fate(self, seconds: float = 2.0) -> Ended:
+        """How a worker ended that is already gone: waits briefly for its supervisor's word before killing it."""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        poll.poll(seconds * 1000)
+        return self.end()
+
+    def close(self) -> Ended:
+        """End the worker and remove its folder."""
+        try:
+            return self.end()
+        finally:
+            if not self._closed:
+                self._closed = True
+                self._sock.close()
+                os.close(self._status)
+                _remove(self.folder)
+
+    def _read_status(self, seconds: float) -> Ended:
+        deadline = time.monotonic() + seconds
+        data = b""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        while True:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return Ended(reason="the supervisor did not answer")
+            piece = os.read(self._status, 2**16)
+            if not piece:
+                break
+            data += piece
+        try:
+            return msgspec.msgpack.decode(data, type=Ended)
+        except msgspec.DecodeError:
+            return Ended(reason="the supervisor was killed")
+
+
+class ForkServer:
+    """One forkserver process of a mode (``interpret``, ``compile``, ``cuda``). Starts in the background; thread-safe.
+
+    ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
+    """
+
+    def __init__(self, mode: str, target: str, spares: int = 0) -> None:
+        self.mode, self.target, self.spares = mode, target, spares
+        self._waiting: list[tuple[Limits, str | None, Worker]] = []
+        self.ready: Ready | None = None
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(1)
+        self.root = Path(tempfile.mkdtemp(prefix="kernelllm-judge-"))
+        # Passable, not readable: compilers look at their temporary folder with access(2), as the worker's own user.
+        self.root.chmod(0o711)
+        try:
+            self._start()
+        except BaseException:
+            _remove(self.root)
+            raise
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log = (self.root / "log").open("wb")
+        home = self.root / "server"
+        home.mkdir(mode=0o711, exist_ok=True)
+        command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", str(theirs.fileno()), self.mode, self.target]
+        command = sandbox.wrap(command, str(self.root), gpu=self.mode == "cuda")
+        try:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                env=_environment(self.mode, home),
+                cwd=home,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        finally:
+            theirs.close()
+            log.close()
+        self._control = ours
+        self.ready = None
+
+    def _wait_ready(self) -> None:
+        if self.ready is not None:
+            return
+        self._control.settimeout(START_SECONDS)
+        try:
+            self.ready = msgspec.msgpack.decode(self._control.recv(65536), type=Ready)
+        except (OSError, msgspec.DecodeError) as error:
+            log = (self.root / "log").read_text(errors="replace").strip()
+            raise WorkerError(f"The worker server ({self.mode}) did not start: {log[-2000:] or error}.") from error
+
+    def spawn(self, source: str, limits: Limits, sandbox: str | None = None) -> Worker:
+        """A fresh worker whose folder holds ``source`` as candidate.py. Raises WorkerError when none can be started."""
+        with self._lock:
+            self._wait_ready()
+            assert self._process is not None
+            if self._process.poll() is not None:  # a hostile candidate killed it: start another
+                self._control.close()
+                self._dismiss()
+                self._start()
+                self._wait_ready()
+            worker = self._spare(limits, sandbox) or self._spawn(limits, sandbox)
+            (worker.folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
+            return worker
+
+    def stock(self, limits: Limits, sandbox: str | None = None) -> None:
+        """Have the spare workers made ready, for the next candidate."""
+        with self._lock, contextlib.suppress(WorkerError):
+            if self._process is None:
+                return
+            self._wait_ready()
+            while len(self._waiting) < self.spares:
+                self._waiting.append((limits, sandbox, self._spawn(limits, sandbox)))
+
+    def _spare(self, limits: Limits, sandbox: str | None) -> Worker | None:
+        """A living spare under these limits; those of other limits are let go."""
+        while self._waiting:
+            its_limits, its_sandbox, worker = self._waiting.pop(0)
+            if its_limits == limits and its_sandbox == sandbox and worker.alive():
+                return worker
+            worker.close()
+        return None
+
+    def _dismiss(self) -> None:
+        while self._waiting:
+            self._waiting.pop()[2].close()
+
+    def _spawn(self, limits: Limits, sandbox: str | None) -> Worker:
+        folder = self.root / f"w{next(self._numbers)}"
+        folder.mkdir(mode=0o700)
+        ours, theirs = socket.socketpair()
+        status_r, status_w = os.pipe()
+        leash_r, leash_w = os.pipe()
+        body = msgspec.msgpack.encode(Spawn(str(folder), limits, sandbox))
+        try:
+            socket.send_fds(self._control, [body], [theirs.fileno(), status_w, leash_r])
+        except OSError as error:
+            for fd in (status_r, leash_w):
+                os.close(fd)
+            ours.close()
+            _remove(folder)
+            raise WorkerError(f"The worker server is gone ({error}).") from error
+        finally:
+            theirs.close()
+            os.close(status_w)
+            os.close(leash_r)
+        return Worker(ours, status_r, leash_w, folder)
+
+    def close(self) -> None:
+        """End the server with all its workers and remove its files."""
+        with self._lock:
+            if self._process is None:
+                return
+            self._dismiss()
+            self._control.close()
+            if self.ready is None:  # nobody has asked it for a worker: no need to wait until it has imported everything
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+            _remove(self.root)
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _environment(mode: str, home: Path) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    package_root = str(Path(kernelllm.__file__).resolve().parent.parent)
+    env |= {
+        "PYTHONPATH": os.pathsep.join([package_root, *(p for p in sys.path if p and Path(p).is_dir())]),
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
+        "HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton"),
+        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    }  # fmt: skip
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # what a pool's slot may use for torch.compile, its worker may use for Triton: one waits for the other
+    env[COMPILE_THREADS] = str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores)))
+    if mode == "interpret":
+        env["TRITON_INTERPRET"] = "1"
+    return env
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that candidate code may have filled with anything, unreadable directories included."""
+
+    def retry(function: Any, path: str, _error: BaseException) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            Path(path).chmod(0o700)
+            function(path)
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=retry)
+    else:
+        shutil.rmtree(folder, onerror=lambda f, p, info: retry(f, p, info[1]))

@@ -1,0 +1,167 @@
+"""Speed of light: the least time a device needs for the bytes and operations of the reference.
+
+Bytes: every input, parameter and buffer that the reference reads counts once, every output once, and
+nothing in between (a perfect kernel keeps intermediates on the chip). Where only a part of a tensor is
+read (a slice, an embedding lookup) only that part counts, so the figure stays a lower bound.
+
+Operations: multiply and add count as two; only matrix work is counted (matmul, convolution, attention,
+recurrent layers), because it alone can bound a kernel that is not bound by memory. fp32 products are
+charged at a third of the 16-bit tensor-core rate (three bf16 or tf32 products give fp32 accuracy) and
+fp32 convolutions at the tf32 rate, which PyTorch uses for them by default.
+
+The SOL score is SOL-ExecBench's: S = 1 / (1 + (Tk - Tsol) / (Tb - Tsol)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import flop_registry
+
+from kernelllm.core.gpus import Gpu
+from kernelllm.core.types import Floor
+from kernelllm.problems.instance import Instance
+
+_GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
+_CONVS = ("aten.convolution", "aten._convolution", "aten.cudnn_convolution", "aten.conv")
+_RECURRENT_GATES = {"aten.lstm": 4, "aten.gru": 3, "aten.rnn_tanh": 1, "aten.rnn_relu": 1}
+
+
+class Counted:
+    """Bytes and operations of one reference at one setting of its sizes."""
+
+    def __init__(self, read: int, written: int, flops: dict[str, float], by_operator: dict[str, float]) -> None:
+        self.bytes = read + written
+        self.flops = flops
+        """Operations by unit: ``fp32``, ``tf32``, ``fp16`` (bf16 as well), ``fp64``."""
+        self.by_operator = by_operator
+        """Operations by ATen operator name."""
+
+
+def _unit(operator: str, dtype: torch.dtype) -> str:
+    if dtype in (torch.float16, torch.bfloat16):
+        return "fp16"
+    if dtype is torch.float64:
+        return "fp64"
+    return "tf32" if operator.startswith(_CONVS) else "fp32"
+
+
+def _distinct_bytes(tensor: torch.Tensor) -> int:
+    count = tensor.element_size()
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride != 0 or size == 0 else 1
+    return int(count)
+
+
+class _Counter(TorchDispatchMode):
+    """Sees every ATen call of the reference on fake tensors."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
+    def __init__(self, sources: dict[int, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sources = sources
+        self.read: dict[int, int] = {}
+        self.flops: dict[str, float] = {}
+        self.by_operator: dict[str, float] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = str(func)
+        result = self._recurrent(name, func, args, kwargs)
+        if result is None:
+            result = func(*args, **kwargs)
+        if not func.is_view and "empty" not in name and ".size" not in name:
+            self._touch(name, args, kwargs, result)
+        formula: Callable[..., float] | None = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            operand = next(t for t in tree_flatten(args)[0] if isinstance(t, torch.Tensor))
+            self._add(name, operand.dtype, float(formula(*args, **kwargs, out_val=result)))
+        return result
+
+    def _recurrent(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Count a recurrent layer as a whole: 2 * gates * hidden * (input + hidden) per step and row."""
+        gates = next((g for prefix, g in _RECURRENT_GATES.items() if name.startswith(prefix)), 0)
+        if not gates:
+            return None
+        result = func(*args, **kwargs)
+        weights = [w for w in args[2] if isinstance(w, torch.Tensor) and w.dim() == 2]
+        rows = args[0].numel() // args[0].shape[-1]
+        self._add(name, args[0].dtype, sum(2.0 * rows * w.shape[0] * w.shape[1] for w in weights))
+        return result
+
+    def _add(self, name: str, dtype: torch.dtype, flops: float) -> None:
+        unit = _unit(name, dtype)
+        self.flops[unit] = self.flops.get(unit, 0.0) + flops
+        operator = name.rsplit(".", 1)[0]
+        self.by_operator[operator] = self.by_operator.get(operator, 0.0) + flops
+
+    def _touch(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        limit = None
+        if name.startswith(_GATHERS):
+            limit = sum(_distinct_bytes(t) for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor))
+        for tensor in tree_flatten((args, kwargs))[0]:
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            key = tensor.untyped_storage()._cdata
+            if key in self.sources:
+                size = min(_distinct_bytes(tensor), self.sources[key])
+                size = size if limit is None else min(size, limit)
+                self.read[key] = max(self.read.get(key, 0), size)
+
+
+def count(instance: Instance) -> Counted:
+    """Bytes and operations of the reference at the instance's sizes, without allocating them.
+
+    Raises whatever the reference raises on fake tensors (data-dependent control flow, say).
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        model = instance.model(0)
+        inputs = instance.inputs(0)
+        tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]
+        tensors += list(model.parameters()) + list(model.buffers())
+        sources = {t.untyped_storage()._cdata: t.numel() * t.element_size() for t in tensors}
+        counter = _Counter(sources)
+        with counter:
+            output = model(*inputs)
+        outputs = [t for t in tree_flatten(output)[0] if isinstance(t, torch.Tensor)]
+        fresh = {t.untyped_storage()._cdata: _distinct_bytes(t) for t in outputs if t.untyped_storage()._cdata not in sources}
+    return Counted(sum(counter.read.values()), sum(fresh.values()), counter.flops, counter.by_operator)
+
+
+def rate(unit: str, gpu: Gpu) -> float:
+    """Ceiling of a unit in FLOP/s on a device (see the module's text for fp32)."""
+    return {"fp16": gpu.fp16, "tf32": gpu.tf32, "fp64": gpu.fp64, "fp32": max(gpu.fp32, gpu.fp16 / 3)}[unit]
+
+
+def floor(counted: Counted, gpu: Gpu, *, bandwidth: float | None = None) -> Floor:
+    """The floor in milliseconds: the larger of bytes / bandwidth and operations / rate.
+
+    ``bandwidth`` (bytes/s) replaces the datasheet's figure with a measured one.
+    """
+    memory_ms = 1e3 * counted.bytes / (bandwidth or gpu.bandwidth)
+    compute_ms = 1e3 * sum(flops / rate(unit, gpu) for unit, flops in counted.flops.items())
+    return Floor(
+        ms=max(memory_ms, compute_ms),
+        bytes=counted.bytes,
+        flops=counted.flops,
+        bound="compute" if compute_ms > memory_ms else "memory",
+        device=gpu.name,
+        source="measured" if bandwidth else "datasheet",
+    )
+
+
+def sol_score(candidate_ms: float, baseline_ms: float, floor_ms: float) -> float | None:
+    """SOL-ExecBench's score: 0.5 at the baseline, 1 at the floor. None when the baseline is at or under the floor."""
+    if baseline_ms <= floor_ms:
+        return None
+    denominator = 1.0 + (candidate_ms - floor_ms) / (baseline_ms - floor_ms)
+    return 1.0 / denominator if denominator > 0 else None

@@ -1,0 +1,195 @@
+"""How long a candidate and its baselines take, measured in turns so that drift hits all of them alike.
+
+The loop knows nothing of devices: a :class:`Contestant` runs a batch and returns one time a run. Rounds go
+on until the 95 % interval of every median is within :data:`GOAL` of it, or the budget ends. Each round runs the
+contestants in a random order and each batch visits its input sets in a random order, so that neither can be foreseen.
+Who is known well enough goes on with small batches, since a ratio needs rounds that both sides shared.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kernelllm.core.types import Floor, Timing
+from kernelllm.judge.timing import statistics
+from kernelllm.judge.timing.roofline import sol_score
+
+GOAL = 0.01
+"""Half-width of the median's interval, as a share of the median, at which measuring ends."""
+BATCH_MS = 20.0
+"""Aim for one batch: long enough to drown its start, short enough to change turns often."""
+MIN_ROUNDS, MIN_RUNS, MAX_RUNS = 4, 24, 400
+LONG_MS = 2.0
+"""Beyond it a batch needs no untimed run at its start: what is left of the start drowns in the first run."""
+_SLOW_MS = 5.0
+"""Beyond it half of :data:`MIN_RUNS` will do."""
+_ROUNDS = 8
+"""Aim where more than :data:`MIN_RUNS` are asked for."""
+_SMALL_BATCH = 3
+_STABLE = 0.03
+_WARMUP_BATCHES, _WARMUP_MS = 8, 10.0
+
+
+class Contestant(Protocol):
+    """Something that can be timed."""
+
+    name: str
+    input_sets: int
+
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
+        """Run once on each input set of ``order``; milliseconds of each run. Raises what running raises.
+
+        ``warmup``: untimed runs before the first; ``graph``: replay a captured CUDA graph instead of calling; an empty list
+        where it cannot be captured.
+        """
+        ...
+
+
+@dataclass
+class _Track:
+    contestant: Contestant
+    fewest: int | None = None
+    batch: int = 4
+    warmup: int = 1
+    rounds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def samples(self) -> list[float]:
+        return [t for r in self.rounds for t in r]
+
+    def plan(self, median_ms: float) -> None:
+        """Size of a batch and fewest runs for a contestant that takes so long."""
+        if self.fewest is None:
+            self.fewest = MIN_RUNS if median_ms < _SLOW_MS else MIN_RUNS // 2
+        self.batch = int(min(50, max(_SMALL_BATCH, BATCH_MS / max(median_ms, 1e-3), self.fewest / _ROUNDS)))
+        self.warmup = int(median_ms < LONG_MS)
+
+    def done(self) -> bool:
+        samples = self.samples
+        if len(self.rounds) < MIN_ROUNDS or len(samples) < (self.fewest or MIN_RUNS):
+            return False
+        return len(samples) >= MAX_RUNS or statistics.relative_width(samples) < GOAL
+
+    def run(self, rng: random.Random) -> None:
+        """One more round."""
+        count = min(self.batch, _SMALL_BATCH) if self.done() else self.batch
+        self.rounds.append(self.contestant.times(_order(rng, self.contestant.input_sets, count), warmup=self.warmup))
+
+
+def _order(rng: random.Random, sets: int, count: int) -> list[int]:
+    return [rng.randrange(sets) for _ in range(count)]
+
+
+def _warm_up(track: _Track, rng: random.Random, deadline: float) -> None:
+    """Run small batches until two medians in a row agree, and plan with what was seen."""
+    last, count = None, 1
+    for _ in range(_WARMUP_BATCHES):
+        warmup = int(last is None or last < LONG_MS)
+        median = float(np.median(track.contestant.times(_order(rng, track.contestant.input_sets, count), warmup=warmup)))
+        stable = last is not None and abs(median - last) <= _STABLE * last
+        last = median
+        count = int(min(4, max(1, _WARMUP_MS / max(last, 1e-3))))
+        if stable or time.monotonic() > deadline:
+            break
+    assert last is not None
+    track.plan(last)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Raw times: contestant name to rounds of milliseconds."""
+
+    by_name: dict[str, list[list[float]]]
+    graph_ms: dict[str, float]
+
+
+def run_rounds(
+    contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2,
+    fewest: Mapping[str, int] | None = None,
+) -> Rounds:  # fmt: skip
+    """Measure the contestants in turns until all are known well enough or ``budget_s`` seconds are over.
+
+    ``fewest``: runs that a contestant of that name gets at least; where it says nothing, :data:`MIN_RUNS`, and half of that for slow ones.
+    Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
+    """
+    rng = random.Random(seed)
+    deadline = time.monotonic() + budget_s
+    tracks = [_Track(c, (fewest or {}).get(c.name)) for c in contestants]
+    for track in tracks:
+        _warm_up(track, rng, time.monotonic() + budget_s / 4)
+    while True:
+        turn = [t for t in tracks if not t.done()] or tracks[:0]
+        # All go on together: a ratio needs rounds that both sides shared.
+        for track in rng.sample(tracks, len(tracks)) if turn else ():
+            track.run(rng)
+        if not turn or (time.monotonic() > deadline and len(tracks[0].rounds) >= 2):
+            break
+    graphs = {}
+    for track in tracks:
+        if float(np.median(track.samples)) < small_ms:
+            replayed = track.contestant.times(_order(rng, track.contestant.input_sets, 20), graph=True)
+            if replayed:
+                graphs[track.contestant.name] = float(np.median(replayed))
+    return Rounds({t.contestant.name: t.rounds for t in tracks}, graphs)
+
+
+def median_ms(rounds: Rounds, name: str) -> float:
+    """The median of all runs of a contestant."""
+    return float(np.median([t for r in rounds.by_name[name] for t in r]))
+
+
+def summarise(rounds: Rounds, candidate: str, device: str, floor: Floor | None) -> Timing:
+    """The Timing of ``candidate`` against all other contestants of the rounds."""
+
+    def flat(name: str) -> list[float]:
+        return [t for r in rounds.by_name[name] for t in r]
+
+    mine = statistics.summarise(flat(candidate), rounds.graph_ms.get(candidate))
+    others = [n for n in rounds.by_name if n != candidate]
+    baselines = {n: statistics.summarise(flat(n), rounds.graph_ms.get(n)) for n in others}
+    speedups = {n: statistics.ratio(rounds.by_name[n], rounds.by_name[candidate]) for n in others}
+    score = None
+    if floor is not None and "eager" in baselines:
+        score = sol_score(mine.median_ms, baselines["eager"].median_ms, floor.ms)
+    return Timing(
+        device=device,
+        candidate=mine,
+        baselines=baselines,
+        speedups=speedups,
+        floor_percent=100 * floor.ms / mine.median_ms if floor else None,
+        sol_score=score,
+    )
+
+
+@dataclass(frozen=True)
+class ClockCheck:
+    """Does the worker's own clock agree with ours? Both in milliseconds, for one batch of ``runs`` runs."""
+
+    reported_ms: float
+    seen_ms: float
+    runs: int
+    launches: int
+
+    SLACK_MS = 3.0
+    RUN_MS = 0.15
+    LAUNCH_MS = 0.03
+
+    def honest(self) -> bool:
+        """False when far more time passed than was reported: more than calls and launches can account for."""
+        allowed = 1.35 * self.reported_ms + self.SLACK_MS + self.runs * (self.RUN_MS + self.LAUNCH_MS * self.launches)
+        return self.seen_ms <= allowed
+
+
+def below_floor(measured: Mapping[str, float], floor: Floor, bandwidth: float) -> bool:
+    """True when a time in ``measured`` (ms) is less than the memory floor by over a tenth.
+
+    Only memory counts as impossible: operations can be saved by algebra, bytes of distinct inputs cannot.
+    """
+    memory_ms = 1e3 * floor.bytes / bandwidth
+    return any(ms < 0.9 * memory_ms for ms in measured.values())

@@ -1,0 +1,69 @@
+"""Was it what was judged that was timed? Among the timed runs some are watched, and one more when they are over.
+
+To the candidate a watched run is one like the others; it takes longer, so its time is not taken. Who is another after so many
+calls, or for some of them, shows it there; who can tell watched runs from others launches fewer kernels in those; and who keeps
+results launches fewer kernels on inputs that it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelllm.core.types import Finding
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.observation import Watched
+from kernelllm.judge.trials import input_distribution
+from kernelllm.judge.trials.reference import Reference
+
+
+@dataclass(frozen=True)
+class Look:
+    """A watched run on one of the timed input sets."""
+
+    which: int
+    launches: int
+    ops: dict[str, int]
+    flops: dict[str, float]
+
+
+@dataclass
+class Afterwards:
+    """What the watched runs did, and what their launches tell. Outputs are looked at in timed runs."""
+
+    watched: list[Watched]
+    findings: list[Finding] = field(default_factory=list)
+
+
+def look(
+    process: CandidateProcess, reference: Reference, sets: Sequence[list[Any]], seed: int, *,
+    among: Sequence[Look] = (), timed: dict[int, int], judged: int,
+) -> Afterwards:  # fmt: skip
+    """Run and watch the candidate once more, on the first of the input sets that it was timed on.
+
+    ``among``: what was seen among the timed runs; ``timed``: input set to the fewest kernels that a timed run on it launched;
+    ``judged``: fewest of a trial at this size. Raises CandidateFailure when the candidate fails.
+    """
+    result = process.run(sets[0], seed, apart=True, bare=True)
+    last = Look(0, result.launches, result.ops, result.flops)
+    found = Afterwards([reference.beside("among its timed runs", one.ops, one.flops) for one in among])
+    found.watched.append(reference.beside("after it was timed", last.ops, last.flops))
+    for one in (*among, last):
+        if timed.get(one.which, one.launches) < one.launches:
+            text = f"a call launched {timed[one.which]} kernels while it was timed and {one.launches} while it was watched."
+            found.findings.append(Finding(check="timed_launches", message=f"On the same inputs, {text}"))
+            break
+    if last.launches < judged and (kept := _keeps_results(process, sets[0], seed)):
+        found.findings.append(kept)
+    return found
+
+
+def _keeps_results(process: CandidateProcess, inputs: list[Any], seed: int) -> Finding | None:
+    """Two calls on inputs that were never there before: their data are the same, so their launches must be."""
+    fresh = input_distribution.vary(inputs, input_distribution.TOUCHED, seed)
+    first, second = (process.run(fresh, seed, apart=True, bare=True).launches for _ in range(2))
+    if second >= first:
+        return None
+    text = f"Of two calls on the same inputs the first launched {first} kernels and the second {second}: results are kept."
+    return Finding(check="replay", message=f"{text} Launch the kernels in every call.")

@@ -1,0 +1,320 @@
+"""The messages between judge and worker.
+
+Transport (:mod:`kernelllm.judge.transport.wire`): a Unix stream socket pair. Each message is a 4-byte big-endian length
+and that many bytes of msgpack. File descriptors (memory arenas) travel from judge to worker only, with the length bytes
+(``SCM_RIGHTS``). The judge sends one command and waits for exactly one reply with the same ``id``; it decodes replies with a typed
+decoder, so that anything else (a wrong type, an unknown tag, too long) is a :class:`ProtocolError`. Nothing is ever unpickled.
+
+==============  ============================================================  ===============================
+command         meaning                                                       replies
+==============  ============================================================  ===============================
+``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
+``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
+``Run``         call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
+``Collect``     copy the outputs of the last run again, to a larger arena     ``Ran``, ``Failed``
+``ReadState``   copy parameters and buffers to the output arena               ``State``, ``Grow``, ``Failed``
+``TimeRuns``    run many times over several input sets, timed                 ``Timed``, ``Grow``, ``Failed``
+``Compile``     compile every kernel a run launches, launch none              ``Compiled``, ``Failed``
+``Report``      what was seen: kernels, operators, events                     ``Reported``
+``Quit``        exit                                                          none
+==============  ============================================================  ===============================
+
+Before its reply a worker on a GPU may send ``Wants``, any number of times: that it lets go of the device while it compiles, or wants
+it again. It goes on when ``Go`` comes.
+
+Values (arguments, outputs) are trees of ``[tag, payload]`` (:mod:`kernelllm.judge.transport.values`); tensors in them are
+indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kernelllm.core.errors import WorkerError
+
+MAX_COMMAND = 64 * 2**20
+MAX_REPLY = 16 * 2**20
+MAX_TENSORS = 4096
+LAUNCH = "launch: "
+"""Begins the error of a kernel that compiles but cannot be launched with the grid it was given."""
+
+
+class ProtocolError(WorkerError):
+    """The worker sent something that is not a valid reply."""
+
+
+class WorkerGone(WorkerError):
+    """The worker's end of the socket is closed."""
+
+
+class WorkerTimeout(WorkerError):
+    """No reply came before the deadline."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """Where a tensor lies in an arena: ``offset`` in bytes, ``shape`` and ``stride`` in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class ArenaRef(msgspec.Struct, frozen=True):
+    """An arena the worker may open. ``fd``: the position of its descriptor beside this message (CPU); ``handle``: a CUDA IPC handle."""
+
+    key: int
+    """Unique per session: an arena that is already open is not sent again (``fd`` -1, empty handle)."""
+    size: int
+    fd: int = -1
+    handle: bytes = b""
+    device: int = -1
+    """CUDA device index, -1 for host memory."""
+
+
+class Values(msgspec.Struct, frozen=True):
+    """A value tree and the tensors it refers to, all in one arena."""
+
+    tree: Any
+    tensors: tuple[TensorSpec, ...]
+    arena: ArenaRef
+
+
+class Construct(msgspec.Struct, tag="construct"):
+    id: int
+    args: Values
+    """Tree of ``[list of positional, dict of keyword]`` constructor arguments."""
+    seed: int
+    """Torch is seeded with it just before the constructor."""
+    class_name: str = "ModelNew"
+    there: bool = False
+    """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
+    fake: bool = False
+    """Build without memory (FakeTensorMode): the compile check at original sizes."""
+
+
+class LoadState(msgspec.Struct, tag="load_state"):
+    id: int
+    names: tuple[str, ...]
+    values: Values
+    """Tree: a list of tensors in the order of ``names``."""
+    training: bool
+
+
+class Run(msgspec.Struct, tag="run"):
+    id: int
+    inputs: Values
+    """Tree: the list of positional arguments."""
+    output: ArenaRef
+    seed: int
+    suppress: bool = False
+    """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise instead."""
+    observe: bool = False
+    """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
+    apart: bool = False
+    """Likewise, but not in the sum: the run is at another size than those that are summed up."""
+    bare: bool = False
+    """Without fences: to the candidate, memory is what it is in timed runs."""
+
+
+class Collect(msgspec.Struct, tag="collect"):
+    id: int
+    output: ArenaRef
+
+
+class ReadState(msgspec.Struct, tag="read_state"):
+    id: int
+    output: ArenaRef
+    names: tuple[str, ...]
+
+
+class TimeRuns(msgspec.Struct, tag="time_runs"):
+    """Timed batch on a GPU. For each entry of ``order``: clear L2, record a start event, call the model on that
+    input set, record an end event. The judge picks the order and which outputs to see, and does not tell before."""
+
+    id: int
+    inputs: tuple[Values, ...]
+    order: tuple[int, ...]
+    output: ArenaRef
+    warmup: int = 3
+    """Untimed runs before the first."""
+    flush_bytes: int = 0
+    """Size of the buffer that is written before each timed run; 0: no L2 flush."""
+    leading: int = 0
+    """How often it is written before the first of them: the GPU is busy with that while the run is prepared."""
+    settle: bool = False
+    """Wait for the device after each run: launching the next one is then part of its time, as far as the flush does not hide it."""
+    seed: int | None = None
+    """Seed all generators before each run, where outputs that are kept depend on them."""
+    graph: bool = False
+    """Capture one CUDA graph for each input set and time its replay."""
+    keep: tuple[int, ...] = ()
+    """Positions in ``order`` whose outputs are copied to the output arena."""
+    watch: int = -1
+    """Input set to run on once more after the last, untimed and with operators recorded; -1: none. To the candidate it is one run more."""
+
+
+class Compile(msgspec.Struct, tag="compile"):
+    """Run the model with launches replaced by a compile for ``target``. ``inputs.tensors`` give shapes and dtypes;
+    without memory when ``fake``."""
+
+    id: int
+    inputs: Values
+    target: str
+    fake: bool
+    seed: int = 0
+
+
+class Report(msgspec.Struct, tag="report"):
+    id: int
+
+
+class Go(msgspec.Struct, tag="go"):
+    """What a ``Wants`` asked for is so."""
+
+    id: int
+
+
+class Quit(msgspec.Struct, tag="quit"):
+    id: int
+
+
+Command = Construct | LoadState | Run | Collect | ReadState | TimeRuns | Compile | Report | Go | Quit
+
+
+class Turns:
+    """What a worker may want of the device."""
+
+    REST = "rest"
+    """Nothing: it compiles."""
+    SHARE = "share"
+    """To work on it beside others."""
+    OWN = "own"
+    """To have it alone: it measures which configuration of a kernel is the fastest. Granted for a while, where that matters."""
+
+
+class Wants(msgspec.Struct, tag="wants"):
+    """One of :class:`Turns`, in the middle of command ``id``."""
+
+    id: int
+    turn: str
+
+
+class StateEntry(msgspec.Struct, frozen=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: bool
+
+
+class Constructed(msgspec.Struct, tag="constructed"):
+    id: int
+    state: tuple[StateEntry, ...]
+    training: bool
+
+
+class Done(msgspec.Struct, tag="done"):
+    id: int
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The candidate's code raised, or is no candidate."""
+
+    id: int
+    kind: str
+    """``invalid``, ``compile``, ``memory``, ``illegal_access`` or ``error``."""
+    error: str
+    """Exception type name."""
+    message: str
+    line: int = 0
+    """Line of the candidate's source where it was raised or last passed through, 0 if none."""
+    trace: str = ""
+    """The candidate's own frames, innermost last."""
+
+
+class Grow(msgspec.Struct, tag="grow"):
+    """The output arena is too small: ``Collect`` with at least ``bytes``."""
+
+    id: int
+    bytes: int
+
+
+class Ran(msgspec.Struct, tag="ran"):
+    id: int
+    tree: Any
+    tensors: tuple[TensorSpec, ...]
+    types: tuple[str, ...] = ()
+    """Type name of each output tensor."""
+    launches: int = 0
+    busy_ms: float = 0.0
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    """Of this run, where it is watched ``apart``."""
+
+
+class State(msgspec.Struct, tag="state"):
+    id: int
+    names: tuple[str, ...]
+    tensors: tuple[TensorSpec, ...]
+
+
+class Timed(msgspec.Struct, tag="timed"):
+    id: int
+    times_ms: tuple[float, ...]
+    """One figure for each entry of ``order``."""
+    kept: tuple[int, ...] = ()
+    """Positions whose outputs follow, in the order of ``trees``."""
+    trees: tuple[Any, ...] = ()
+    tensors: tuple[TensorSpec, ...] = ()
+    """Tensors of all trees together; indices in the trees count through."""
+    enqueue_ms: float = 0.0
+    """What it took, by the worker's clock, to enqueue the runs and the flushes between them."""
+    launches: tuple[int, ...] = ()
+    """Kernels that each run launched; empty where graphs were replayed."""
+    watched_launches: int = 0
+    """Those of the run that was watched, then its operators and FLOPs."""
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+
+
+class CompiledKernel(msgspec.Struct, frozen=True):
+    name: str
+    launches: int
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    error: str = ""
+    line: int = 0
+
+
+class Compiled(msgspec.Struct, tag="compiled"):
+    id: int
+    kernels: tuple[CompiledKernel, ...]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """An audit event (see :class:`kernelllm.judge.observation.Event`)."""
+
+    name: str
+    detail: str
+    count: int
+    phase: str
+
+
+class Reported(msgspec.Struct, tag="reported"):
+    id: int
+    kernels: tuple[CompiledKernel, ...] = ()
+    bodies: dict[str, str] = {}
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    events: tuple[Seen, ...] = ()
+    threads: int = 0
+    streams: int = 0
+    tampered: tuple[str, ...] = ()
+    peak_bytes: int = 0
+
+
+Reply = Constructed | Done | Failed | Grow | Ran | State | Timed | Compiled | Reported | Wants

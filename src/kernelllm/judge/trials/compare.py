@@ -1,0 +1,376 @@
+"""Is the candidate's output the reference's? Structure, shapes, dtypes, then values against a float64 reference.
+
+``strict``: right when within the tolerance of the float64 reference, or not clearly worse than eager's own error in
+working precision; and never clearly less exact than the precision asked for. ``kernelbench``: KernelBench's tolerances on
+the reference in working precision, nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelllm.judge.transport.arenas import unwritten
+
+STRICT, KERNELBENCH = "strict", "kernelbench"
+EXCUSE = 2.0
+"""How many times eager's own error (largest and rms) is still no error of the candidate."""
+PRECISION = 10.0
+"""How many times eager's own relative rms error is clearly less exact than asked."""
+ROUNDINGS = 4.0
+"""Eager's relative error is taken to be at least so many units of rounding."""
+TIES = 0.01
+"""Share of whole numbers that rounding may decide."""
+FEW_TIES = 2
+"""So many whole numbers may differ where none of a few tries did, or as many as where one did."""
+FEW, FEW_FACTOR = 256, 4.0
+"""With fewer elements than this, eager's error may be small by luck: the bound is wider."""
+NARROW = 5e-3
+"""A relative rms error below this, all over the output, looks like TF32, bf16 or fp16 arithmetic."""
+_CHUNK = 2**26
+_LARGE = 2**24
+_PIECE, _PIECES = 2**18, 32
+_HINT = 'If this is lost precision: use input_precision="ieee" or "tf32x3" in tl.dot and keep accumulators in float32.'
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The reference's output of one trial: in working precision, and in float64 where that could be had."""
+
+    value: Any
+    exact: Any = None
+    has_exact: bool = False
+    nearby: tuple[Any, ...] = ()
+    """Outputs that are as right as ``value``: how far they are from ``exact`` is no error of a candidate either."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: refused for lack of precision alone;
+    ``excused``: beyond the tolerance, as eager's own output is."""
+
+    ok: bool
+    max_error: float | None = None
+    margin: float | None = None
+    message: str = ""
+    precision: bool = False
+    excused: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How to compare: ``tolerance`` None means by dtype (1e-4, half precision 1e-2).
+
+    ``scaled``: absolute tolerance in units of the output's rms, for inputs of unusual size. ``precise``: look at precision too."""
+
+    profile: str = STRICT
+    tolerance: float | None = None
+    scaled: bool = False
+    precise: bool = True
+
+    def absolute(self, kind: torch.dtype, rms: float) -> float:
+        """The absolute tolerance for an output of this dtype and rms. Where outputs are tiny, intermediate values of about one still round:
+        a tanh by way of exp is no fault."""
+        tolerance = tolerance_for(kind, self.tolerance)
+        if not self.scaled or rms == 0:
+            return tolerance
+        if kind.itemsize <= 2:
+            return tolerance * rms
+        return max(tolerance * rms, min(tolerance, ROUNDINGS * 2 * torch.finfo(kind).eps))
+
+
+class _Mismatch(Exception):
+    pass
+
+
+def tolerance_for(kind: torch.dtype, override: float | None = None) -> float:
+    """KernelBench's tolerance of a dtype: 1e-2 for fp16 and bf16 (and smaller), 1e-4 for fp32 and fp64."""
+    if override is not None:
+        return override
+    return 1e-2 if kind.itemsize <= 2 else 1e-4
+
+
+def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
+    """Compare one output with the reference's. Never raises for what a candidate may return."""
+    try:
+        leaves = list(_pairs("output", candidate, expected.value, expected))
+    except _Mismatch as error:
+        return Comparison(False, message=str(error))
+    worst_error: float | None = None
+    worst_margin: float | None = None
+    failure: Comparison | None = None
+    excused = False
+    for path, mine, reference, exact, nearby in leaves:
+        if isinstance(reference, torch.Tensor):
+            result = _tensor(path, mine, reference, exact, nearby, rules)
+        else:
+            result = _scalar(path, mine, reference, rules)
+        worst_error = _worse(worst_error, result.max_error)
+        worst_margin = _worse(worst_margin, result.margin)
+        excused |= result.excused
+        if not result.ok and (failure is None or failure.precision):
+            failure = result
+    if failure is not None:
+        return Comparison(False, worst_error, worst_margin, failure.message, failure.precision)
+    return Comparison(True, worst_error, worst_margin, excused=excused)
+
+
+def _worse(old: float | None, new: float | None) -> float | None:
+    if new is None or (old is not None and (math.isnan(old) or old >= new)):
+        return old
+    return new
+
+
+def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator[tuple[str, Any, Any, Any, tuple[Any, ...]]]:
+    """Leaves side by side: path, candidate, reference, float64 reference (or None), what is as right as the reference."""
+    exact = expected.exact
+    if isinstance(reference, torch.Tensor):
+        if not isinstance(mine, torch.Tensor):
+            raise _Mismatch(f"{path} is {_kind(mine)}; the reference returns a tensor {_spec(reference)}.")
+        yield path, mine, reference, exact if expected.has_exact else None, expected.nearby
+        return
+    if isinstance(reference, Mapping):
+        if not isinstance(mine, Mapping) or set(mine) != set(reference):
+            shown = sorted(map(str, mine)) if isinstance(mine, Mapping) else _kind(mine)
+            raise _Mismatch(f"{path} should be a dictionary with the keys {sorted(map(str, reference))}, not {shown}.")
+        for key in reference:
+            yield from _pairs(f"{path}[{key!r}]", mine[key], reference[key], _step(expected, key))
+        return
+    if isinstance(reference, list | tuple):
+        if not isinstance(mine, list | tuple) or len(mine) != len(reference):
+            shown = f"{len(mine)} items" if isinstance(mine, list | tuple) else _kind(mine)
+            raise _Mismatch(f"{path} should be a sequence of {len(reference)} items, not {shown}.")
+        for index, item in enumerate(reference):
+            yield from _pairs(f"{path}[{index}]", mine[index], item, _step(expected, index))
+        return
+    if isinstance(mine, torch.Tensor):
+        raise _Mismatch(f"{path} is a tensor {_spec(mine)}; the reference returns {_kind(reference)}.")
+    yield path, mine, reference, None, ()
+
+
+def _step(expected: Expected, key: Any) -> Expected:
+    exact = expected.exact[key] if expected.has_exact else None
+    return Expected(expected.value[key], exact, expected.has_exact, tuple(one[key] for one in expected.nearby))
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _spec(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _scalar(path: str, mine: Any, reference: Any, rules: Rules) -> Comparison:
+    if isinstance(reference, float) and isinstance(mine, float | int) and not isinstance(mine, bool):
+        tolerance = rules.tolerance or 1e-4
+        error = abs(mine - reference)
+        allowed = tolerance + tolerance * abs(reference)
+        if error <= allowed or (math.isnan(mine) and math.isnan(reference)) or mine == reference:
+            return Comparison(True, 0.0 if math.isnan(error) else error, 0.0 if math.isnan(error) else error / allowed)
+        return Comparison(False, error, error / allowed, f"{path} is {mine!r}; the reference gives {reference!r}.")
+    if type(mine) is type(reference) and mine == reference:
+        return Comparison(True)
+    return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.")
+
+
+def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> Comparison:
+    if mine.shape != reference.shape or mine.dtype != reference.dtype:
+        what = "shape" if mine.shape != reference.shape else "dtype"
+        return Comparison(False, message=f"{path} has the wrong {what}: {_spec(mine)}; the reference gives {_spec(reference)}.")
+    if reference.numel() == 0:
+        return Comparison(True, 0.0, 0.0)
+    if reference.is_complex():
+        exact, *others = (_as_real(t, reference) for t in (exact, *nearby))
+        return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
+    if not reference.is_floating_point():
+        return _exactly(path, mine, reference, () if rules.profile == KERNELBENCH else (exact, *nearby))
+    exact = exact if rules.profile != KERNELBENCH and _usable(exact, reference) else None
+    nearby = tuple(one for one in nearby if rules.profile != KERNELBENCH and _usable(one, reference))
+    quick = _quickly(mine, reference, rules)
+    if quick is None:
+        return _judge(path, mine, reference, exact, _figures(mine, reference, exact, nearby, rules), rules)
+    if exact is None or not rules.precise:
+        return quick
+    mine, reference, exact, *others = _sample(mine, reference, exact, *nearby)
+    looked = _judge(path, mine, reference, exact, _figures(mine, reference, exact, tuple(others), rules), rules)
+    return quick if looked.ok else looked
+
+
+def _as_real(value: Any, reference: torch.Tensor) -> Any:
+    fits = isinstance(value, torch.Tensor) and value.is_complex() and value.shape == reference.shape
+    return torch.view_as_real(value.resolve_conj().contiguous()) if fits else None
+
+
+def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Comparison | None:
+    """Right by a wide margin, seen in a few passes in working precision (a large tensor takes long in float64); None: look closely."""
+    if reference.numel() < _LARGE or reference.dtype is not torch.float32:
+        return None
+    tolerance = tolerance_for(reference.dtype, rules.tolerance)
+    # Chunk by chunk: float32 sums over more elements lose digits.
+    pieces = [(mine.reshape(-1)[s : s + _CHUNK], reference.reshape(-1)[s : s + _CHUNK]) for s in range(0, reference.numel(), _CHUNK)]
+    rms = math.sqrt(sum(float(torch.linalg.vector_norm(r)) ** 2 for _, r in pieces) / reference.numel()) if rules.scaled else 1.0
+    scale = rules.absolute(reference.dtype, rms) / tolerance
+    if not scale < 1e18:
+        return None
+    error = margin = 0.0
+    for m, r in pieces:
+        difference = (m - r).abs_()
+        largest = float(difference.max())
+        share = float(difference.div_(r.abs().add_(scale)).max()) / tolerance
+        if not share < 0.9:  # a NaN or an infinity on either side ends here too
+            return None
+        error, margin = max(error, largest), max(margin, share)
+    return Comparison(True, error, margin)
+
+
+def _sample(*tensors: torch.Tensor) -> list[Any]:
+    """Pieces of large tensors at the same places, which nobody can foresee: enough to tell their precision."""
+    length = tensors[0].numel()
+    chance = random.SystemRandom()
+    starts = [chance.randrange(length - _PIECE + 1) for _ in range(_PIECES)]
+    return [torch.cat([t.reshape(-1)[s : s + _PIECE] for s in starts]) for t in tensors]
+
+
+def _usable(value: Any, reference: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == reference.shape and value.is_floating_point()
+
+
+def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:
+    """Whole numbers and booleans. Where rounding alone decides a few of them (the nearest of two neighbours that are equally near), a few
+    may differ: :data:`EXCUSE` times as many as in what is as right as the reference, and no more than :data:`TIES` of all."""
+    if unwritten(mine):
+        return Comparison(False, message=f"{path} was never written: it holds bytes that are no booleans.")
+    wrong = mine != reference
+    count = int(wrong.sum())
+    if count == 0:
+        return Comparison(True, 0.0, 0.0)
+    others = [t != reference for t in as_right if isinstance(t, torch.Tensor) and t.shape == reference.shape]
+    if others and count <= min(EXCUSE * max(int(t.sum()) for t in others), TIES * reference.numel()):
+        decided = int((wrong & torch.stack(others).any(0)).sum())  # by rounding, as far as a few tries show
+        if count - decided <= max(decided, FEW_TIES):
+            return Comparison(True, 0.0, 0.0, excused=True)
+    index = _place(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
+    largest = float((mine.double() - reference.double()).abs().max())
+    text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, "
+    text += f"is {mine[index].item()} and should be {reference[index].item()}."
+    return Comparison(False, largest, None, text)
+
+
+@dataclass
+class _Figures:
+    """Sums over all elements where reference and candidate are finite."""
+
+    elements: int = 0
+    bad_nonfinite: int = 0
+    first_nonfinite: int = -1
+    max_error: float = 0.0
+    at: int = -1
+    max_margin: float = 0.0
+    worst: int = -1
+    beyond: int = 0
+    """Elements beyond the tolerance."""
+    beyond_excuse: int = 0
+    """Of those, elements whose error is also beyond eager's."""
+    squares: float = 0.0
+    target_squares: float = 0.0
+    eager_squares: float = 0.0
+    eager_max: float = 0.0
+    tolerance: float = 0.0
+
+    def rms(self, squares: float) -> float:
+        return math.sqrt(squares / max(self.elements, 1))
+
+
+def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> _Figures:
+    out = _Figures(tolerance=tolerance_for(reference.dtype, rules.tolerance))
+    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *nearby)]
+
+    def pieces() -> Iterator[tuple[int, list[Any]]]:
+        for start in range(0, reference.numel(), _CHUNK):
+            yield start, [None if t is None else t[start : start + _CHUNK].double() for t in flat]
+
+    for _, (_c, r, x, *others) in pieces():
+        target = r if x is None else x
+        finite = torch.isfinite(target) & torch.isfinite(r)
+        safe = torch.where(finite, target, 0.0)
+        out.target_squares += float((safe * safe).sum())
+        if x is not None or others:
+            own = torch.where(finite, (r - target).abs(), 0.0)
+            for t in others:
+                own = torch.maximum(own, torch.where(finite & torch.isfinite(t), (t - target).abs(), 0.0))
+            out.eager_max = max(out.eager_max, float(own.max()))
+            out.eager_squares += float((own * own).sum())
+        out.elements += int(finite.sum())
+    floor = rules.absolute(reference.dtype, min(out.rms(out.target_squares), 1e30))
+    for start, (c, r, x, *_) in pieces():
+        _add(out, start, c, r, r if x is None else x, floor)
+    return out
+
+
+def _add(out: _Figures, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
+    finite = torch.isfinite(target) & torch.isfinite(r)
+    same = (torch.isnan(r) & torch.isnan(c)) | (r == c)
+    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r))
+    count = int(bad.sum())
+    if count and out.first_nonfinite < 0:
+        out.first_nonfinite = start + int(bad.to(torch.uint8).argmax())
+    out.bad_nonfinite += count
+    both = finite & torch.isfinite(c)
+    error = torch.where(both, (c - target).abs(), 0.0)
+    margin = error / torch.where(both, floor + out.tolerance * target.abs(), 1.0)
+    largest = int(error.argmax())
+    if float(error[largest]) > out.max_error or out.at < 0:
+        out.max_error, out.at = float(error[largest]), start + largest
+    steepest = int(margin.argmax())
+    if float(margin[steepest]) > out.max_margin or out.worst < 0:
+        out.max_margin, out.worst = float(margin[steepest]), start + steepest
+    out.beyond += int((margin > 1).sum())
+    out.beyond_excuse += int(((margin > 1) & (error > EXCUSE * out.eager_max)).sum())
+    out.squares += float((error * error).sum())
+
+
+def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: _Figures, rules: Rules) -> Comparison:
+    if f.bad_nonfinite:
+        index = _place(f.first_nonfinite, reference.shape)
+        text = (
+            f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
+        )
+        text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
+        return Comparison(False, math.inf, math.inf, text)
+    rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)
+    excused = eager_rms > 0 and f.beyond_excuse == 0 and rms <= EXCUSE * eager_rms
+    if f.beyond and not excused:
+        index = _place(f.worst, reference.shape)
+        should = float((exact if exact is not None else reference)[index])
+        text = (
+            f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; "
+            f"the worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g} (largest error {f.max_error:.3g})."
+        )
+        # everywhere a little off: the right computation in too little precision
+        narrow = rules.precise and exact is not None and size > 0 and rms / size < NARROW and reference.numel() >= FEW
+        return Comparison(False, f.max_error, f.max_margin, f"{text} {_HINT}" if narrow else text, precision=narrow)
+    if exact is not None and rules.precise and size > 0:
+        epsilon = torch.finfo(reference.dtype).eps
+        bound = PRECISION * max(eager_rms / size, ROUNDINGS * epsilon) * (FEW_FACTOR if reference.numel() < FEW else 1.0)
+        if rms / size > bound:
+            text = (
+                f"{path} is less exact than {str(reference.dtype).removeprefix('torch.')} arithmetic: relative rms error {rms / size:.2g}, "
+                f"eager's own is {eager_rms / size:.2g}. {_HINT}"
+            )
+            return Comparison(False, f.max_error, f.max_margin, text, precision=True)
+    margin = f.max_margin if not f.beyond else min(f.max_margin, 1.0)
+    return Comparison(True, f.max_error, margin, excused=f.beyond > 0)
+
+
+def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for length in reversed(shape):
+        index.append(flat % length)
+        flat //= length
+    return tuple(reversed(index))

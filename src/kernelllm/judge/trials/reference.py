@@ -1,0 +1,386 @@
+"""The trusted side's model: built, run, and run again in float64 and with TF32 convolutions."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.quiet import printing_to_stderr
+from kernelllm.core.threads import TORCH
+from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge.observation import Watched
+from kernelllm.judge.transport import values
+from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
+from kernelllm.problems.instance import Instance, explain
+from kernelllm.problems.seeds import seed_all
+
+EXACT_LIMIT = 2**28
+"""Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
+EXACT_LIMIT_GPU = 2**29
+"""The same on a GPU: beyond 2 GiB of fp32 the small size alone tells the precision."""
+HEAVY_FLOPS = 1e9
+"""FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
+HEAVIEST_FLOPS = 2e10
+_SHAKES = 2
+_PIECE = 2**24
+"""Elements compared at once."""
+_SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
+
+
+@dataclass
+class Outcome:
+    """One run of the reference. ``error`` when it raised; then nothing else holds."""
+
+    expected: Expected
+    finite: bool
+    mutated_inputs: tuple[int, ...] = ()
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers after the run."""
+    error: str = ""
+    unstable: bool = False
+    """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after a closer look."""
+    rounded: bool = False
+    """Whether TF32 convolutions are among what is as right as the reference. Known after a closer look."""
+    closer: Callable[[bool], tuple[Expected, bool]] | None = None
+
+    def look_closer(self, rounding: bool) -> bool:
+        """Run in float64 as well, and with ``rounding`` all that shows what rounding alone may do; False where nothing new was learnt."""
+        if self.closer is None:
+            return False
+        self.expected, self.rounded = self.closer(rounding)
+        self.unstable = not self.expected.has_exact and self.expected.exact is not None
+        if rounding:
+            self.closer = None
+        return self.expected.has_exact or self.rounded or self.unstable
+
+
+class Reference:
+    """The problem's model at one size, on one device. Raises ProblemError where it cannot be built."""
+
+    def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> None:
+        self.problem, self.sizes, self.device, self.seed = problem, sizes, device, seed
+        with TORCH:
+            self.instance = Instance(problem, constants)
+            self.init_args = self.instance.init_inputs(seed)
+            self.model = self._built(seed)
+        self._seeded = device == "cpu"
+        self.training = self.model.training
+        self.ops: Counter[str] = Counter()
+        """Operators of one run, by name."""
+        self.flops: Counter[str] = Counter()
+        """FLOPs of the heavy ones among them."""
+        self.draws = False
+        """Whether a run so far drew random numbers."""
+        self._exact = exact
+        self._mutates: bool | None = None
+        """Whether it writes into its inputs; None before the first run."""
+        self._models: dict[str, torch.nn.Module] = {}
+
+    @property
+    def tf32_convolutions(self) -> bool:
+        """Whether the last run convolved, and fp32 convolutions may use TF32 where candidates are meant to run."""
+        return "aten.convolution.default" in self.ops and (self.device == "cpu" or torch.backends.cudnn.allow_tf32)
+
+    @property
+    def bytes(self) -> int:
+        """Of parameters, buffers and one set of inputs."""
+        shapes = [found for text in self.sizes.inputs for found in _SHAPE.findall(text)]
+        dims = [(kind, text.split(",")) for name, text in shapes if isinstance(kind := getattr(torch, name, None), torch.dtype)]
+        own = sum(t.numel() * t.element_size() for t in self.state().values())
+        given = sum(kind.itemsize * math.prod(int(d) for d in lengths if d.strip()) for kind, lengths in dims)
+        return int(own + given)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name, detached."""
+        found = {n: t.detach() for n, t in self.model.named_parameters(remove_duplicate=False)}
+        return found | {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Buffers by name, detached."""
+        return {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy values into parameters and buffers."""
+        mine = self.state()
+        with torch.no_grad():
+            for name, value in state.items():
+                mine[name].copy_(value)
+
+    def _built(self, seed: int) -> torch.nn.Module:
+        """The model, on a GPU built there where it can be: random numbers for large parameters take the CPU seconds."""
+        with TORCH, _untouched_generators():
+            if self.device != "cpu":
+                with contextlib.suppress(ProblemError):
+                    return self.instance.model(seed, self.device, there=True).to(self.device)
+            return self.instance.model(seed, self.device)
+
+    def as_seeded(self) -> None:
+        """Take the parameters that the seed gives on the CPU: those of a candidate that names them otherwise, and draws its own."""
+        if self._seeded:
+            return
+        with TORCH, _untouched_generators():
+            model = self.instance.model(self.seed, self.device)
+        named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+        self.load({name: tensor.detach() for name, tensor in named.items()})
+        self._seeded = True
+
+    def other_state(self, seed: int) -> dict[str, torch.Tensor]:
+        """A second, different state: built under another seed; what no seed changes gets a little noise (buffers stay)."""
+        other = self._built(seed)
+        generator = torch.Generator(self.device).manual_seed(seed)
+        mine = self.state()
+        state = {n: t.detach() for n, t in other.named_parameters(remove_duplicate=False)}
+        for name, value in state.items():
+            if value.is_floating_point() and value.shape == mine[name].shape and torch.equal(value, mine[name]):
+                noise = torch.empty(value.shape, device=value.device).normal_(generator=generator)
+                state[name] = (value + 0.1 * noise.to(value.dtype) * value.float().abs().mean().clamp(min=0.1)).to(value.dtype)
+        return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
+
+    def faint(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A state with its parameters of floating point at a hundredth of their size (buffers stay)."""
+        buffers = self.buffers()
+        return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in state.items()}
+
+    def inputs(self, seed: int) -> list[Any]:
+        """Fresh inputs of the problem's own kind."""
+        with TORCH, _untouched_generators():
+            return self.instance.inputs(seed, self.device)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether one run is so much work that a CPU should make few (False before the first run)."""
+        return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
+
+    def run(self, inputs: list[Any], seed: int, *, closer: bool = True, first: bool = False) -> Outcome:
+        """One call. ``closer``: be ready for the outcome's :meth:`Outcome.look_closer`; ``first``: even where that is a lot of work.
+
+        Errors of the reference are in the outcome.
+        """
+        from kernelllm.judge.worker.recorder import OperatorCounter
+
+        tensors = values.flatten(inputs)
+        closer = closer and self._exact
+        private = _copied(inputs) if closer and self._mutates is not False else inputs
+        before = {n: t.clone() for n, t in self.buffers().items()} if closer else {}
+        versions = [t._version for t in tensors]
+        ops: Counter[str] = Counter()
+        flops: Counter[str] = Counter()
+        try:
+            with TORCH, self._calling(seed), OperatorCounter(ops, flops):
+                drawn = self._generators()
+                value = self.model(*inputs)
+                self.draws = self.draws or self._generators() != drawn
+        except torch.OutOfMemoryError as error:
+            return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
+        except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
+            return Outcome(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
+        self.ops, self.flops = ops, flops
+        mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
+        self._mutates = bool(mutated) or bool(self._mutates)
+        outcome = Outcome(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+        if closer:
+            outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
+        return outcome
+
+    def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> Watched:
+        """A candidate's run beside this reference's latest."""
+        return Watched(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
+
+    def _generators(self) -> tuple[Any, ...]:
+        there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
+        return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
+
+    def looked_at(self, buffer: str, outcome: Outcome) -> Expected:
+        """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""
+        shaken = len(outcome.expected.nearby) > outcome.rounded
+
+        def of(kind: str, there: bool) -> list[torch.Tensor]:
+            twin = self._models.get(kind) if there else None
+            return [] if twin is None else [dict(twin.named_buffers(remove_duplicate=False))[buffer].detach()]
+
+        exact = of("double", outcome.expected.has_exact)
+        nearby = (*of("rounded", outcome.rounded), *of("shaken", shaken))
+        return Expected(outcome.state[buffer], exact[0] if exact else None, bool(exact), nearby)
+
+    def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
+        elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
+        if self.device == "cpu":
+            return elements <= EXACT_LIMIT and sum(self.flops.values()) <= (HEAVIEST_FLOPS if first else HEAVY_FLOPS)
+        free, _ = torch.cuda.mem_get_info()
+        return elements <= EXACT_LIMIT_GPU and elements * 8 * 4 < 0.8 * free
+
+    def _closer(
+        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
+    ) -> tuple[Expected, bool]:
+        """float64 (where affordable) and, for ``rounding``, what is as right as eager: convolutions in TF32 where they may use it
+        (then the second value is true), and float64 from inputs as far away as rounding would move them."""
+        exact = rounded = None
+        has_exact = has_rounded = False
+        nearby: list[Any] = []
+        if affordable:
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
+                exact = self._twin("double", before)(*_to_double(inputs))
+                has_exact = _agrees(value, exact)
+        if rounding and self.tf32_convolutions:
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+                rounded = self._twin("rounded", before)(*_copied(inputs))
+                has_rounded = _same_structure(value, rounded)
+                nearby += [rounded] if has_rounded else []
+        if rounding and has_exact:
+            nearby += self._shaken(value, inputs, seed, before)
+        return Expected(value, exact, has_exact, tuple(nearby)), has_rounded
+
+    def _shaken(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+        """Outputs in float64 with the last bits of all inputs and parameters moved at random: what an ill-conditioned problem makes of
+        rounding. Where the output hardly depends on them, it hardly differs from the exact one."""
+        for number in range(_SHAKES):
+            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
+                twin = self._twin("shaken", before)
+                generator = torch.Generator(self.device).manual_seed(seed + number)
+                for parameter in twin.parameters():
+                    parameter.copy_(_moved(parameter, generator))
+                shaken = twin(*[_moved(v, generator) for v in _to_double(inputs)])
+                if _same_structure(value, shaken):
+                    yield shaken
+
+    def _twin(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """A copy of the model with today's parameters and the buffers from before the run."""
+        twin = self._models.get(kind)
+        if twin is None:
+            twin = self._models[kind] = copy.deepcopy(self.model) if kind == "rounded" else copy.deepcopy(self.model).double()
+        theirs = {**dict(twin.named_parameters(remove_duplicate=False)), **dict(twin.named_buffers(remove_duplicate=False))}
+        with torch.no_grad():
+            for name, value in {**self.state(), **buffers}.items():
+                theirs[name].copy_(value)
+        return twin
+
+    @contextlib.contextmanager
+    def _calling(self, seed: int) -> Iterator[None]:
+        with _untouched_generators(), torch.no_grad(), printing_to_stderr():
+            seed_all(seed)
+            yield
+
+
+class Tf32Convolutions(TorchDispatchMode):
+    """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
+
+    cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
+    cut off, as tensor cores do with operands that nobody rounded before.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
+            shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
+            args = (shorten(args[0]), shorten(args[1]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 rounded to 10 mantissa bits, to nearest even."""
+    bits = tensor.contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 with all but 10 mantissa bits cut off."""
+    return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+@contextlib.contextmanager
+def _untouched_generators() -> Iterator[None]:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=list(devices)):
+        yield
+
+
+@contextlib.contextmanager
+def _default_dtype(kind: torch.dtype) -> Iterator[None]:
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(old)
+
+
+def _copied(value: Any) -> Any:
+    return values.mapped(value, torch.Tensor.clone)
+
+
+def _to_double(value: Any) -> Any:
+    return values.mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
+
+
+def _moved(value: Any, generator: torch.Generator) -> Any:
+    """float64 tensors by up to :data:`ROUNDINGS` units of float32's rounding each."""
+
+    def tensor(t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point():
+            return t
+        noise = torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator)
+        return t * (1 + ROUNDINGS * torch.finfo(torch.float32).eps * (2 * noise - 1))
+
+    return values.mapped(value, tensor)
+
+
+def _finite(value: Any) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
+
+
+def _same_structure(left: Any, right: Any) -> bool:
+    a: list[torch.Tensor] = []
+    b: list[torch.Tensor] = []
+    return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]
+
+
+def _agrees(value: Any, exact: Any) -> bool:
+    """Whether a float64 run is the same computation: same structure and nearly the same numbers (random masks, for one, differ)."""
+    a, b = values.flatten(value), values.flatten(exact)
+    if [t.shape for t in a] != [t.shape for t in b]:
+        return False
+    for mine, theirs in zip(a, b, strict=True):
+        if mine.is_floating_point() != theirs.is_floating_point():
+            return False
+        if not mine.is_floating_point():
+            if int((mine != theirs).sum()) > TIES * mine.numel():
+                return False
+            continue
+        if not _near(mine.reshape(-1), theirs.reshape(-1)):
+            return False
+    return True
+
+
+def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
+    difference = size = 0.0
+    for left, right in zip(mine.split(_PIECE), exact.split(_PIECE), strict=True):
+        usable = torch.isfinite(left) & torch.isfinite(right)
+        difference += float(torch.where(usable, left.double() - right, 0.0).square().sum())
+        size += float(torch.where(usable, right, 0.0).square().sum())
+    return difference <= 0.05**2 * size + 1e-30
+
+
+def prepare(problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> Reference:
+    """A Reference, with any failure of the problem's code as ProblemError."""
+    try:
+        return Reference(problem, sizes, constants, device, seed, exact)
+    except torch.OutOfMemoryError as error:
+        raise ProblemError(
+            f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name
+        ) from error

@@ -1,0 +1,212 @@
+"""Verdicts that were given once are not worked out again: kept in memory, and where asked for in files of the user's cache folder.
+
+An entry is found by everything that decides a verdict: problem, candidate, settings, device, target, the versions of Python,
+torch and Triton, and the text of the judge's own code. One file an entry, written beside its place and renamed, so that
+several processes may share the folder; a file that is damaged in any way is as good as absent. A verdict from here says so
+(``recorded``), because its times are of then. Files are used only where candidates cannot write there: with none of Linux's
+means to confine files, a candidate could leave itself a good verdict.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import logging
+import os
+import platform
+import random
+import sys
+import tempfile
+import threading
+import zlib
+from collections import OrderedDict
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import torch
+
+import kernelllm
+from kernelllm.core import settings as user_settings
+from kernelllm.core.source import parse
+from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
+from kernelllm.judge.isolation import landlock, sandbox
+from kernelllm.judge.settings import JudgeSettings, capability, device_name, resolve_device
+from kernelllm.judge.timing import device_rates
+
+_LOG = logging.getLogger(__name__)
+IN_MEMORY = 4096
+"""Most verdicts that one judge holds in memory."""
+MOST_BYTES = 256 * 2**20
+"""Most bytes of all files together, about 50,000 verdicts; the ones unused for longest go first."""
+_PRUNE_EVERY = 200
+_KEPT = (Status.CORRECT, Status.INCORRECT, Status.COMPILE_ERROR, Status.RUNTIME_ERROR, Status.CHEATING)
+"""Time, memory and a reference that fails may be the machine's doing of the moment; an invalid candidate costs nothing."""
+_MAGIC = b"kernelllm verdict 1\n"
+_CODE = ("judge", "suites", "core", "backends", "pool")
+
+
+class Verdicts:
+    """The verdicts of one judge. Safe for several threads; ``folder`` None keeps them in memory only."""
+
+    def __init__(self, device: str, target: str, folder: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
+        confined = folder is not None and (landlock.abi() > 0 or bool(sandbox.bubblewrap(gpu=device != "cpu")))
+        self.folder = folder if confined else None
+        self._device, self._target, self._most = device, target, most_bytes
+        self._lock = threading.Lock()
+        self._memory: OrderedDict[str, Verdict] = OrderedDict()
+        self._versions = ""
+
+    def get(self, settings: JudgeSettings, problem: Problem, candidate: Candidate) -> Verdict | None:
+        """The verdict of the same content, None where there is none or ``settings`` switch the cache off."""
+        if not settings.cache:
+            return None
+        key = self._key(settings, problem, candidate)
+        with self._lock:
+            known = self._memory.get(key)
+        if known is None and self.folder is not None and not _needs_files(problem):
+            known = _read(_place(self.folder, key), key)
+        return known
+
+    def put(self, settings: JudgeSettings, problem: Problem, candidate: Candidate, found: Verdict) -> None:
+        """Keep a verdict that would be the same another time."""
+        if not settings.cache or found.status is Status.TIMEOUT:
+            return
+        key = self._key(settings, problem, candidate)
+        recorded = _as_of(found, datetime.now(UTC).isoformat(timespec="seconds"))
+        with self._lock:
+            self._memory[key] = recorded
+            while len(self._memory) > IN_MEMORY:
+                self._memory.popitem(last=False)
+        if self.folder is not None and _lasting(found) and not _needs_files(problem):
+            try:
+                _write(_place(self.folder, key), key, recorded)
+                if random.randrange(_PRUNE_EVERY) == 0:
+                    prune(self.folder, self._most)
+            except OSError as error:  # a full or read-only disk: the verdict itself is fine
+                _LOG.warning("The verdict could not be kept in %s: %s", self.folder, error)
+
+    def _key(self, settings: JudgeSettings, problem: Problem, candidate: Candidate) -> str:
+        if not self._versions:
+            name = device_name(self._device)
+            self._versions = "\n".join([_versions(), self._device, name, self._target, str(device_rates.kept())])
+        chosen = dataclasses.asdict(dataclasses.replace(settings, cache=True, keep_verdicts=False, side_by_side=True))
+        parts = [self._versions, problem.digest, candidate.digest, candidate.backend, repr(sorted(chosen.items()))]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def opened(settings: JudgeSettings, device: str, target: str) -> Verdicts:
+    """The cache that these settings ask for."""
+    return Verdicts(device, target, folder() if settings.cache and settings.keep_verdicts else None)
+
+
+def kept(settings: JudgeSettings, problem: Problem, candidate: Candidate) -> Verdict | None:
+    """The kept verdict that a judge with these settings would give, found with no judge at hand. Raises UsageError for a wrong device."""
+    if not (settings.cache and settings.keep_verdicts):
+        return None
+    device = resolve_device(settings.device)
+    target = settings.target if device == "cpu" else capability(device)
+    return opened(settings, device, target).get(settings, problem, candidate)
+
+
+def folder() -> Path:
+    """Where kept verdicts lie."""
+    return user_settings.load().cache / "verdicts"
+
+
+@cache
+def _versions() -> str:
+    """Everything that may change a verdict without a change of its problem, candidate or settings."""
+    import numpy
+    import triton
+
+    own = hashlib.sha256()
+    root = Path(kernelllm.__file__).parent
+    for room in _CODE:
+        for file in sorted((root / room).rglob("*.py")):
+            own.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)() if torch.version.cuda else 0
+    return "\n".join([
+        kernelllm.__version__, own.hexdigest(), sys.version, platform.machine(), platform.system(), str(torch.__version__),
+        str(torch.version.cuda), str(driver), triton.__version__, numpy.__version__, os.environ.get("TRITON_PTXAS_PATH", ""),
+    ])  # fmt: skip
+
+
+def _needs_files(problem: Problem) -> bool:
+    """Whether a problem's source imports files beside it: what is in them is in no digest."""
+    if problem.path is None:
+        return False
+    beside = Path(problem.path).parent
+    try:
+        tree = parse(problem.source)
+    except (SyntaxError, ValueError):
+        return True
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    tops = {name.partition(".")[0] for name in names}
+    return any(not top or (beside / f"{top}.py").exists() or (beside / top).is_dir() for top in tops)
+
+
+def _lasting(found: Verdict) -> bool:
+    if found.status not in _KEPT or found.environment.get("sandbox") not in (None, "filesystem", "full"):
+        return False
+    # two clocks that disagreed may be a hiccup of the machine: not to be held against a candidate for ever
+    return not any(f.check == "clock" and f.severity is Severity.FAIL for f in found.findings)
+
+
+def _as_of(found: Verdict, when: str) -> Verdict:
+    timing = None if found.timing is None else msgspec.structs.replace(found.timing, recorded=when)
+    changed: Verdict = msgspec.structs.replace(found, recorded=when, timing=timing)
+    return changed
+
+
+def _place(folder: Path, key: str) -> Path:
+    return folder / key[:2] / key[2:]
+
+
+def _read(path: Path, key: str) -> Verdict | None:
+    try:
+        data = path.read_bytes()
+        head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
+        if head != _MAGIC + hashlib.sha256(key.encode() + body).digest():
+            return None
+        found = msgspec.msgpack.decode(zlib.decompress(body), type=Verdict)
+        os.utime(path)  # used today
+    except (OSError, zlib.error, msgspec.DecodeError):
+        return None
+    return found
+
+
+def _write(path: Path, key: str, verdict: Verdict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = zlib.compress(msgspec.msgpack.encode(verdict))
+    descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(key.encode() + body).digest() + body)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def prune(folder: Path, most_bytes: int) -> None:
+    """Remove the files that were used longest ago until all together take four fifths of ``most_bytes``, if they take more."""
+    found = []
+    for path in folder.glob("*/*"):
+        with suppress(OSError):
+            facts = path.stat()
+            found.append((facts.st_mtime, facts.st_size, path))
+    total = sum(size for _, size, _ in found)
+    if total <= most_bytes:
+        return
+    for _, size, path in sorted(found):
+        if total <= most_bytes * 4 // 5:
+            break
+        with suppress(OSError):
+            path.unlink()
+        total -= size

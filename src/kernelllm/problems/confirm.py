@@ -1,0 +1,98 @@
+"""A real run of the reference at given sizes: does it work, and can its output be compared at all?"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+from kernelllm.problems.instance import Instance
+from kernelllm.problems.seeds import seed_all
+from kernelllm.problems.trace import tensors
+
+CONDITION = 0.2
+"""Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
+
+
+FAILS, RUNS, GOOD = 0, 1, 2
+
+
+def grade(problem: Problem, overrides: Mapping[str, Any], *, conditioning: bool = True) -> int:
+    """FAILS where the reference does not run at these sizes; GOOD where its output is finite, varies and is well conditioned; RUNS
+    otherwise. Nothing depends on time, so that the same problem always gets the same sizes.
+
+    Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
+    an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
+    Without ``conditioning`` that is taken for granted.
+    """
+    try:
+        return GOOD if _good(problem, overrides, conditioning) else RUNS
+    except ProblemError:
+        return FAILS
+
+
+def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) -> bool:
+    import torch
+
+    instance = Instance(problem, overrides)
+    model, inputs = instance.model(0), instance.inputs(0)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        double = _double(model, inputs) if conditioning else None
+        with instance.running("forward()"):
+            seed_all(0)
+            outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
+        if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
+            return False
+        exact = _outputs(double) if double else None
+    if exact is None or len(exact) != len(outputs):
+        return True
+    if not _varies(exact):  # only by rounding, such as a normalisation over groups of one
+        return False
+    return all(_close(a, b) for a, b in zip(outputs, exact, strict=True))
+
+
+def _varies(outputs: list[Any]) -> bool:
+    return not outputs or any(t.numel() < 2 or float(t.float().std()) > 1e-7 for t in outputs)
+
+
+def _close(output: Any, exact: Any) -> bool:
+    if output.shape != exact.shape or str(output.dtype) != "torch.float32":
+        return True
+    error = (output.double() - exact).abs()
+    return bool((error <= CONDITION * 1e-4 * (1 + exact.abs())).all())
+
+
+def _double(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]] | None:
+    """Copies of model and inputs in float64; None where that is not possible or would be large."""
+    if sum(p.numel() for p in model.parameters()) > 3e7:
+        return None
+    try:
+        return copy.deepcopy(model).double(), [_doubled(v) for v in inputs]
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+
+
+def _doubled(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    if isinstance(value, list):
+        return [_doubled(v) for v in value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_doubled(v) for v in value)
+    return value
+
+
+def _outputs(pair: tuple[Any, list[Any]]) -> list[Any] | None:
+    """The float64 run; None where the model insists on another precision."""
+    model, inputs = pair
+    try:
+        seed_all(0)
+        return [t for t in tensors(model(*inputs)) if t.is_floating_point()]
+    except (RuntimeError, TypeError, ValueError, AssertionError):
+        return None

@@ -1,0 +1,208 @@
+"""Which constants set sizes, and what holds between them, found by trying them on dry runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelllm.core.types import Problem
+from kernelllm.problems import sizes
+from kernelllm.problems.trace import Trace, Tracer
+
+SMALL = 8
+COUNT = 16
+"""Windows, groups and heads (what shows in no input's and no parameter's shape) up to this are part of the problem, not sizes."""
+"""Constants up to this are kernel sizes, strides, numbers of layers or heads as often as sizes: they are left alone."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a set of sizes may cost: elements of the largest tensor, FLOPs, elements computed over all operators."""
+
+    elements: int = 50_000
+    flops: int = 30_000_000
+    work: int = 1_000_000
+    leading: float = 4.0
+    """How much sooner leading (batch-like) dimensions are reduced than others of the same size."""
+
+    @property
+    def growth(self) -> int:
+        """How many FLOPs a set may grow to for the sake of a well conditioned output, where the first one is not."""
+        return 8 * self.flops
+
+
+Slot = tuple[str, tuple[int, ...]]
+Sizes = dict[Slot, int]
+
+
+@dataclass
+class Group:
+    """Slots that move together: when the group's factor is r, a slot of exponent e moves by r ** e."""
+
+    slots: dict[Slot, int]
+    leading: bool = False
+    """Sets only first dimensions of inputs: a batch, or rows."""
+    structural: bool = False
+    step: int = 1
+    """Values must be multiples of this."""
+    coupled: tuple[Slot, ...] = ()
+    """Slots whose value is ``step``: the number of groups or heads that the width is divided by."""
+
+    @property
+    def head(self) -> Slot:
+        """The slot that stands for the group."""
+        return next(iter(self.slots))
+
+
+@dataclass
+class Search:
+    """The state of one problem's search."""
+
+    problem: Problem
+    tracer: Tracer
+    original: Sizes
+    start: Sizes
+    """Where trials begin: the original sizes, or fewer time steps where the original run was too long to be followed."""
+    base: Trace
+    """The run at ``start``."""
+    budget: Budget
+    groups: list[Group] = field(default_factory=list)
+
+    def overrides(self, values: Sizes) -> dict[str, Any]:
+        """The constants to override for these slot values: only those that differ from the original."""
+        known = sizes.constants(self.problem)
+        changed: dict[str, Any] = {}
+        for (name, path), value in values.items():
+            if value != self.original[(name, path)]:
+                changed[name] = _put(changed.get(name, known[name]), path, value)
+        return changed
+
+    def run(self, values: Sizes) -> Trace | None:
+        """A dry run; None where the problem does not work at these sizes or a dimension has fallen to 1 that was more."""
+        trace = self.tracer.works(self.overrides(values))
+        return None if trace is None or self._collapsed(trace) else trace
+
+    def over(self, trace: Trace) -> float:
+        """How many times over its budgets a run is; at most 1 means within."""
+        most = self.budget
+        return max(trace.largest / most.elements, trace.flops / most.flops, trace.work / most.work, 0.0 if trace.ran else 50.0)
+
+    def _collapsed(self, trace: Trace) -> bool:
+        if len(trace.shapes) == len(self.base.shapes) and trace.ran and self.base.ran:
+            pairs = zip((*trace.inputs, *trace.shapes), (*self.base.inputs, *self.base.shapes), strict=False)
+        else:
+            pairs = zip(trace.inputs, self.base.inputs, strict=False)
+        return any(len(a) == len(b) and any(x <= 1 < y for x, y in zip(a, b, strict=True)) for a, b in pairs)
+
+
+def shorten(search: Search) -> None:
+    """Begin at fewer time steps, or smaller tensors, where the original run cannot be followed to its end."""
+    for slot, value in search.original.items():
+        if value >= 64:
+            values = {**search.original, slot: max(8, value // 32)}
+            trace = search.tracer.works(search.overrides(values))
+            if trace is not None and trace.ran:
+                search.start, search.base = values, trace
+                return
+
+
+def classify(search: Search) -> list[Group]:
+    """Try each slot alone, then those that do not move alone with others. Slots that change nothing are left out."""
+    groups: list[Group] = []
+    stuck: list[Slot] = []
+    for slot, value in search.start.items():
+        if value < 2:
+            continue
+        down = [value // 2, value // 3, value * 3 // 4, value - 1] if value > SMALL else [value - 1, value + 1]
+        trace = next((t for v in down if v >= 2 and (t := search.tracer.works(search.overrides({**search.start, slot: v})))), None)
+        if trace is None:
+            stuck.append(slot)
+        elif trace != search.base or not search.base.ran:
+            group = Group({slot: 1}, leading=_leading(search.base, trace), structural=len(trace.shapes) != len(search.base.shapes))
+            inner = trace.inputs == search.base.inputs and trace.parameters == search.base.parameters
+            if value > (COUNT if inner else SMALL) or group.leading:
+                groups.append(group)
+    groups += _tied(search, stuck)
+    for group in groups:
+        _find_step(search, group)
+    return groups
+
+
+def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
+    """Groups of stuck slots that work when they move together, by equal or squared factors."""
+    groups: list[Group] = []
+    left = [s for s in stuck if search.start[s] > SMALL]
+    while left:
+        slot = left.pop(0)
+        for members in _partners(search, slot, left):
+            values = {s: search.start[s] // 2**e for s, e in members.items()}
+            if min(values.values()) < 2:
+                continue
+            trace = search.tracer.works(search.overrides({**search.start, **values}))
+            if trace is not None:
+                groups.append(Group(members, structural=len(trace.shapes) != len(search.base.shapes)))
+                left = [s for s in left if s not in members]
+                break
+    return groups
+
+
+def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot, int]]:
+    """Candidate groups around a slot, the most natural first: equal values, pairs, squares, all."""
+    equal = [o for o in others if search.start[o] == search.start[slot]]
+    free = [s for s, v in search.start.items() if v > SMALL and s != slot and s not in others]
+    trials: list[dict[Slot, int]] = []
+    if equal:
+        trials.append({slot: 1} | dict.fromkeys(equal, 1))
+    trials += [{slot: 1, o: 1} for o in others]
+    trials += [{slot: 1, o: 2} for o in others] + [{slot: 2, o: 1} for o in others]
+    trials += [{slot: 1, a: 1, b: 1} for i, a in enumerate(others) for b in others[i + 1 :]][:20]
+    trials += [{slot: 2, a: 1, b: 1} for i, a in enumerate(others) for b in others[i + 1 :]][:20]
+    trials += [{slot: 1, o: 1} for o in free]
+    if len(others) > 2:
+        trials.append({slot: 1} | dict.fromkeys(others, 1))
+    return trials
+
+
+def _find_step(search: Search, group: Group) -> None:
+    """Whether the group's value must be a multiple of something (heads, groups), found by adding small amounts."""
+    slot = group.head
+    value = search.start[slot]
+    if len(group.slots) > 1 or search.tracer.works(search.overrides({**search.start, slot: value + 1})):
+        return
+    steps = sorted({v for v in search.start.values() if 1 < v < value and value % v == 0} | {2, 4, 8, 16, 32})
+    for step in steps:
+        if value % step == 0 and search.tracer.works(search.overrides({**search.start, slot: value + step})):
+            group.step = step
+            group.coupled = tuple(s for s, v in search.start.items() if v == step and s != slot)
+            return
+
+
+def _leading(base: Trace, trace: Trace) -> bool:
+    """Only first dimensions of inputs differ, and no parameter does."""
+    if base.parameters != trace.parameters or len(base.inputs) != len(trace.inputs) or base.inputs == trace.inputs:
+        return False
+    return all(len(a) == len(b) and a[1:] == b[1:] for a, b in zip(base.inputs, trace.inputs, strict=True))
+
+
+def slots(constants: Mapping[str, Any]) -> list[tuple[Slot, int]]:
+    found: list[tuple[Slot, int]] = []
+
+    def visit(name: str, path: tuple[int, ...], value: Any) -> None:
+        if isinstance(value, int):
+            found.append(((name, path), value))
+        else:
+            for index, item in enumerate(value):
+                visit(name, (*path, index), item)
+
+    for name, value in constants.items():
+        visit(name, (), value)
+    return found
+
+
+def _put(value: Any, path: tuple[int, ...], new: int) -> Any:
+    if not path:
+        return new
+    items = list(value)
+    items[path[0]] = _put(items[path[0]], path[1:], new)
+    return tuple(items) if isinstance(value, tuple) else items

@@ -1,0 +1,250 @@
+"""What a problem does at given sizes, without doing it: shapes, elements and operations, from meta or fake tensors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+from kernelllm.problems import sizes
+from kernelllm.problems.instance import Instance
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_OPS = 3_000
+"""Where a run stops being followed: a recurrent network over a long sequence says nothing new after so many operators."""
+REAL_ELEMENTS = 4_000_000
+"""Where neither meta nor fake tensors can follow a problem, it really runs, but only below so many elements of inputs and parameters."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One dry run. Shapes are tuples of ints; counts are elements and floating-point operations (a multiply-add is two)."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    parameters: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Every operator's output tensors, in the order of the run."""
+    flops: int
+    ran: bool = True
+    """False where the run was not followed to its end (too many operators, or too large to run for real): counts are then too low."""
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest tensor that comes in or is computed."""
+        return max((math.prod(s) for s in (*self.inputs, *self.shapes)), default=0)
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of all inputs."""
+        return sum(math.prod(s) for s in self.inputs)
+
+    @property
+    def work(self) -> int:
+        """Elements computed, over all operators."""
+        return sum(math.prod(s) for s in self.shapes)
+
+
+class Tracer:
+    """Dry runs of one problem at any sizes. The cheapest way that works at all for it is kept: meta, fake, then real tensors."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.runs = 0
+        self._ways = list(_WAYS)
+        self._seen: dict[str, Trace | ProblemError] = {}
+        self._models: dict[str, torch.nn.Module] = {}
+        self._of_model = sizes.model_constants(problem.source)
+
+    def trace(self, constants: Mapping[str, Any]) -> Trace:
+        """The run at these constants. Raises ProblemError where the problem does not work at them."""
+        key = repr(sorted(constants.items()))
+        if key not in self._seen:
+            self.runs += 1
+            try:
+                self._seen[key] = self._trace(constants)
+            except ProblemError as error:
+                self._seen[key] = error
+        known = self._seen[key]
+        if isinstance(known, ProblemError):
+            raise known
+        return known
+
+    def works(self, constants: Mapping[str, Any]) -> Trace | None:
+        """The run at these constants, None where the problem does not work at them."""
+        try:
+            return self.trace(constants)
+        except ProblemError:
+            return None
+
+    def _trace(self, constants: Mapping[str, Any]) -> Trace:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._first_way(constants)
+
+    def _first_way(self, constants: Mapping[str, Any]) -> Trace:
+        instance = Instance(self.problem, constants)
+        if len(self._ways) == 1:
+            return _WAYS[self._ways[0]](instance, self._model(constants))
+        errors: list[ProblemError] = []
+        for way in list(self._ways):  # the first run, at the problem's own sizes, decides
+            try:
+                found = _WAYS[way](instance, None)
+            except ProblemError as error:
+                errors.append(error)
+                continue
+            self._ways = [way]
+            return found
+        raise errors[-1]
+
+    def _model(self, constants: Mapping[str, Any]) -> torch.nn.Module | None:
+        """The model of an earlier run, where only the inputs' sizes have changed since; building is most of a run's time."""
+        key = repr(sorted((k, v) for k, v in constants.items() if k in self._of_model))
+        if self._ways[0] not in ("meta", "built"):
+            return None
+        if key not in self._models:
+            self._models.clear()
+            self._models[key] = _BUILD[self._ways[0]](Instance(self.problem, constants))
+        return self._models[key]
+
+
+class _TooMany(BaseException):
+    """Ends a run that was followed for long enough; not an Exception, so that no problem's own ``except`` swallows it."""
+
+
+def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = False) -> Trace:
+    import torch
+
+    model = model or instance.model(0)
+    inputs = instance.inputs(0)
+    parameters = tuple(tuple(t.shape) for t in (*model.parameters(), *model.buffers()))
+    shapes = tuple(tuple(t.shape) for t in tensors(inputs))
+    if limit and sum(math.prod(s) for s in (*shapes, *parameters)) > REAL_ELEMENTS:
+        return Trace(inputs=shapes, parameters=parameters, shapes=(), flops=0, ran=False)
+    counter = _counter()
+    ran = True
+    try:
+        with instance.running("forward()"), torch.no_grad(), counter:
+            model(*inputs)
+    except _TooMany:
+        ran = False
+    return Trace(inputs=shapes, parameters=parameters, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
+
+
+def _on_meta(instance: Instance) -> torch.nn.Module:
+    import torch
+
+    with torch.device("meta"):
+        return instance.model(0)
+
+
+def _built_first(instance: Instance) -> torch.nn.Module:
+    return instance.model(0).to("meta")
+
+
+_BUILD = {"meta": _on_meta, "built": _built_first}
+
+
+def _meta(instance: Instance, model: torch.nn.Module | None) -> Trace:
+    import torch
+
+    with torch.device("meta"):
+        return _run(instance, model)
+
+
+def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
+    """Inputs on meta, but the model built for real first: for constructors that read numbers out of tensors."""
+    import torch
+
+    model = model or _built_first(instance)
+    with torch.device("meta"):
+        return _run(instance, model)
+
+
+def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return _run(instance, model)
+
+
+def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
+    import torch
+
+    with torch.device("meta"):
+        outline = _outline(instance)
+    if outline is not None and not outline.ran:
+        return outline
+    return _run(instance, model, limit=True)
+
+
+def _outline(instance: Instance) -> Trace | None:
+    """Sizes of inputs and parameters alone, on meta tensors; None where even that is impossible."""
+    try:
+        parameters = tuple(tuple(t.shape) for t in instance.model(0).parameters())
+        shapes = tuple(tuple(t.shape) for t in tensors(instance.inputs(0)))
+    except ProblemError:
+        return None
+    small = sum(math.prod(s) for s in (*shapes, *parameters)) <= REAL_ELEMENTS
+    return Trace(inputs=shapes, parameters=parameters, shapes=(), flops=0, ran=small)
+
+
+_WAYS = {"meta": _meta, "built": _built, "fake": _fake, "real": _real}
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested lists, tuples and dictionaries, depth first."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+
+
+def _batch_norm(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the operator returns on meta tensors; PyTorch's own way there is a decomposition that takes milliseconds each time."""
+    import torch
+
+    return torch.empty_like(x), torch.empty(x.shape[1], device="meta"), torch.empty(x.shape[1], device="meta")
+
+
+def _counter() -> Any:
+    """A dispatch mode that records output shapes and counts FLOPs by PyTorch's own table of formulas."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    quick = torch.ops.aten.native_batch_norm.default
+
+    class Counter(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # torch would import all of dynamo to say that it skips this class
+
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.shapes: list[tuple[int, ...]] = []
+            self.flops = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            out = _batch_norm(args[0]) if func is quick and args[0].is_meta else func(*args, **kwargs)
+            formula = flop_registry.get(func._overloadpacket)
+            if formula is not None:
+                self.flops += int(formula(*args, **kwargs, out_val=out))
+            self.shapes += [tuple(t.shape) for t in tensors(out)]
+            if len(self.shapes) > MAX_OPS:
+                raise _TooMany
+            return out
+
+    return Counter()

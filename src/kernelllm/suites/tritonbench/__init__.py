@@ -1,0 +1,1 @@
+"""TritonBench and KernelBench-X: problems made from calls of operators that their files test and time."""

@@ -1,0 +1,86 @@
+"""The six examples through the compiler, once a session, and their golden files.
+
+``python tests/compiler/emitted.py`` writes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.emit import emit
+from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.inductor.lower import lower
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = ("hinge_loss", "softmax", "rms_norm", "linear_gelu", "conv_relu_bias", "attention")
+
+
+def example(name: str) -> Problem:
+    """An example as a problem."""
+    path = ROOT / "examples" / f"{name}.py"
+    return Problem(name=name, source=path.read_text(encoding="utf-8"), path=str(path))
+
+
+@cache
+def written(name: str, **options: object) -> str:
+    """The file that the compiler writes for an example."""
+    chosen = Options(**options)  # type: ignore[arg-type]
+    problem = example(name)
+    return emit(problem, lower(capture(problem, chosen), chosen), chosen)
+
+
+def without_templates(text: str) -> str:
+    """The part that emission decides, without the definitions copied from the templates."""
+    for name in ("matmul", "batched_matmul", "addmm", "conv", "conv_transpose", "attention"):
+        for piece in copied({name}):
+            text = text.replace(f"\n\n\n{piece.text}\n", "\n")
+    return re.sub(r"\n{4,}", "\n\n\n", text.removeprefix("import math\n\n"))
+
+
+RUN = """
+import os, sys
+from kernelllm.judge.worker import setup
+setup.prepare("interpret", "sm_90")
+import torch
+from kernelllm.core.types import Problem
+from kernelllm.problems.instance import Instance
+for name, file, sizes in {cases!r}:
+    path = os.path.join({folder!r}, name + ".py")
+    problem = Problem(name=name, source=open(path).read(), path=path)
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("candidate", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for overrides in sizes:
+        instance = Instance(problem, overrides)
+        reference = instance.model(0)
+        args, kwargs = instance.init_inputs(0)
+        model = module.ModelNew(*args, **kwargs)
+        model.load_state_dict(reference.state_dict())
+        with torch.no_grad():
+            inputs = instance.inputs(1)
+            torch.testing.assert_close(model(*inputs), reference(*inputs), atol=1e-4, rtol=1e-4)
+print("ran")
+"""
+
+
+def agrees_with_reference(folder: Path, cases: list[tuple[str, str, list[dict[str, object]]]]) -> None:
+    """Run each case, a problem's name in ``folder``, the file written for it and sizes to try, in Triton's interpreter."""
+    script = RUN.format(cases=cases, folder=str(folder))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip().endswith("ran"), done.stderr[-3000:]
+
+
+if __name__ == "__main__":
+    for each in NAMES:
+        (GOLDEN / f"{each}.py.txt").write_text(without_templates(written(each)), encoding="utf-8")

@@ -1,0 +1,260 @@
+"""Run with TRITON_INTERPRET=1 and a group's name: the template functions against torch. Prints one JSON line a case.
+
+The judge's interpreter is installed first: it rounds bf16 and TF32 as the hardware does and stops a kernel that leaves its tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelllm.judge.worker import interpreter
+
+interpreter.install()
+
+from kernelllm.compiler.templates import attention as A  # noqa: E402
+from kernelllm.compiler.templates import conv as C  # noqa: E402
+from kernelllm.compiler.templates import joining, sorting  # noqa: E402
+from kernelllm.compiler.templates import matmul as M  # noqa: E402
+from kernelllm.compiler.templates import pooling as P  # noqa: E402
+from kernelllm.compiler.templates import recurrent as R  # noqa: E402
+from kernelllm.compiler.templates import scan as S  # noqa: E402
+
+few = settings(derandomize=True, max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def case(name: str, got: Any, want: Any, tolerance: float | None = None) -> None:
+    """One line: the error over the reference's largest value, and whether shape, dtype, strides and NaNs agree."""
+    gots, wants = (got, want) if isinstance(got, tuple) else ((got,), (want,))
+    for g, w in zip(gots, wants, strict=True):
+        limit = tolerance or TOLERANCE.get(g.dtype, 0.0)
+        good = g.shape == w.shape and g.is_contiguous() and bool(torch.equal(g.isnan(), w.isnan()))
+        a, b = g.double().nan_to_num(0), w.double().nan_to_num(0)
+        error = ((a - b).abs().max() / b.abs().max().clamp_min(1.0)).item() if good and g.numel() else 0.0
+        sys.stdout.write(json.dumps({"name": name, "good": good, "error": error, "limit": limit, "got": list(g.shape)}) + "\n")
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype)
+
+
+def products() -> None:
+    for m, n, k in [(1, 1, 1), (33, 65, 17), (3, 200, 2000), (128, 64, 96), (0, 3, 4), (3, 4, 0)]:
+        a, b = draw(m, k), draw(n, k).T
+        case(f"matmul {m, n, k}", M.matmul(a, b), a @ b)
+        case(f"matmul strided {m, n, k}", M.matmul(a.T.contiguous().T, b.contiguous(), torch.ones(m, 1)), a @ b + 1)
+
+    @few
+    @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70), st.booleans(), st.booleans())
+    def any_size(m: int, n: int, k: int, turn_a: bool, turn_b: bool) -> None:
+        a = draw(k, m).T if turn_a else draw(m, k)
+        b = draw(n, k).T if turn_b else draw(k, n)
+        case(f"matmul {m, n, k, turn_a, turn_b}", M.matmul(a, b), a @ b)
+
+    any_size()
+    a, b = draw(33, 40), draw(40, 50)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        x, y = a.to(dtype), b.to(dtype)
+        case(f"matmul {dtype}", M.matmul(x, y, torch.ones(50, dtype=dtype)), (x.double() @ y.double() + 1).to(dtype))
+    case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())
+    case("matmul tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
+    activations: dict[str, Any] = {
+        "relu": torch.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh, "silu": F.silu,
+    }  # fmt: skip
+    for name, fn in activations.items():
+        case(name, M.matmul(a, b, None, False, name), fn(a @ b))
+    c = draw(33, 1)
+    case("addmm", M.addmm(c, a, b, 0.5, 2.0), 0.5 * c + 2 * (a @ b))
+    case("addmm beta 0", M.addmm(torch.full((50,), float("nan")), a, b, 0.0, 2.0), 2 * (a @ b))
+    x, y = draw(3, 33, 40), draw(1, 40, 50).expand(3, 40, 50)
+    case("batched", M.batched_matmul(x, y, torch.ones(3, 1, 50)), x @ y + 1)
+    case("baddbmm", M.baddbmm(torch.ones(50), x, y, 3.0, 0.5), 3 + 0.5 * (x @ y))
+    for m, k in [(1, 1), (7, 5000), (100, 33)]:
+        a, v = draw(m, k), draw(k)
+        case(f"matvec {m, k}", M.matvec(a, v), a @ v)
+        case(f"matvec turned {m, k}", M.matvec(a.T.contiguous().T, v), a @ v)
+
+
+def large_products() -> None:
+    """The paths that only large products take, on small ones."""
+    M.matmul_needs_pack = lambda *_: True
+    a, b = draw(70, 50), draw(50, 90)
+    case("packed", M.matmul(a, b), a @ b)
+    case("packed tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
+    M.matmul_should_split = lambda *_: True
+    for m, n, k in [(1, 1, 1), (33, 65, 17), (150, 140, 100)]:
+        a, b = draw(m, k), draw(k, n)
+        case(f"halves {m, n, k}", M.matmul(a, b, torch.ones(n)), a @ b + 1)
+    a, b = draw(40, 512), draw(512, 30)
+    exact = a.double() @ b.double()
+    case("halves as exact as fp32", M.matmul(a, b).double(), exact, 5e-7)
+    scale = 10.0 ** torch.arange(-30, 30, 1.5)[:, None]
+    case("halves, rows of any size", M.matmul(a * scale, b).double() / scale.double(), exact, 5e-7)
+    a[3] = 0
+    b[7, 5] = float("nan")
+    case("halves with zeros and NaN", M.matmul(a, b), a @ b)
+    x, y = draw(2, 40, 30), draw(2, 30, 20)
+    case("halves batched", M.baddbmm(torch.ones(20), x, y, 2.0, 3.0), 2 + 3 * (x @ y))
+
+
+def attention() -> None:
+    for d, dv, t, s in [(8, 8, 33, 33), (40, 24, 5, 70), (150, 130, 20, 30)]:
+        q, k, v = draw(2, 4, t, d), draw(2, 4, s, d), draw(2, 4, s, dv)
+        keep = torch.rand(2, 1, t, s) > 0.3
+        bias = draw(t, s)
+        case(f"attention {d, t, s}", A.attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
+        case(f"attention causal {d, t, s}", A.attention(q, k, v, None, True), F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        case(f"attention bool {d, t, s}", A.attention(q, k, v, keep), F.scaled_dot_product_attention(q, k, v, keep))
+        case(f"attention added {d, t, s}", A.attention(q, k, v, bias), F.scaled_dot_product_attention(q, k, v, bias))
+    q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)
+    want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=0.3, enable_gqa=True)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        inputs = [x.to(dtype) for x in (q, k, v)]
+        want_here = F.scaled_dot_product_attention(*(x.double() for x in inputs), scale=0.3, enable_gqa=True)
+        case(f"attention grouped {dtype}", A.attention(*inputs, scale=0.3), want_here.to(dtype))
+    turned = q.transpose(1, 2).contiguous().transpose(1, 2)
+    case("attention strided", A.attention(turned, k, v, scale=0.3), want.float())
+
+
+CONVS: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...], int, int, int, int]] = [
+    # images, in, out, input size, kernel, stride, padding, dilation, groups
+    (2, 3, 5, (13,), (3,), 1, 0, 1, 1), (1, 4, 8, (20,), (5,), 3, 2, 4, 2), (2, 3, 20, (11, 13), (3, 5), 1, 2, 1, 1),
+    (2, 8, 12, (9, 10), (3, 3), 2, 1, 2, 4), (1, 6, 12, (9, 40), (3, 3), 2, 1, 1, 6), (2, 17, 33, (7, 9), (1, 1), 1, 0, 1, 1),
+    (1, 3, 6, (5, 6, 7), (3, 2, 3), 2, 1, 1, 1), (1, 4, 4, (5, 6, 7), (3, 2, 3), 1, 1, 2, 2),
+]  # fmt: skip
+
+
+def conv_pair(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: int, padding: int, dilation: int, groups: int) -> tuple[Any, Any]:
+    dims = x.dim() - 2
+    lists = [stride] * dims, [padding] * dims, [dilation] * dims
+    got = C.conv(x, w, bias, *lists, groups)
+    fn = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    wide = None if bias is None else bias.double()
+    return got, fn(x.double(), w.double(), wide, *lists, groups).to(x.dtype)
+
+
+def transposed_pair(
+    x: torch.Tensor, w: torch.Tensor, bias: Any, stride: int, padding: int, extra: int, dilation: int, groups: int
+) -> tuple[Any, Any]:
+    dims = x.dim() - 2
+    lists = [stride] * dims, [padding] * dims, [extra] * dims
+    got = C.conv_transpose(x, w, bias, *lists, [dilation] * dims, groups)
+    fn = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+    wide = None if bias is None else bias.double()
+    return got, fn(x.double(), w.double(), wide, *lists, groups, [dilation] * dims).to(x.dtype)
+
+
+def convolutions() -> None:
+    for n, c, o, size, kernel, stride, padding, dilation, groups in CONVS:
+        x, w = draw(n, c, *size), draw(o, c // groups, *kernel)
+        case(f"conv {size, kernel, stride, groups}", *conv_pair(x, w, draw(o), stride, padding, dilation, groups))
+        w = draw(c, o // groups, *kernel)
+        name = f"conv_transpose {size, kernel, stride, groups}"
+        case(name, *transposed_pair(x, w, None if groups > 1 else draw(o), stride, 1, stride - 1, dilation, groups))
+
+    @few
+    @given(st.data())
+    def any_conv(data: st.DataObject) -> None:
+        number = lambda low, high: data.draw(st.integers(low, high))
+        dims, groups = number(1, 3), number(1, 3)
+        c, o = groups * number(1, 4), groups * number(1, 5)
+        kernel = [number(1, 4) for _ in range(dims)]
+        stride, dilation, padding = number(1, 3), number(1, 2), number(0, 2)
+        x = draw(number(1, 2), c, *(dilation * (k - 1) + number(1, 6) for k in kernel))
+        case(f"any conv {kernel, stride, dilation}", *conv_pair(x, draw(o, c // groups, *kernel), None, stride, padding, dilation, groups))
+        extra = number(0, max(stride, dilation) - 1)
+        padding = min(padding, min((dilation * (k - 1)) // 2 for k in kernel))
+        w = draw(c, o // groups, *kernel)
+        case(f"any transpose {kernel, stride, dilation, extra}", *transposed_pair(x, w, draw(o), stride, padding, extra, dilation, groups))
+
+    any_conv()
+    x, w = draw(2, 6, 9, 9), draw(20, 6, 3, 3)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        case(f"conv {dtype}", *conv_pair(x.to(dtype), w.to(dtype), torch.ones(20, dtype=dtype), 1, 1, 1, 1))
+    last = [t.to(memory_format=torch.channels_last) for t in (x, w)]
+    case("conv channels last", *conv_pair(*last, None, 1, 1, 1, 1))
+    case("conv of nothing", *conv_pair(x[:0], w, None, 1, 1, 1, 1))
+
+
+def packed_convolutions() -> None:
+    C.conv_should_pack = lambda *_: True
+    convolutions()
+    x, w = draw(2, 20, 9, 9), draw(30, 20, 3, 3)
+    exact = F.conv2d(x.double(), w.double(), None, 1, 1)
+    case("halves as exact as fp32", C.conv(x, w, None, [1, 1], [1, 1], [1, 1], 1).double(), exact, 5e-7)
+    case("tf32", C.conv(x, w, None, [1, 1], [1, 1], [1, 1], 1, True), F.conv2d(x, w, None, 1, 1), 2e-3)
+    case("many pixels", *conv_pair(draw(1, 4, 40, 41), draw(5, 4, 3, 3), draw(5), 1, 0, 1, 1))
+
+
+def recurrent() -> None:
+    for kind, make, ours in [("tanh", torch.nn.RNN, R.rnn_tanh), ("relu", torch.nn.RNN, R.rnn_relu), ("lstm", torch.nn.LSTM, R.lstm),
+                             ("gru", torch.nn.GRU, R.gru)]:
+        for steps, batch, inputs, hidden, layers, both, first, biased in [
+            (5, 3, 7, 20, 1, False, False, True), (4, 2, 33, 17, 3, False, True, True), (3, 3, 5, 9, 2, True, True, False),
+        ]:  # fmt: skip
+            extra = {"nonlinearity": "relu"} if kind == "relu" else {}
+            module = make(inputs, hidden, layers, bidirectional=both, batch_first=first, bias=biased, **extra).requires_grad_(False)
+            x = draw(batch, steps, inputs) if first else draw(steps, batch, inputs)
+            h, c = draw(layers * (1 + both), batch, hidden), draw(layers * (1 + both), batch, hidden)
+            state = [h, c] if kind == "lstm" else h
+            out, ends = module(x, tuple(state) if kind == "lstm" else h)
+            want = (out.contiguous(), *ends) if kind == "lstm" else (out.contiguous(), ends)
+            got = ours(x, state, list(module._flat_weights), biased, layers, 0.0, False, both, first)
+            case(f"{kind} {steps, batch, inputs, hidden, layers, both}", got, want)
+
+
+def pools() -> None:
+    maximum, average = (F.max_pool1d, F.max_pool2d, F.max_pool3d), (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+    for size, k, s, p, d, ceil in [
+        ((2, 3, 17), [3], [2], [1], [2], False), ((2, 3, 11, 13), [3, 2], [2, 3], [1, 1], [1, 2], True),
+        ((1, 2, 7, 8, 9), [3, 3, 2], [2, 1, 2], [1, 0, 1], [1, 2, 1], False), ((3, 12, 10), [3, 3], [2, 2], [0, 1], [1, 1], True),
+    ]:  # fmt: skip
+        x = draw(*size)
+        x.view(-1)[5], x.view(-1)[9] = float("nan"), float("-inf")
+        want = maximum[len(k) - 1](x, k, s, p, d, ceil, True)
+        case(f"max_pool {size, k}", P.max_pool_with_indices(x, k, s, p, d, ceil), want)
+        turned = x.transpose(-1, -2).contiguous().transpose(-1, -2)
+        case(f"max_pool strided {size, k}", P.max_pool(turned, k, s, p, d, ceil), want[0])
+        for counted in (True, False):
+            case(f"avg_pool {size, k, counted}", P.avg_pool(x, k, s, p, ceil, counted), average[len(k) - 1](x, k, s, p, ceil, counted))
+    x = draw(2, 3, 11, 13)
+    case("avg_pool divisor", P.avg_pool(x, [3, 3], [2, 2], [1, 1], False, True, 7), F.avg_pool2d(x, 3, 2, 1, False, True, 7))
+    for out in ([1, 1], [4, 7], [11, 26]):
+        case(f"adaptive_avg {out}", P.adaptive_avg_pool(x, out), F.adaptive_avg_pool2d(x, out))
+        case(f"adaptive_max {out}", P.adaptive_max_pool(x, out), F.adaptive_max_pool2d(x, out, True))
+
+
+def scans() -> None:
+    for size, other, dim in [((3, 5, 7), 4, 1), ((2, 1500), 900, -1), ((5,), 1, 0), ((3, 4), 2, 0), ((0, 4), 2, 1)]:
+        a = draw(*size)
+        b = draw(*(other if i == dim % len(size) else n for i, n in enumerate(size)))
+        case(f"concat {size, other, dim}", joining.concat(a, b, dim), torch.cat((a, b), dim), 0.0)
+    for size, dim in [((5,), 0), ((3, 70), 1), ((3, 70), 0), ((2, 33, 5), 1), ((2, 2500), -1)]:
+        x = draw(*size)
+        for name in ("cumsum", "cumprod", "logcumsumexp"):
+            case(f"{name} {size, dim}", getattr(S, name)(x, dim), getattr(torch, name)(x, dim), 1e-4)
+        x = (x * 4).round()
+        x.view(-1)[3] = float("nan")
+        for name in ("cummax", "cummin"):
+            case(f"{name} {size, dim}", getattr(S, name)(x, dim), tuple(getattr(torch, name)(x, dim)))
+    case("cumsum int64", S.cumsum(torch.arange(50), 0), torch.arange(50).cumsum(0))
+    for size, dim, descending in [((3, 70), 1, False), ((2, 33, 5), 1, True)]:
+        x = (draw(*size) * 3).round()
+        x.view(-1)[2], x.view(-1)[1] = float("nan"), float("-inf")
+        want = torch.sort(x, dim=dim, descending=descending, stable=True)
+        case(f"sort {size, dim}", sorting.sort(x, dim, descending), tuple(want))
+        case(f"topk {size, dim}", sorting.topk(x, 2, dim, descending), tuple(t.narrow(dim, 0, 2).contiguous() for t in want))
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for group in sys.argv[1:]:
+        globals()[group]()

@@ -1,0 +1,246 @@
+"""Capture: sizes become symbols by where they come from, everything the graph needs is described."""
+
+import math
+
+import pytest
+import torch
+from compiled import ATTENTION, CONV, LAYER_NORM, LINEAR, LSTM, captured, problem
+
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.capture.torch_export import exported
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError, ProblemError
+
+
+def targets(result):
+    return [str(n.target) for n in result.graph.graph.nodes if n.op == "call_function"]
+
+
+def slots(result):
+    return {s.name: s for s in result.slots}
+
+
+def test_equal_values_of_distinct_constants_stay_apart():
+    result = captured(LINEAR)
+    assert result.symbolic
+    assert not result.specialized
+    by_constant = {s.constant: s.symbol for s in result.sizes}
+    assert len(set(by_constant.values())) == 3
+    shapes = {n: s.shape for n, s in slots(result).items()}
+    assert shapes["x"] == (by_constant["batch"], by_constant["width"])
+    assert shapes["fc.weight"] == (by_constant["hidden"], by_constant["width"])
+
+
+def test_slots_name_kinds_positions_and_arguments():
+    result = captured(LINEAR)
+    assert result.arguments == ("x",)
+    assert [s.kind for s in result.slots] == ["size"] * 3 + ["parameter"] * 2 + ["input"]
+    assert slots(result)["x"].index == 0
+    assert slots(result)["fc.bias"].variable == "fc_bias"
+
+
+def test_places_say_where_a_size_can_be_read():
+    places = {s.constant: s.places[0] for s in captured(LINEAR).sizes}
+    assert (places["batch"].kind, places["batch"].name, places["batch"].dim) == ("input", "x", 0)
+    assert (places["hidden"].kind, places["hidden"].name, places["hidden"].dim) == ("parameter", "fc.weight", 0)
+
+
+def test_integer_attributes_of_modules_are_not_baked_in():
+    result = captured(LAYER_NORM)
+    assert {s.constant: s.hint for s in result.sizes} == {"batch": 16, "rows": 24, "width": 777}
+    assert "777" not in result.graph.code
+
+
+def test_sizes_divided_by_a_number_are_multiples_of_their_symbol():
+    result = captured(ATTENTION)
+    assert {s.constant: s.hint for s in result.sizes} == {"batch": 4, "steps": 100, "width_over_6": 16}
+    width = next(s for s in result.sizes if s.constant == "width_over_6")
+    assert width.places[0].expression == f"6*{width.symbol}"
+
+
+def test_computed_sizes_have_a_symbol_and_an_expression():
+    result = captured(CONV)
+    size = next(s for s in result.sizes if s.constant == "size")
+    after = next(s for s in result.sizes if s.expression)
+    assert after.hint == 32
+    assert eval(after.expression, {size.symbol: 65}) == 32
+    assert eval(after.expression, {size.symbol: 8}) == 3
+
+
+def test_running_statistics_are_written_as_in_train_mode():
+    result = captured(CONV)
+    assert {s.name for s in result.slots if s.mutated} == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert result.output_count == 1
+
+
+def test_whole_layers_and_heavy_operators_become_templates():
+    assert any("kernelllm.attention" in t for t in targets(captured(ATTENTION)))
+    assert sum("kernelllm.lstm" in t for t in targets(captured(LSTM))) == 1
+    assert any("kernelllm.conv" in t for t in targets(captured(CONV)))
+    assert any("kernelllm.matmul" in t for t in targets(captured(LINEAR)))
+
+
+def test_extern_allow_leaves_heavy_operators_to_torch():
+    names = targets(captured(LINEAR, Options(extern="allow")))
+    assert "aten.addmm.default" in names
+    assert not any("kernelllm" in n for n in names)
+
+
+def test_extern_forbid_refuses_what_has_no_template():
+    body = """
+class Model(nn.Module):
+    def forward(self, a, b): return torch.mm(a, b)
+n = 64
+def get_inputs(): return [torch.ones(n, n, dtype=torch.int32), torch.ones(n, n, dtype=torch.int32)]
+def get_init_inputs(): return []
+"""
+    with pytest.raises(CaptureError, match=r"aten\.mm"):
+        captured(body, Options(extern="forbid"))
+
+
+def test_precision_follows_torchs_defaults():
+    def tf32(body):
+        return [n.kwargs["allow_tf32"] for n in captured(body).graph.graph.nodes if "kernelllm" in str(n.target)]
+
+    assert tf32(CONV) == [True]
+    assert tf32(LINEAR) == [False]
+
+
+@pytest.mark.parametrize(
+    ("result", "template"),
+    [
+        ("x", "{0}"),
+        ("(x + 1,)", "({0},)"),
+        ("{'a': x + 1, 'n': [None, 2.5, x.shape[0]]}", "{{'a': {0}, 'n': [None, 2.5, {1}]}}"),
+    ],
+)
+def test_results_are_rebuilt_in_their_structure(result, template):
+    body = f"""
+class Model(nn.Module):
+    def forward(self, x): return {result}
+n = 32
+def get_inputs(): return [torch.rand(n, n)]
+def get_init_inputs(): return []
+"""
+    assert captured(body).output == template
+
+
+def test_inputs_may_be_nested_or_no_tensors_and_state_may_be_plain_attributes():
+    body = """
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.scale = torch.rand(n)
+        self.layer = nn.Linear(n, n)
+        self.again = self.layer
+    def forward(self, pair, factor, flag=None):
+        return self.again(pair[0] * self.scale + pair[1]) * factor
+n = 48
+def get_inputs(): return [[torch.rand(n, n), torch.rand(n, n)], 0.5, None]
+def get_init_inputs(): return [n]
+"""
+    result = captured(body)
+    assert result.arguments == ("pair", "factor", "flag")
+    assert [(s.kind, s.name) for s in result.slots if s.kind != "size"] == [
+        ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"), ("input", "pair[0]"), ("input", "pair[1]"),
+    ]  # fmt: skip
+
+
+def test_sizes_that_must_agree_are_one():
+    body = """
+class Model(nn.Module):
+    def forward(self, a, b): return a + b
+n, m = 40, 40
+def get_inputs(): return [torch.rand(n), torch.rand(m)]
+def get_init_inputs(): return []
+"""
+    assert len(captured(body).sizes) == 1
+
+
+def test_python_numbers_that_shape_the_program_are_pinned():
+    body = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(width, width) for _ in range(count)])
+    def forward(self, x): return self.layers(x)
+width, count = 40, 3
+def get_inputs(): return [torch.rand(7, width)]
+def get_init_inputs(): return [width, count]
+"""
+    result = captured(body)
+    assert result.specialized.get("count") == 3
+    assert sum("matmul" in t for t in targets(result)) == 3
+
+
+def test_an_einsum_of_many_operands_keeps_its_sizes_where_opt_einsum_orders_the_products():
+    assert torch.backends.opt_einsum.is_available()
+    source = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, a, b, c):
+        return torch.einsum("bij,bjk,bkl->bil", a, b, c)
+
+batch, rows, inner, wide, columns = 3, 5, 6, 70, 7
+
+def get_inputs():
+    return [torch.randn(batch, rows, inner), torch.randn(batch, inner, wide), torch.randn(batch, wide, columns)]
+
+def get_init_inputs():
+    return []
+"""
+    result = captured(source)
+    assert result.symbolic
+    assert {s.constant for s in result.sizes} == {"batch", "rows", "inner", "wide", "columns"}
+    assert not result.specialized
+
+
+def test_nothing_is_allocated():
+    body = """
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(n, n))
+    def forward(self, x): return x @ self.w
+n = 2_000_000
+def get_inputs(): return [torch.rand(n, n)]
+def get_init_inputs(): return [n]
+"""
+    assert captured(body).sizes[0].hint == 2_000_000
+
+
+def test_a_decision_on_values_is_reported_with_its_line():
+    body = """
+class Model(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x
+n = 32
+def get_inputs(): return [torch.rand(n)]
+def get_init_inputs(): return []
+"""
+    with pytest.raises(CaptureError, match=r"line 8: if x\.sum\(\) > 0"):
+        captured(body)
+
+
+def test_a_problem_without_model_is_the_problems_fault():
+    with pytest.raises(ProblemError, match="defines no Model"):
+        capture(problem("def get_inputs(): return []\n"), Options())
+
+
+def test_export_is_a_second_way():
+    result = exported(problem(CONV), Options())
+    assert result.way == "export"
+    assert {s.constant for s in result.sizes if not s.expression} == {"x_dim0", "x_dim2", "x_dim3"}
+    assert sum(s.mutated for s in result.slots) == 3
+
+
+def test_capture_leaves_the_process_as_it_was():
+    before = (math.sqrt, torch.nn.init.uniform_, torch.nn.functional.scaled_dot_product_attention, torch.lstm)
+    captured.__wrapped__(LSTM)
+    assert before == (math.sqrt, torch.nn.init.uniform_, torch.nn.functional.scaled_dot_product_attention, torch.lstm)
+    assert isinstance(torch.rand(2), torch.Tensor)
+    assert type(torch.rand(2)) is torch.Tensor

@@ -1,0 +1,118 @@
+"""What the emitter writes for the six examples: golden files, and the rules that every file keeps."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from emitted import GOLDEN, NAMES, ROOT, agrees_with_reference, example, without_templates, written
+
+from kernelllm.compiler.emit import with_header
+from kernelllm.compiler.options import Options
+from kernelllm.compiler.writer import compiled
+from kernelllm.core.types import Problem
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="golden files hold what torch 2.13's Inductor writes")
+def test_golden(name: str) -> None:
+    expected = (GOLDEN / f"{name}.py.txt").read_text(encoding="utf-8")
+    assert without_templates(written(name)) == expected, "if this change is meant: python tests/compiler/emitted.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_standalone(name: str) -> None:
+    tree = ast.parse(written(name))
+    modules = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    modules |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m.split(".")[0] for m in modules} <= {"torch", "triton", "math"}
+    assert "_inductor" not in written(name)
+    assert "triton_helpers" not in written(name)
+    for node in tree.body:  # nothing runs on import
+        assert isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reads_well(name: str) -> None:
+    text = without_templates(written(name))
+    assert max(map(len, text.splitlines())) <= 120
+    names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    assert not [n for n in names if n.startswith(("tmp", "buf", "arg", "ks", "ps", "xnumel", "r0_"))]
+    assert " True" not in text.split("class ModelNew")[0]  # no mask that is always true
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_constructor(name: str) -> None:
+    reference = next(n for n in ast.parse(example(name).source).body if isinstance(n, ast.ClassDef) and n.name == "Model")
+    new = next(n for n in ast.parse(written(name)).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
+
+    def methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+        return {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+
+    assert methods(new).keys() == methods(reference).keys()
+    assert ast.unparse(methods(new)["forward"].args) == ast.unparse(methods(reference)["forward"].args)
+    if "__init__" in methods(reference):
+        assert ast.unparse(methods(new)["__init__"]) == ast.unparse(methods(reference)["__init__"]).replace("Model,", "ModelNew,")
+
+
+def test_right_at_sizes_never_seen(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """The files run in Triton's interpreter at sizes that divide by nothing and agree with the reference."""
+    cases = []
+    for name, sizes in (
+        ("softmax", [{"batch_size": 3, "features": 37}, {"batch_size": 5, "features": 1}]),
+        ("rms_norm", [{"batch_size": 2, "tokens": 3, "features": 19}]),
+        ("hinge_loss", [{"batch_size": 7, "input_shape": (13,)}, {"batch_size": 64, "input_shape": (333,)}]),
+    ):
+        for variant in ({}, {"autotune": True}, {"persistent": "never", "tile": "small"}):
+            file = tmp_path / f"{name}_{len(cases)}.py"
+            file.write_text(written(name, **variant), encoding="utf-8")
+            cases.append((name, str(file), sizes))
+    agrees_with_reference(ROOT / "examples", cases)
+
+
+def test_variants_differ() -> None:
+    texts = {written("softmax", **v) for v in ({}, {"autotune": True}, {"tile": "small"})}
+    assert len(texts) == 3
+    assert "@triton.autotune" in written("softmax", autotune=True)
+
+
+def test_header_goes_on_top_once() -> None:
+    source = "import torch\n\nx = 1  # stays\n"
+    first = with_header(source, ["from problem x", "by compiler"])
+    assert first == "# from problem x\n# by compiler\n\n" + source
+    assert with_header(first, ["new\nlines"]) == "# new\n# lines\n\n" + source
+
+
+def test_kernels_for_one_size_refuse_another(tmp_path: Path) -> None:
+    (tmp_path / "softmax.py").write_text(example("softmax").source, encoding="utf-8")
+    file = tmp_path / "candidate.py"
+    file.write_text(written("softmax", symbolic=False), encoding="utf-8")
+    with pytest.raises(AssertionError, match="written for this size alone"):
+        agrees_with_reference(tmp_path, [("softmax", str(file), [{"batch_size": 5, "features": 70}])])
+
+
+LOOP = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, state):
+        for t in range(x.shape[0]):
+            state = torch.tanh(state * (t + 1) + x[t])
+        return state
+steps, width = 5, 37
+def get_inputs():
+    return [torch.rand(steps, width), torch.rand(width)]
+"""
+
+
+def test_an_unrolled_loop_refuses_another_length_and_follows_other_sizes(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP, encoding="utf-8")
+    file = tmp_path / "candidate.py"
+    file.write_text(compiled(Problem(name="loop", source=LOOP), Options()), encoding="utf-8")
+    agrees_with_reference(tmp_path, [("loop", str(file), [{"width": 12}])])
+    with pytest.raises(AssertionError, match="written for this size alone"):
+        agrees_with_reference(tmp_path, [("loop", str(file), [{"steps": 3}])])

@@ -1,0 +1,165 @@
+"""The emitter's parts: integer arithmetic that keeps its value, layout, constructors, names, split reductions."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kernelllm.compiler.emit import formatting, integers, model_class
+from kernelllm.compiler.emit.ast_tools import prune
+from kernelllm.compiler.emit.folding import fold
+from kernelllm.compiler.emit.helpers import HELPERS, closure
+from kernelllm.compiler.emit.kernel_names import fresh_name, spoken
+from kernelllm.compiler.inductor import split_reductions
+from kernelllm.core.errors import CaptureError
+
+SIZES = ("ks0", "ks1", "ks2")
+INDICES = ("x0", "r0_1")
+
+
+def expressions() -> st.SearchStrategy[str]:
+    leaves = st.sampled_from([*SIZES, *INDICES, "1", "2", "7"])
+
+    def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        pairs = st.tuples(inner, inner)
+        return st.one_of(
+            pairs.map(lambda p: f"({p[0]} + {p[1]})"),
+            pairs.map(lambda p: f"({p[0]} * {p[1]})"),
+            pairs.map(lambda p: f"({p[0]} + ((-1)*{p[1]}))"),
+            st.tuples(inner, st.sampled_from([*SIZES, "4"])).map(lambda p: f"({p[0]} // {p[1]})"),
+            st.tuples(inner, st.sampled_from([*SIZES, "4"])).map(lambda p: f"({p[0]} % {p[1]})"),
+        )
+
+    return st.recursive(leaves, grow, max_leaves=6)
+
+
+@settings(max_examples=150)
+@example("(2 * (ks1 // ks0))", [2, 1, 1, 1, 1])
+@given(expressions(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
+def test_rewritten_integers_keep_their_value(text: str, numbers: list[int]) -> None:
+    values = dict(zip((*SIZES, *INDICES), numbers, strict=True))
+    expected = eval(text, {}, values)
+    tree = ast.parse(text, mode="eval").body
+    assert eval(integers.pretty(integers.to_sympy(tree)), {}, values) == expected
+    assert eval(ast.unparse(integers.collect(tree, SIZES)), {}, values) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("1 + ((-1)*s1) + ((-1)*s2) + s1*s2", "(s1 - 1) * (s2 - 1)"),
+        ("s0*max(1, (-1) + s1)", "s0 * (s1 - 1)"),
+        ("128 + 128*(s1 // 2)", "128 * (s1 // 2 + 1)"),
+    ],
+)
+def test_sizes_are_factored(before: str, after: str) -> None:
+    assert integers.pretty(integers.parse(before)) == after
+
+
+def test_indices_are_grouped_by_stride() -> None:
+    tree = ast.parse("(-1) + x0 + ((-1)*ks3) + ks3*x1 + ks2*ks3*x2", mode="eval").body
+    assert ast.unparse(integers.collect(tree, ["ks2", "ks3"])) == "x2 * (ks2 * ks3) + (x1 - 1) * ks3 + x0 - 1"
+
+
+def test_ratio_cancels() -> None:
+    tree = ast.parse("(n*m / n) / (-1.0 + (n*m / n))", mode="eval").body
+    assert ast.unparse(integers.ratio(tree)) == "m / (m - 1)"
+
+
+@given(st.lists(st.sampled_from(["alpha", "f(x, y)", "beta[1, 2]", "'a, b'", "k=3"]), min_size=1, max_size=30))
+def test_broken_lines_mean_the_same(parts: list[str]) -> None:
+    positional = [p for p in parts if p != "k=3"] + (["k=3"] if "k=3" in parts else [])
+    line = f"result = function({', '.join(positional)})"
+    lines = formatting.broken(line, 60)
+    assert ast.unparse(ast.parse("\n".join(lines))) == ast.unparse(ast.parse(line))
+    assert all(len(each) <= 60 for each in lines)
+
+
+PROBLEM = '''
+import numpy as np
+import torch
+import torch.nn as nn
+
+width = 3
+UNUSED = 4
+
+def scale(n):
+    """How much."""
+    return n * FACTOR
+
+FACTOR = 2
+
+class Block(nn.Module):
+    """Old behaviour."""
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, scale(width))
+    def forward(self, x):
+        return np.tanh(self.fc(x))
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super(Model, self).__init__()
+        self.block = self.make(width)
+    def make(self, width):
+        return Block(width)
+    def helper(self, x):
+        return x
+    def forward(self, x, scale_by: float = 2.0):
+        return self.helper(self.block(x))
+'''
+
+
+def test_constructor_is_carried_with_what_it_needs_alone() -> None:
+    carried = model_class.carry(PROBLEM)
+    text = "\n".join(ast.unparse(d) for d in carried.definitions)
+    assert "FACTOR = 2" in text
+    assert "def scale" in text
+    assert "class Block" in text
+    assert "UNUSED" not in text
+    assert "width = 3" not in text
+    assert "np.tanh" not in text
+    assert carried.foreign == []
+    assert [n.name for n in carried.model.body if isinstance(n, ast.FunctionDef)] == ["__init__", "make"]
+    assert "super(ModelNew, self)" in ast.unparse(carried.model)
+    assert [a.arg for a in carried.forward.args.args] == ["self", "x", "scale_by"]
+
+
+def test_no_model_is_an_error() -> None:
+    with pytest.raises(CaptureError, match="Model"):
+        model_class.carry("x = 1")
+
+
+def test_kernels_are_called_after_what_they_compute() -> None:
+    assert spoken(["aten.view", "aten.gelu", "aten.addmm"]) == ["gelu", "bias"]
+    assert spoken(["aten.amax", "aten.sub", "aten.exp", "aten.sum", "aten.div"]) == ["softmax"]
+    taken = {"gelu_kernel"}
+    assert fresh_name("gelu_kernel", taken) == "gelu_2_kernel"
+
+
+def test_folding_moves_nothing_across_a_store_or_out_of_a_loop() -> None:
+    body = ast.parse(
+        "a = tl.load(p)\ntl.store(p, 0)\nb = a * 2\nc = b + 1\nfor i in range(3):\n    d = c + i\n    tl.store(q + i, d)\n"
+    ).body
+    text = "\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in prune(fold(body)))
+    assert text.index("tl.load(p)") < text.index("tl.store(p, 0)")
+    assert text.index("c = a * 2 + 1") < text.index("for i")
+    assert "tl.store(q + i, c + i)" in text
+
+
+@given(st.integers(split_reductions.SMALLEST, 20_000))
+def test_marks_are_primes_near_the_number(parts: int) -> None:
+    mark = split_reductions.mark(parts)
+    assert split_reductions.is_prime(mark)
+    assert parts // 2 < mark <= parts
+
+
+def test_helpers_come_with_what_they_need() -> None:
+    assert closure({"argmax_along"}) == ["max_along", "argmax_along"]
+    for name, (needs, source) in HELPERS.items():
+        tree = ast.parse(source)
+        assert [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] == [name]
+        assert set(needs) <= set(HELPERS)

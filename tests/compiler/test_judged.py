@@ -1,0 +1,129 @@
+"""What the compiler writes for modules that took some care, judged."""
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.writer import Compiler
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Problem
+from kernelllm.judge import Judge
+
+RANDOM = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.first, self.third = nn.Dropout(0.3), nn.Dropout2d(0.5)
+    def forward(self, x):
+        left = self.first(F.gelu(self.up(x)))
+        right = F.dropout(x * 2, 0.1, training=True)
+        y = F.alpha_dropout(self.down(left) + right, 0.2, training=True)
+        return y + 0.1 * torch.randn_like(y) + self.third(y[:, :, None, None].expand(-1, -1, 2, 2)).sum((2, 3))
+def get_inputs(): return [torch.randn(32, 48)]
+def get_init_inputs(): return [48]
+"""
+
+
+def test_dropout_of_every_kind_and_noise(judge: Judge):
+    """After the same seed the written kernel draws the same numbers, in the same order."""
+    candidates = list(Compiler().write(problem(RANDOM), 2))
+    assert candidates
+    for candidate in candidates:
+        verdict = judge.judge(problem(RANDOM), candidate)
+        assert verdict.correct, verdict.message
+
+
+def test_another_mask_is_wrong(judge: Judge):
+    """The judge seeds both sides alike, so that a mask can be told from another."""
+    found = next(Compiler().write(problem(RANDOM), 1))
+    forged = Problem(name="forged", source=problem(RANDOM).source.replace("nn.Dropout(0.3)", "nn.Dropout(0.31)"))
+    assert judge.judge(forged, found).status == "incorrect"
+
+
+FILLED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        out = torch.zeros(x.shape[0], 4, x.shape[1])
+        out[:, 1] = x
+        out[:, 2:4, ::2] = torch.relu(y)[:, None, ::2]
+        out[0] += 1
+        return out
+def get_inputs(): return [torch.randn(16, 40), torch.randn(16, 40)]
+def get_init_inputs(): return []
+"""
+
+
+CHECKED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        chosen = F.one_hot(y, x.shape[1]).float()
+        loss = F.binary_cross_entropy_with_logits(x, chosen, reduction="none")
+        p = torch.sigmoid(x)
+        return (loss * (1 - (p * chosen + (1 - p) * (1 - chosen))) ** 2).mean()
+def get_inputs(): return [torch.randn(64, 20), torch.randint(0, 20, (64,))]
+def get_init_inputs(): return []
+"""
+SCANS = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.std(1), torch.logcumsumexp(x, 1), x.cumprod(1)[:, -1], x.amax(0) - x.amin(0)
+def get_inputs(): return [torch.rand(32, 48) + 0.5]
+def get_init_inputs(): return []
+"""
+
+
+WHOLE = """
+class Model(nn.Module):
+    def forward(self, x):
+        return (x & 3) ^ (x >> 2), (x % 7).clamp(1, 5), x // 3, x.bitwise_not()
+def get_inputs(): return [torch.randint(-100, 100, (30, 30))]
+def get_init_inputs(): return []
+"""
+DENSITY = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        weight, middle, width = x.chunk(3, -1)
+        density = torch.distributions.Normal(middle, F.softplus(width) + 1e-3).log_prob(y[:, None])
+        return -torch.logsumexp(weight.log_softmax(-1) + density, -1).mean()
+def get_inputs(): return [torch.randn(40, 15), torch.randn(40)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [FILLED, CHECKED, SCANS, WHOLE, DENSITY],
+    ids=["slices are written", "inputs are checked", "several scans", "integers", "a distribution"],
+)  # fmt: skip
+def test_is_right(judge: Judge, text: str):
+    candidate = next(Compiler().write(problem(text), 1))
+    verdict = judge.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+
+
+FOURIER = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x), n=64)
+def get_inputs(): return [torch.randn(8, 64)]
+def get_init_inputs(): return []
+"""
+
+
+def test_where_all_stays_with_torch_it_says_so():
+    with pytest.raises(CaptureError, match="nothing is left for a kernel"):
+        next(Compiler().write(problem(FOURIER), 1))
+
+
+RUNNING_SUM = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.unflatten(1, (2, 130)).permute(0, 3, 1, 2).cumsum(-1)
+def get_inputs(): return [torch.randn(6, 260, 8)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_running_sum_block_by_block_over_the_last_of_three_axes(judge: Judge):
+    candidate = next(Compiler(persistent="never", tile="large").write(problem(RUNNING_SUM), 1))
+    verdict = judge.judge(problem(RUNNING_SUM), candidate)
+    assert verdict.correct, verdict.message

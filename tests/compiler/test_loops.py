@@ -1,0 +1,200 @@
+"""Loops over a dimension: one turn is compiled, and the forward calls it."""
+
+import re
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.loops.loop import turn_of
+from kernelllm.compiler.writer import Compiler
+from kernelllm.core.errors import CaptureError
+from kernelllm.judge import Judge
+
+CELL = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.hidden = hidden
+        self.gates = nn.Linear(width + hidden, 4 * hidden)
+        self.head = nn.Linear(hidden, 5)
+    def forward(self, x):
+        batch = x.size(0)
+        h = torch.zeros(batch, self.hidden, device=x.device)
+        c = torch.zeros_like(h)
+        outputs = []
+        for t in range(x.shape[1]):
+            i, f, g, o = self.gates(torch.cat((x[:, t, :], h), dim=1)).chunk(4, dim=1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outputs.append(h.unsqueeze(1))
+        return torch.cat(outputs, dim=1), self.head(h)
+STEPS, WIDTH, HIDDEN = 40, 24, 32
+def get_inputs(): return [torch.randn(6, STEPS, WIDTH)]
+def get_init_inputs(): return [WIDTH, HIDDEN]
+"""
+
+FILLED = """
+class Net(nn.Module):
+    def forward(self, x, decay):
+        steps, _ = x.shape
+        out = torch.empty_like(x)
+        state = x[0] * 0
+        for t in reversed(range(steps)):
+            out[t] = state
+            state = state * torch.sigmoid(decay) + x[t] * x[t].cos()
+        return out
+Model = Net
+STEPS = 50
+def get_inputs(): return [torch.randn(STEPS, 70), torch.randn(70)]
+def get_init_inputs(): return []
+"""
+
+UNBOUND = """
+class Model(nn.Module):
+    def forward(self, x):
+        best = torch.full_like(x[:, 0], -2.0)
+        for row in x.unbind(1):
+            best = torch.maximum(best * 0.9, row)
+        return best
+def get_inputs(): return [torch.randn(8, 60, 33)]
+def get_init_inputs(): return []
+"""
+
+
+HELPED = """
+from typing import Optional
+SCALE = 0.5
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.cell = nn.LSTMCell(width, width)
+    def start(self, rows):
+        return torch.full((rows, self.width), SCALE), torch.zeros(rows, self.width)
+    def forward(self, x, mask: Optional[torch.Tensor] = None):
+        h, c = self.start(x.size(1))
+        seen = []
+        for t in range(len(x)):
+            x_t = torch.relu(h)
+            h, c = self.cell(x[t] + x_t, (h, c))
+            seen.append(h + x[t])
+        return torch.stack(seen).mean(0), c
+STEPS, ROWS, WIDTH = 30, 5, 20
+def get_inputs(): return [torch.randn(STEPS, ROWS, WIDTH)]
+def get_init_inputs(): return [WIDTH]
+"""
+
+
+CELLS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gru, self.rnn = nn.GRUCell(width, width, bias=False), nn.RNNCell(width, width, nonlinearity="relu")
+    def forward(self, x):
+        g = x.new_zeros(x.shape[1], x.shape[2])
+        r = torch.zeros_like(g)
+        for x_t in x:
+            g = self.gru(x_t, g)
+            r = self.rnn(g, r)
+        return g, r
+def get_inputs(): return [torch.randn(20, 6, 24)]
+def get_init_inputs(): return [24]
+"""
+
+
+SCANNED = """
+class Model(nn.Module):
+    def __init__(self, d, n):
+        super().__init__()
+        self.A, self.D = nn.Parameter(-torch.rand(d, n)), nn.Parameter(torch.ones(d))
+        self.proj, self.n = nn.Linear(d, 2 * n + d), n
+    def forward(self, u):
+        b, l, d = u.shape
+        delta, B, C = self.proj(u).split([d, self.n, self.n], dim=-1)
+        delta = F.softplus(delta)
+        h = torch.zeros(b, d, self.n, device=u.device, dtype=u.dtype)
+        ys = []
+        for i in range(l):
+            h = torch.exp(delta[:, i, :, None] * self.A) * h + delta[:, i, :, None] * B[:, i, None, :] * u[:, i, :, None]
+            ys.append((h * C[:, i, None, :]).sum(-1))
+        return torch.stack(ys, dim=1) + u * self.D
+batch, length, width, state = 4, 50, 24, 16
+def get_inputs(): return [torch.randn(batch, length, width)]
+def get_init_inputs(): return [width, state]
+"""
+
+
+@pytest.mark.parametrize(("text", "methods"), [
+    (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
+    (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
+    (SCANNED, {"step", "begin", "finish", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned"])  # fmt: skip
+def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
+    candidate = next(Compiler().write(problem(text), 1))
+    assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source, re.MULTILINE)) == methods
+    assert "written for this size alone" not in candidate.source
+    assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
+    verdict = judge.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1
+
+
+def test_what_cannot_be_compiled_around_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:
+    short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3").replace("self.head(h)", "self.head(h).unique()"))
+    assert "def finish(self, h, joined_1):\n        return (joined_1, self.head(h).unique())" in next(Compiler().write(short, 1)).source
+    with pytest.raises(CaptureError):
+        next(Compiler(extern="forbid").write(short, 1))
+
+
+GROWING = """
+class Model(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(1, 24)
+        for t in range(x.shape[0]):
+            total = total + x[t]
+        return total
+def get_inputs(): return [torch.randn(4, 6, 24)]
+def get_init_inputs(): return []
+"""
+
+
+def test_what_changes_its_shape_on_the_way_is_compiled_turn_by_turn() -> None:
+    assert turn_of(problem(GROWING)) is not None
+    candidate = next(Compiler().write(problem(GROWING), 1))
+    assert "def step" not in candidate.source
+    assert "def step" in next(Compiler().write(problem(GROWING.replace("(1, 24)", "(6, 24)")), 1)).source
+
+
+LEFT = {
+    "reads a slice that it has just filled": "for t in range(n):\n            y[t] = torch.sin(x[t])\n            x = y[t] * 2",
+    "picks by what the turn computes": "for t in range(n):\n            k = int(x.sum())\n            y[t] = x[t, k]",
+    "fills where the turn computes": "for t in range(n):\n            k = t + 1\n            y[t, k] = x[t, 0]",
+    "uses a list in a turn": "for t in range(n):\n            seen += [x]",
+    "over layers": "for i in range(len(self.layers)):\n            x = self.layers[i](x)",
+    "a count": "for _ in range(3):\n            x = torch.tanh(x)",
+    "computes with the counter": "for t in range(x.shape[0]):\n            x = x * t",
+    "ends early": "for t in range(x.shape[0]):\n            x = x + x[t]\n            if t > 2:\n                break",
+    "uses a size": "for t in range(n):\n            x = torch.tanh(x).view(n, -1)",
+    "writes into an attribute": "for t in range(n):\n            self.last = torch.tanh(x)",
+    "two loops": "for t in range(n):\n            x = torch.tanh(x)\n        for t in range(n):\n            x = torch.sin(x)",
+    "writes into a slice in a branch": "for t in range(n):\n            if n > 3:\n                y[t] = torch.sin(x[t])",
+}
+
+
+@pytest.mark.parametrize("loop", LEFT.values(), ids=LEFT.keys())
+def test_other_loops_are_left_as_they_are(loop: str) -> None:
+    text = f"""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+    def forward(self, x):
+        n = x.shape[0]
+        y = torch.empty_like(x)
+        seen = []
+        {loop}
+        return x
+def get_inputs(): return [torch.randn(4, 8)]
+def get_init_inputs(): return []
+"""
+    assert turn_of(problem(text)) is None

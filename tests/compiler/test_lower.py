@@ -1,0 +1,60 @@
+"""Lowering: Inductor's CUDA text, the same on every machine, right at any sizes."""
+
+import re
+
+import torch
+from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
+from triton.runtime import driver
+
+from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.options import Options
+
+
+def test_text_is_for_cuda_and_sizes_are_arguments():
+    text = lowered(LAYER_NORM).wrapper
+    assert "empty_strided_cuda" in text
+    assert "device_str='cuda'" in text
+    assert "777" not in text
+
+
+def test_text_is_deterministic():
+    assert lowered(LINEAR).wrapper == lowered(LINEAR).wrapper
+
+
+def test_templates_are_called_by_name():
+    assert "torch.ops.kernelllm.matmul.default(x, " in lowered(LINEAR).wrapper
+    assert "torch.ops.kernelllm.conv.default(x, conv_weight, conv_bias, [2, 2]" in lowered(CONV).wrapper
+    assert lowered(LSTM).wrapper.count("torch.ops.kernelllm.lstm") == 1
+
+
+def test_rows_are_held_whole_or_looped_as_asked():
+    held = lowered(SOFTMAX, Options(persistent="always")).wrapper
+    assert "R0_BLOCK: tl.constexpr = triton_helpers.constexpr_next_power_of_2(r0_numel)" in held
+    assert "r0_mask = r0_index < r0_numel" in held
+    looped = lowered(SOFTMAX, Options(persistent="never")).wrapper
+    assert "for r0_offset in" in looped
+    assert "online_softmax" in looped
+
+
+def test_fusion_can_be_turned_off():
+    body = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.relu(x).sum(dim=1)")
+
+    def kernels(fusion):
+        return len(re.findall(r"^@triton\.jit", lowered(body, Options(fusion=fusion)).wrapper, re.MULTILINE))
+
+    assert kernels(True) == 1
+    assert kernels(False) == 2
+
+
+def test_target_decides_the_device_figures():
+    assert "multi_processor_count=108" in lowered(SOFTMAX, Options(target="sm_80")).wrapper
+    assert "multi_processor_count=132" in lowered(SOFTMAX, Options(target="sm_90")).wrapper
+
+
+def test_the_pretended_device_is_gone_afterwards():
+    available, active = torch.cuda.is_available(), driver._active
+    with pretend("sm_90"):
+        assert torch.cuda.is_available()
+        assert torch.cuda.get_device_properties(0).multi_processor_count == 132
+    assert torch.cuda.is_available() is available
+    assert driver._active is active

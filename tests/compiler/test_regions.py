@@ -1,0 +1,139 @@
+"""Deep networks in regions, and the rules that let sizes, devices and constructors follow the problem."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from compiled import captured, lowered, problem
+
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.emit import emit
+from kernelllm.compiler.inductor import regions
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
+
+DENSE = """
+class Model(nn.Module):
+    def __init__(self, channels, growth):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(channels + i * growth), nn.ReLU(), nn.Conv2d(channels + i * growth, growth, 1)) for i in range(4))
+    def forward(self, x):
+        parts = [x]
+        for layer in self.layers:
+            parts.append(layer(x))
+            x = torch.cat(parts, 1)
+        return x
+batch, channels, growth, size = 4, 24, 40, 20
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return [channels, growth]
+"""
+
+PATCHES = """
+class Model(nn.Module):
+    def __init__(self, image_size, patch_size, dim, heads):
+        super().__init__()
+        assert image_size % patch_size == 0
+        self.patch_size = patch_size
+        self.scale = (dim // heads) ** -0.5
+        self.fc = nn.Linear(patch_size * patch_size, dim)
+    def forward(self, x):
+        p = self.patch_size
+        return self.fc(x.unfold(1, p, p).unfold(2, p, p).reshape(x.shape[0], -1, p * p)) * self.scale
+batch, image_size, patch_size, dim, heads = 3, 48, 8, 36, 4
+def get_inputs(): return [torch.rand(batch, image_size, image_size)]
+def get_init_inputs(): return [image_size, patch_size, dim, heads]
+"""
+
+STATE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.hidden = torch.zeros(1, width)
+        self.fc = nn.Linear(width, width)
+    def forward(self, x):
+        self.hidden = torch.tanh(self.fc(x + self.hidden))
+        return self.hidden * 2
+batch, width = 5, 24
+def get_inputs(): return [torch.rand(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def file_of(body: str) -> str:
+    return emit(problem(body), lowered(body), Options())
+
+
+def forward_of(text: str) -> str:
+    return text[text.index("def forward") :]
+
+
+def test_equal_regions_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "LONG", 10)
+    text = file_of(DENSE)
+    assert forward_of(text).count("= conv(") == 4
+    launched = re.findall(r"(\w+_kernel)\[", forward_of(text))
+    statistics = [name for name in launched if "batch_norm" in name]
+    assert len(set(statistics)) < len(statistics) / 2  # four layers share the kernels of one
+
+
+def test_growing_concatenations_are_chained() -> None:
+    targets = [str(n.target) for n in captured(DENSE).graph.graph.nodes]
+    assert targets.count("kernelllm.concat.default") == 4
+    assert "aten.cat.default" not in targets
+
+
+def test_a_size_may_be_a_multiple_of_another() -> None:
+    result = captured(PATCHES)
+    assert not result.specialized
+    assert {"patch_size", "image_size_over_patch_size"} <= {s.constant for s in result.sizes}
+    assert "image_size_over_patch_size = x.shape[1] // patch_size" in file_of(PATCHES)
+
+
+def test_numbers_derived_from_sizes_follow_them() -> None:
+    assert not re.search(r"0\.333333|\b48\b|\b36\b", forward_of(file_of(PATCHES)))
+
+
+def test_loose_tensors_move_to_the_device_and_are_replaced() -> None:
+    forward = forward_of(file_of(STATE))
+    assert "self.hidden = self.hidden.to(x.device)" in forward
+    assert forward.count("self.hidden = ") == 2
+
+
+def test_a_mask_as_an_index_is_refused_with_its_line() -> None:
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x[x > 0.5] * 2\n"
+    body = forward + "n = 64\ndef get_inputs(): return [torch.rand(n)]\n"
+    with pytest.raises(CaptureError, match=r"aten.index.Tensor \(line \d+: return x\[x > 0.5\] \* 2\)"):
+        capture(problem(body), Options())
+
+
+FOREIGN = """
+import numpy as np
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = float(np.sqrt(width))
+        {line}
+        self.fc = nn.Linear(width, width)
+    def forward(self, x):
+        return self.fc(x) / self.scale
+batch, width = 4, 24
+def get_inputs(): return [torch.rand(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_other_libraries_leave_the_constructor() -> None:
+    text = file_of(FOREIGN.format(line="self.spare = np.arange(3).tolist()"))
+    assert "numpy" not in text
+    assert "np." not in text
+    assert "self.spare" not in text
+    assert "math.sqrt(width)" in text
+    ast.parse(text)
+
+
+def test_a_constructor_that_needs_another_library_is_refused() -> None:
+    with pytest.raises(CaptureError, match="numpy"):
+        file_of(FOREIGN.format(line="self.register_buffer('window', torch.from_numpy(np.hanning(width)))"))

@@ -1,0 +1,152 @@
+"""The hand-written templates: right in Triton's interpreter at odd sizes, compiled for a GPU that is not there, fit to be copied."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelllm.compiler import template_ops, templates
+from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.templates import attention, conv, conv_packed, matmul, pooling, recurrent, scan
+from kernelllm.judge.worker.cubin import resources
+
+FOLDER = Path(templates.__file__).parent
+SHARED_LIMIT = 227 * 1024
+
+
+@pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
+                                    ("packed_convolutions",)], ids=lambda g: "-".join(g))
+def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
+    script = Path(__file__).with_name("template_cases.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(script), *groups], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(cases) > 20
+    wrong = [c for c in cases if not c["good"] or not c["error"] <= c["limit"]]
+    assert not wrong
+
+
+def test_files_can_be_pasted_together() -> None:
+    seen: set[str] = set()
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                assert {a.name for a in node.names} <= {"math", "torch", "triton", "triton.language"}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 1
+            elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                assert isinstance(node, ast.FunctionDef), f"{path.name}:{node.lineno}: only functions at the top level"
+                assert node.name not in seen
+                seen.add(node.name)
+
+
+def test_every_operator_has_its_template() -> None:
+    for name in template_ops.SCHEMAS:
+        code = "\n\n".join(piece.text for piece in copied({name}))
+        tree = ast.parse(code)
+        defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+        function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+        wanted = [a.split("=")[0].split()[-1] for a in template_ops.SCHEMAS[name].split(") -> ")[0].strip("(").split(", ")]
+        assert [a.arg for a in function.args.args] == wanted
+        assert name in defined
+
+
+class Compiled:
+    """Launches compile for sm_90 instead of running; tensors live on the meta device."""
+
+    def __init__(self) -> None:
+        self.kernels: list[tuple[str, int, int, str]] = []
+
+    def launch(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource, compile, make_backend
+        from triton.runtime.jit import create_function_from_signature
+
+        target = GPUTarget("cuda", 90, 32)
+        backend = make_backend(target)
+        binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+        kwargs = {**kwargs, "debug": False, "instrumentation_mode": ""}
+        bound, specialization, options = binder(*args, **kwargs)
+        options, signature, constants, attributes = kernel._pack_args(backend, kwargs, bound, specialization, options)
+        made = compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options.__dict__)
+        _, spills = resources(made.asm["cubin"], kernel.fn.__name__)
+        self.kernels.append((kernel.fn.__name__, made.metadata.shared, spills, made.asm["ptx"]))
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    from triton.runtime.jit import JITFunction
+
+    seen = Compiled()
+    monkeypatch.setattr(JITFunction, "run", lambda kernel, *args, **kwargs: seen.launch(kernel, *args, **kwargs))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: types.SimpleNamespace(multi_processor_count=132))
+    return seen
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+def lstm_weights(inputs: int, hidden: int) -> list[torch.Tensor]:
+    return [meta(4 * hidden, inputs), meta(4 * hidden, hidden), meta(4 * hidden), meta(4 * hidden)]
+
+
+HALF = torch.float16
+LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
+    "product": ("matmul_halves_product_kernel", lambda: matmul.matmul(meta(4096, 4096), meta(4096, 4096))),
+    "product of odd sizes": ("matmul_kernel", lambda: matmul.matmul(meta(301, 4097), meta(4097, 303))),
+    "product in half precision": ("matmul_kernel", lambda: matmul.matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))),
+    "product with few rows": ("matmul_kernel", lambda: matmul.matmul(meta(16, 4096), meta(4096, 4096).T)),
+    "attention": ("attention_kernel", lambda: attention.attention(*(meta(8, 16, 512, 64) for _ in range(3)), None, True)),
+    "conv": (
+        "conv_channel_last_kernel",
+        lambda: conv.conv(meta(64, 64, 254, 255), meta(128, 64, 3, 3), meta(128), [1, 1], [1, 1], [1, 1], 1),
+    ),
+    "conv tf32": (
+        "conv_channel_last_kernel",
+        lambda: conv.conv(meta(16, 32, 31, 64, 64), meta(64, 32, 3, 5, 7), None, [1] * 3, [0] * 3, [1] * 3, 1, True),
+    ),
+    "conv of points": (
+        "conv_direct_kernel",
+        lambda: conv.conv(meta(16, 64, 512, 512), meta(128, 64, 1, 1), None, [1, 1], [0, 0], [1, 1], 1),
+    ),
+    "conv of channels": (
+        "conv_depthwise_kernel",
+        lambda: conv.conv(meta(16, 64, 512, 512), meta(64, 1, 3, 3), None, [1, 1], [0, 0], [1, 1], 64),
+    ),
+    "lstm": (
+        "recurrent_kernel",
+        lambda: recurrent.lstm(meta(64, 10, 128), [meta(1, 10, 256)] * 2, lstm_weights(128, 256), True, 1, 0.0, False, False, False),
+    ),
+    "max_pool": ("max_pool_kernel", lambda: pooling.max_pool(meta(16, 64, 512, 512), [2, 2], [2, 2], [0, 0], [1, 1], False)),
+    "cumsum": ("scan_kernel", lambda: scan.cumsum(meta(4096, 32768), 1)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_kernels_compile_for_hopper_without_spills(name: str, compiled: Compiled) -> None:
+    kernel, work = LARGE[name]
+    work()
+    assert kernel in {k[0] for k in compiled.kernels}
+    for seen, shared, spills, ptx in compiled.kernels:
+        assert shared < SHARED_LIMIT, seen
+        assert spills == 0, seen
+        if seen in ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel"):
+            assert "wgmma" in ptx, seen
+
+
+def test_offsets_beyond_32_bits_are_kept_wide(compiled: Compiled) -> None:
+    out = meta(2, 300, 4000, 4000)
+    assert conv_packed.conv_out_index(out.unsqueeze(2), True)[1].is_int64()
+    assert conv_packed.conv_out_index(meta(2, 30, 40, 40).unsqueeze(2), True)[1].is_int32()

@@ -1,0 +1,179 @@
+"""Shrinking keeps what a problem needs: its relations, its variation, its number of layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Problem
+from kernelllm.problems.instance import Instance
+from kernelllm.problems.shrink import describe, shrunk
+from kernelllm.problems.trace import Tracer
+from kernelllm.suites.file import open_problem
+
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+
+
+def make(forward: str, inputs: str, constants: str, init: str = "[]", setup: str = "pass", args: str = "self") -> Problem:
+    """A problem from its parts."""
+    source = HEAD + f"""
+class Model(nn.Module):
+    def __init__({args}):
+        super().__init__()
+        {setup}
+
+    def forward(self, *x):
+        {forward}
+
+{constants}
+
+def get_inputs():
+    return {inputs}
+
+def get_init_inputs():
+    return {init}
+"""
+    return Problem(name="p", source=source)
+
+
+def values(problem: Problem) -> list[dict[str, Any]]:
+    """All constants of each set, the unchanged ones included, after checking that the reference really runs there."""
+    result = []
+    for overrides in shrunk(problem):
+        instance = Instance(problem, overrides)
+        with torch.no_grad():
+            instance.model(0)(*instance.inputs(0))
+        result.append({k: instance.namespace.get(k, v) for k, v in {**instance.namespace, **overrides}.items()})
+    return result
+
+
+@pytest.mark.parametrize("name", ["attention", "conv_relu_bias", "hinge_loss", "linear_gelu", "rms_norm", "softmax"])
+def test_the_examples_shrink_to_two_different_small_sets(examples: Path, name: str) -> None:
+    problem = open_problem(str(examples / f"{name}.py"))
+    first, second = shrunk(problem)
+    assert first != second
+    odd = [v for value in second.values() for v in (value if isinstance(value, tuple) else [value]) if v % 2]
+    assert odd
+    for overrides, room in ((first, 1), (second, 10)):
+        trace = Tracer(problem).trace(overrides)
+        assert trace.largest <= 100_000 * room
+        assert trace.flops <= 60_000_000 * room
+        assert all(size > 1 for shape in trace.inputs for size in shape[:1])
+        assert describe(problem, overrides).inputs[0].startswith("float32[")
+
+
+def test_the_second_set_is_long_enough_for_loops_to_run_more_than_once() -> None:
+    problem = make("return x[0].sum(1)", "[torch.rand(batch, rows, columns)]", "batch, rows, columns = 128, 4096, 4095")
+    first, second = shrunk(problem)
+    assert second["rows"] > first["rows"] > 32
+    assert second["rows"] * second["columns"] > 2 * first["rows"] * first["columns"]
+    assert second["rows"] % 2 == 1
+
+
+def test_width_stays_a_multiple_of_heads_with_room_in_each() -> None:
+    problem = make(
+        "return x[0].view(x[0].shape[0], x[0].shape[1], self.heads, -1).softmax(-1)", "[torch.randn(batch, tokens, width)]",
+        "batch, tokens, width, heads = 64, 512, 768, 12", "[heads]", "self.heads = heads", "self, heads",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["width"] % names["heads"] == 0
+        assert names["width"] // names["heads"] >= 4
+
+
+def test_groups_are_neither_broken_nor_emptied() -> None:
+    problem = make(
+        "return self.norm(x[0])", "[torch.randn(batch, channels)]", "batch, channels, groups = 1024, 8192, 256",
+        "[groups, channels]", "self.norm = nn.GroupNorm(groups, channels)", "self, groups, channels",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["channels"] % names["groups"] == 0
+        assert names["channels"] // names["groups"] > 1
+
+
+def test_constants_that_must_agree_move_together() -> None:
+    problem = make("return x[0] @ x[1]", "[torch.randn(rows, inner), torch.randn(other_inner, columns)]",
+                   "rows = 4096\ninner = 2048\nother_inner = 2048\ncolumns = 4096")  # fmt: skip
+    first, second = values(problem)
+    assert first["inner"] == first["other_inner"] < 2048
+    assert second["inner"] == second["other_inner"] != first["inner"]
+
+
+def test_a_square_of_a_constant_follows_it() -> None:
+    problem = make("return x[0].view(x[0].shape[0], self.side, self.side).sum(1)", "[torch.randn(batch, tokens)]",
+                   "batch = 64\nside = 512\ntokens = 262144", "[side]", "self.side = side", "self, side")  # fmt: skip
+    for names in values(problem):
+        assert names["tokens"] == names["side"] ** 2 < 262144
+
+
+def test_literals_in_get_inputs_shrink() -> None:
+    problem = make("return F.relu(x[0])", "[torch.randn(64, 512, 1024)]", "")
+    first, second = shrunk(problem)
+    assert set(first) <= {"get_inputs_0_dim0", "get_inputs_0_dim1", "get_inputs_0_dim2"}
+    assert Instance(problem, first).inputs(0)[0].numel() <= 50_000
+    assert first != second
+
+
+def test_numbers_of_layers_kernel_sizes_and_fractions_stay() -> None:
+    problem = make(
+        "return self.layers(x[0])", "[torch.randn(batch, channels, size, size)]",
+        "batch, channels, size, kernel_size, depth = 16, 64, 128, 5, 6\nslope = 0.1", "[channels, kernel_size, depth, slope]",
+        "self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(channels, channels, kernel_size), nn.ELU(slope)) for _ in range(depth)])",
+        "self, channels, kernel_size, depth, slope",
+    )  # fmt: skip
+    for names in values(problem):
+        assert (names["kernel_size"], names["depth"], names["slope"]) == (5, 6, 0.1)
+        assert names["size"] > 24  # six valid convolutions eat 24
+
+
+def test_long_recurrences_get_fewer_steps() -> None:
+    problem = make(
+        "return self.rnn(x[0])[0]", "[torch.randn(batch, steps, width)]", "batch, steps, width, layers = 16, 600, 64, 2",
+        "[width, layers]", "self.rnn = nn.GRU(width, width, layers, batch_first=True)", "self, width, layers",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["steps"] <= 128
+        assert names["layers"] == 2
+
+
+def test_small_batches_over_which_batch_norm_is_ill_conditioned_are_avoided() -> None:
+    problem = make(
+        "return self.norm(x[0])", "[torch.randn(batch, features)]", "batch, features = 256, 100000", "[features]",
+        "self.norm = nn.BatchNorm1d(features)", "self, features",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["batch"] > 2
+
+
+def test_a_problem_that_is_small_already_keeps_its_sizes_first() -> None:
+    first, second = shrunk(make("return x[0] * 2", "[torch.randn(rows, 6)]", "rows = 8"))
+    assert first == {}
+    assert second
+
+
+def test_constructors_that_read_numbers_from_tensors_and_models_on_meta_fail_over() -> None:
+    problem = make(
+        "return self.layer(x[0]) * self.rates[-1]", "[torch.randn(batch, width)]", "batch, width = 4096, 4096", "[width]",
+        "self.layer = nn.Linear(width, width); self.rates = [r.item() for r in torch.linspace(0.1, 1, 4)]", "self, width",
+    )  # fmt: skip
+    first, _ = shrunk(problem)
+    assert first["width"] < 512
+
+
+def test_a_reference_that_fails_everywhere_is_an_error() -> None:
+    with pytest.raises(ProblemError, match=r"forward\(\).*line \d+"):
+        shrunk(make("return x[0] @ x[0].T.unsqueeze(2)[:, 3, 5]", "[torch.randn(64, 32)]", ""))
+
+
+def test_no_normalisation_over_groups_of_one() -> None:
+    """Its output would be nothing but rounding."""
+    problem = make(
+        "return self.norm(F.mish(F.hardtanh(self.layer(x[0]))))", "[torch.rand(batch, width)]",
+        "batch = 1024\nwidth = 8192\nfeatures = 8192\ngroups = 256", "[width, features, groups]",
+        "self.layer = nn.Linear(width, features); self.norm = nn.GroupNorm(groups, features)", "self, width, features, groups",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["features"] > names["groups"]
