@@ -7,17 +7,21 @@ from importlib import import_module
 from typing import Any
 
 from kernelllm.core import registry
+from kernelllm.core.writer import writers_of_their_own
 
 Row = dict[str, str]
 
 
 def entries(kind: str) -> list[Row]:
     """One row for each registered name: ``name``, ``state``, ``what``, ``fix``. Raises UnknownName for an unknown kind."""
-    return [_row(kind, name) for name in registry.names(kind)]
+    rows = [_row(kind, name) for name in registry.names(kind)]
+    if kind == "models":
+        rows = sorted([*rows, *(_row("writers", name) for name in writers_of_their_own())], key=lambda row: row["name"])
+    return rows
 
 
 def _row(kind: str, name: str) -> Row:
-    shown = name if kind != "models" or name == "compiler" else f"{name}/..."
+    shown = name if kind != "models" else f"{name}/..."
     try:
         found: Any = registry.resolve(kind, name)
     except (ImportError, AttributeError) as error:

@@ -17,9 +17,10 @@ import kernelllm
 from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
 from kernelllm.app.progress import Progress, Silent
-from kernelllm.core import registry, settings
+from kernelllm.core import settings
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
+from kernelllm.core.writer import require
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
@@ -79,7 +80,7 @@ def optimize(
     end. That no candidate is correct is not an error: ``Result.best`` is then None.
     """
     model = model or settings.load().model
-    registry.require("models", model.partition("/")[0])
+    require(model)
     if out is not None:
         output.check_writable(Path(out), force=force)
     folder = make_folder(keep)

@@ -14,6 +14,7 @@ from kernelllm.core import settings as settings_of
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, Store
 from kernelllm.core.types import Attempt, Problem
+from kernelllm.core.writer import writers_of_their_own
 
 if TYPE_CHECKING:
     from kernelllm.models import LanguageModel
@@ -59,7 +60,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_language_model(name: str) -> bool:
     """Whether ``-m NAME`` is written by a language model (and not by the compiler)."""
-    return name.partition("/")[0] != "compiler"
+    return name.partition("/")[0] not in writers_of_their_own()
 
 
 def open_store(db: str | None = None) -> Store:

@@ -74,9 +74,9 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
 
     from kernelllm.app.judging import judge_settings
     from kernelllm.app.session import Asking
-    from kernelllm.core import registry
+    from kernelllm.core.writer import require
 
-    registry.require("models", model.partition("/")[0])
+    require(model)
     names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "no_measure", "no_cache")
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")

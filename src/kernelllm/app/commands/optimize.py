@@ -71,12 +71,12 @@ def optimize(
     from kernelllm.app.output import OutputError, check_writable
     from kernelllm.app.progress import Console
     from kernelllm.app.session import is_language_model
-    from kernelllm.core import registry
     from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
+    from kernelllm.core.writer import require
 
     model = model or stored.load().model
-    registry.require("models", model.partition("/")[0])
+    require(model)
     asking = asking_of(given)
     if not is_language_model(model):
         refuse_for_compiler(asking)
