@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from kernelllm.compiler.capture.capture import Captured, capture
+from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.inductor.lower import Lowered, lower
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem

@@ -14,8 +14,8 @@ import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes, passes
-from kernelllm.compiler.capture.capture import Captured, Size, Slot, free_symbols
-from kernelllm.compiler.capture.fx_trace import Built, Leaf, UnknownSize, Untraceable, argument_names, root_of
+from kernelllm.compiler.capture.captured import Captured, Size, Slot, free_symbols
+from kernelllm.compiler.capture.fake_module import Built, Leaf, UnknownSize, Untraceable, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import places, sizes_of, text
 from kernelllm.compiler.options import Options
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import sympy
@@ -16,129 +13,27 @@ import torch.utils._pytree as pytree
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from kernelllm.compiler.capture import derived_sizes, intercept, symbols
-from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.capture.fake_module import (
+    TRACE_FAILURES,
+    Built,
+    Leaf,
+    Untraceable,
+    argument_names,
+    build,
+    describe,
+    loose_tensors,
+    root_of,
+)
+from kernelllm.compiler.capture.finalize import RETURNED, assemble
 from kernelllm.compiler.capture.functional import functional
 from kernelllm.compiler.options import Options
-from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-
-
-class Untraceable(Exception):
-    """This way of tracing does not fit; says which operator or construct."""
-
-
-class UnknownSize(Untraceable):
-    """A size depends on the values of a tensor: no way of tracing fits."""
-
-
-# What user code raises when it meets symbols or fake tensors it cannot handle: any ordinary exception.
-TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
-                   ImportError, sympy.SympifyError)
-
-
-@dataclass
-class Built:
-    """The problem's module and inputs on fake tensors, with symbols for the sizes in ``table``."""
-
-    problem: Problem
-    env: ShapeEnv
-    mode: FakeTensorMode
-    namespace: dict[str, Any]
-    table: dict[str, torch.SymInt]
-    model: torch.nn.Module
-    inputs: list[Any]
-    values: dict[str, int]
-    factors: Mapping[str, symbols.Factor] = field(default_factory=dict)
-    """What the sizes of the table were made multiples of."""
-    attributes: dict[str, torch.Tensor] = field(default_factory=dict)
-
-
-def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
-          hints: Mapping[str, int] | None = None) -> Built:
-    """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
-
-    Raises ProblemError for code that does not run at all, Untraceable for code that does not run with symbols.
-    """
-    code, found = symbols.parse(problem)
-    env = ShapeEnv(assume_static_by_default=False, specialize_zero_one=True, duck_shape=False)
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
-    table = symbols.new_symbols(env, chosen, factors or {})
-    try:
-        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories():
-            namespace = symbols.execute(problem, code, {**found, **table})
-            with symbols.symbol_aware(namespace):
-                init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
-                args, kwargs = split_init(init)
-                model = namespace["Model"](*args, **kwargs)
-                inputs = list(namespace["get_inputs"]())
-    except KeyError as error:
-        raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
-    except TRACE_FAILURES as error:
-        raise Untraceable(f"building the module: {describe(error, problem)}") from error
-    built = Built(problem, env, mode, namespace, table, model, inputs, found, factors or {})
-    built.attributes = _loose_tensors(model)
-    return built
-
-
-def split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
-    """KernelBench's ``get_init_inputs`` as (positional, keyword): a list, a dict, or ``[list, dict]``."""
-    if isinstance(init, dict):
-        return [], dict(init)
-    init = list(init)
-    if len(init) == 2 and isinstance(init[0], list | tuple) and isinstance(init[1], dict):
-        return list(init[0]), dict(init[1])
-    return init, {}
-
-
-def describe(error: BaseException, problem: Problem | None = None) -> str:
-    """One line for an exception: its type, the first line of its message, and the line of the problem it came from."""
-    text = str(error).strip().splitlines()
-    line = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
-    if problem is not None:
-        name = problem.path or f"<{problem.name}>"
-        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name and frame.lineno]
-        rows = problem.source.splitlines()
-        if at and at[-1] <= len(rows):
-            line += f" (line {at[-1]}: {rows[at[-1] - 1].strip()})"
-    return line
-
-
-def _loose_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors that modules hold as plain attributes, neither parameter nor buffer, by dotted path."""
-    found = {}
-    for prefix, module in model.named_modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                found[f"{prefix}.{name}" if prefix else name] = value
-    return found
-
-
-@dataclass
-class Leaf:
-    """One flat argument of the traced function."""
-
-    kind: Literal["input", "parameter", "buffer", "attribute", "size"]
-    name: str
-    value: Any
-    index: int | None = None
-
-
-def argument_names(model: torch.nn.Module, count: int) -> list[str]:
-    """Names of the first ``count`` positional arguments of the model's forward."""
-    names: list[str] = []
-    for parameter in inspect.signature(model.forward).parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}{i}" for i in range(count - len(names))]
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
-    return names[:count] + [f"input{i}" for i in range(len(names), count)]
 
 
 def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
@@ -171,7 +66,7 @@ def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[i
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
         with _swapped(model, {**loose, **_recomputed(built, symbols_now)}):
             result = torch.func.functional_call(model, named, tuple(arguments))
-            after = _loose_tensors(model)
+            after = loose_tensors(model)
         positions = {leaves[i].name: place for place, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
         return result, {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
 
@@ -205,17 +100,6 @@ def _recomputed(built: Built, sizes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def root_of(built: Built, key: str) -> tuple[sympy.Symbol, symbols.Factor]:
-    """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
-    expression = built.table[key].node._expr
-    factor = built.factors.get(key, 1)
-    if isinstance(factor, str):
-        (symbol,) = expression.free_symbols - built.table[factor].node._expr.free_symbols
-        return symbol, factor
-    (symbol,) = expression.free_symbols
-    return symbol, int(expression.subs(symbol, 1))
-
-
 def _fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     """The tensor as a fake one of ``mode`` that has no memory and no constant value."""
     with mode, enable_python_dispatcher():
@@ -247,8 +131,6 @@ class _swapped:
 
 def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
     """Trace the built problem. Raises Untraceable."""
-    from kernelllm.compiler.capture.finalize import RETURNED, assemble
-
     leaves, run = leaves_of(built)
     out_spec: list[Any] = []
     replaced: dict[int, str] = {}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from kernelllm.compiler.capture.capture import Place, Size
+from kernelllm.compiler.capture.captured import Place, Size
 from kernelllm.compiler.capture.derived_sizes import hints
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.fx_trace import Built, Leaf
+    from kernelllm.compiler.capture.fake_module import Built, Leaf
 
 _RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
 

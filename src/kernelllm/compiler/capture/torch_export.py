@@ -12,8 +12,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.compiler.capture import intercept
-from kernelllm.compiler.capture.capture import Captured
-from kernelllm.compiler.capture.fx_trace import TRACE_FAILURES, Built, Leaf, Untraceable, argument_names, build, describe
+from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.capture.fake_module import TRACE_FAILURES, Built, Leaf, Untraceable, argument_names, build, describe
+from kernelllm.compiler.capture.finalize import RETURNED, assemble
 from kernelllm.compiler.options import Options
 from kernelllm.core.quiet import printing_nowhere
 from kernelllm.core.types import Problem
@@ -21,8 +22,6 @@ from kernelllm.core.types import Problem
 
 def exported(problem: Problem, options: Options) -> Captured:
     """Trace with ``torch.export``. Raises Untraceable naming the operator or construct that it rejects."""
-    from kernelllm.compiler.capture.finalize import RETURNED, assemble
-
     built = build(problem, set())
     names = argument_names(built.model, len(built.inputs))
     shapes = {n: pytree.tree_map(_automatic, value) for n, value in zip(names, built.inputs, strict=True)}

@@ -6,15 +6,13 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers, kernel_text, merge_kernels, model_class
+from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers, model_class
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit.block_sizes import Plan, plan
-from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, is_contiguous, read
 from kernelllm.compiler.emit.inductor_wrapper import Wrapper, parse
-from kernelllm.compiler.emit.kernel_names import kernel_name, spoken
 from kernelllm.compiler.emit.launch_code import Launching
 from kernelllm.compiler.emit.size_names import Sizes
 from kernelllm.compiler.options import Options
@@ -34,21 +32,16 @@ class Assembly:
         self.wrapper: Wrapper = parse(lowered.wrapper)
         self.carried = model_class.carry(problem.source)
         foreign_constructors.without(self.carried, problem)
-        self.arguments = [a.arg for a in (*self.carried.forward.args.posonlyargs, *self.carried.forward.args.args)][1:]
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
         self.pieces = copied(called - set(TORCH_SCHEMAS))
         self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
-        local = set(self.top) | {"grid"} | set(self.arguments) | {a.arg for a in self.carried.forward.args.kwonlyargs}
-        self.sizes = Sizes(self.captured, local, lowered.wrapper)
-        self.splits = self._splits(local)
+        arguments = self.carried.forward.args
+        self.local = self.top | {"grid"} | {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
+        self.sizes = Sizes(self.captured, self.local, lowered.wrapper)
+        self.splits = self._splits(self.local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
-        self.local = local
         self.namer = fw.Namer(self.program, self.sizes, self._slot_paths())
-        self.plans: dict[str, Plan] = {}
-        self.cleaned: dict[str, Cleaned] = {}
-        self.finished: dict[str, kernel_text.Finished] = {}
-        self.composed: dict[int, dict[str, Any]] = {}
-        """Sizes that a launch computes for its kernel, by launch."""
+        self.kernels = FileKernels(self.wrapper, self.program, self.namer, {s.variable for s in self.captured.slots}, options)
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
         """Marked split reductions made symbolic; each with its length."""
@@ -73,73 +66,18 @@ class Assembly:
 
     def source(self) -> str:
         """The file's text, formatted."""
-        self._clean()
-        self._name()
-        self._finish()
-        body = self._forward()
-        return self._file(body)
-
-    def _launches(self) -> list[Launch]:
-        return [i for i in self.program.items if isinstance(i, Launch)]
-
-    def _clean(self) -> None:
-        slots = {s.variable for s in self.captured.slots}
-        for launch in self._launches():
-            kernel = self.wrapper.kernels[launch.kernel]
-            writes = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr"))}
-            reads = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith("in_")}
-            mutates = bool(writes & (slots | reads)) or any(p.startswith("in_out_ptr") for p in launch.arguments)
-            if launch.kernel in self.cleaned:
-                if mutates:
-                    self.plans[launch.kernel].configs = []
-                continue
-            chosen = plan(kernel, self.options, mutates=mutates)
-            self.plans[launch.kernel] = chosen
-            self.cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
-            chosen.rows = self.cleaned[launch.kernel].rows
-        self.held = {k: c.held for k, c in self.cleaned.items()}
-        self.twins = merge_kernels.find(self.cleaned, self.plans)
-        self.cleaned = {k: self.cleaned[first] for k, first in self.twins.first.items()}
-
-    def _name(self) -> None:
-        self.kernel_names = {k: kernel_name(c, self.top) for k, c in self.cleaned.items() if self.twins.first[k] == k}
-        self.local |= self.top
-        bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
-        wishes = {k: kernel_text.store_wishes(c) for k, c in self.cleaned.items()}
-        fw.name_buffers(self.program, self.namer, wishes, bases, self.local)
-
-    def _finish(self) -> None:
-        calls: dict[str, list[kernel_text.Call]] = {}
-        for launch in self._launches():
-            cleaned = self.cleaned[launch.kernel]
-            buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
-            self.composed[id(launch)] = sizes = dict(self.twins.lifted[launch.kernel])
-            sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
-            calls.setdefault(self.twins.first[launch.kernel], []).append(kernel_text.Call(buffers, sizes))
-        for name, wish in self.kernel_names.items():
-            self.finished[name] = kernel_text.finish(self.cleaned[name], wish, calls[name], self.plans[name])
-        self.finished = {k: self.finished[first] for k, first in self.twins.first.items()}
-
-    def pointer(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
-            offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
-            if offset == 0:
-                return self.namer.text(node.args[0])
-        return self.namer.text(node)
-
-    def size(self, launch: Launch, param: str) -> Any:
-        return self.composed[id(launch)][param] if param.startswith("composite") else self.sizes.expression(launch.arguments[param])
+        self.kernels.write(self.top, self.local)
+        return self._file(self._forward())
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""
-        self.values: dict[str, str] = {}
         device = self._device()
         self.namer.device = f"{device}.device"
         exact = fw.touched_by_torch(self.program)
         inputs = self._contiguous_inputs()
         like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
         steps: list[str] = []
-        launching = Launching(self)
+        launching = Launching(self.kernels, self.local)
         scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
         unpacked = self._unpacked()
         for item in self.program.items:
@@ -288,8 +226,8 @@ class Assembly:
         return "return " + self.captured.output.format(*texts)
 
     def _file(self, body: list[str]) -> str:
-        helpers = closure({h for f in self.finished.values() for h in f.helpers})
-        kernel_texts = list(dict.fromkeys(f.text for f in self.finished.values()))
+        helpers = closure({h for f in self.kernels.finished.values() for h in f.helpers})
+        kernel_texts = list(dict.fromkeys(f.text for f in self.kernels.finished.values()))
         sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.pieces] + kernel_texts
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.carried.definitions]
@@ -301,7 +239,7 @@ class Assembly:
     def _model(self, body: list[str]) -> str:
         model = formatting.text([self.carried.model])
         signature = self.carried.forward.args
-        head = f"    def forward({ast.unparse(_bare(signature))}):"
+        head = f"    def forward({ast.unparse(signature)}):"
         lines = formatting.broken(head.strip(), formatting.WIDTH - 4)
         text = [model, *([""] if self.carried.model.body else []), *("    " + line for line in lines)]
         for line in body:
@@ -322,11 +260,6 @@ class Assembly:
         if re.search(r"\blibdevice\.", code):
             lines.append("from triton.language.extra import libdevice")
         return "\n".join(lines)
-
-
-def _bare(arguments: ast.arguments) -> ast.arguments:
-    """The forward's arguments as they were."""
-    return arguments
 
 
 def _attribute(path: str) -> str:

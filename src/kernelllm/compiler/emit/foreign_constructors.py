@@ -71,7 +71,7 @@ def _statements(definition: ast.stmt) -> Iterator[ast.stmt]:
 
 def _attributes_with_state(problem: Problem) -> set[str]:
     """Attributes of modules that are, or hold, parameters, buffers or other tensors."""
-    from kernelllm.compiler.capture.fx_trace import build
+    from kernelllm.compiler.capture.fake_module import build
 
     found: set[str] = set()
     for module in build(problem, set()).model.modules():

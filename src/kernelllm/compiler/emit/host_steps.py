@@ -16,7 +16,7 @@ from kernelllm.compiler.emit.size_names import Sizes
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.capture import Captured
+    from kernelllm.compiler.capture.captured import Captured
 
 _SKIPPED = ("assert_size_stride", "assert_alignment", "torch.cuda.set_device", "torch.cuda.synchronize", "torch._check", "record_stream")
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kernelllm.compiler.emit import kernel_text
 from kernelllm.compiler.emit.block_sizes import Plan
 from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.host_steps import Launch
 from kernelllm.compiler.emit.inductor_wrapper import Kernel
 from kernelllm.compiler.emit.kernel_names import fresh_name
-
-if TYPE_CHECKING:
-    from kernelllm.compiler.emit.candidate_file import Assembly
 
 
 class Launching:
     """Writes the launches of one file, in order; long sizes are computed once and named."""
 
-    def __init__(self, whole: Assembly) -> None:
-        self.whole = whole
+    def __init__(self, kernels: FileKernels, taken: set[str]) -> None:
+        """``taken``: the names of forward so far."""
+        self.kernels, self.taken = kernels, taken
         self.locals_of: dict[str, str] = {}
         """Text of a size to the local variable that holds it."""
 
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
-        cleaned, chosen, done = self.whole.cleaned[launch.kernel], self.whole.plans[launch.kernel], self.whole.finished[launch.kernel]
+        cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.plans[launch.kernel], self.kernels.finished[launch.kernel]
         lines: list[str] = []
         passed: list[str] = []
         texts: dict[str, str] = {}
@@ -33,16 +30,16 @@ class Launching:
         for param in dict.fromkeys([*done.order, *grid_numels]):
             if param in cleaned.pointers:
                 continue
-            value = self.whole.size(launch, param)
-            text = self.whole.namer.size(value)
+            value = self.kernels.size(launch, param)
+            text = self.kernels.namer.size(value)
             if not (value.is_Symbol or value.is_Integer) and (text.count(" ") > 4 or (param in grid_numels and param in done.order)):
                 lines += self._local(done.names.get(param, "n_rows" if param == "xnumel" else param), text)
                 text = self.locals_of[text]
             texts[param] = text
         for param in done.order:
-            passed.append(self.whole.pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
+            passed.append(self.kernels.pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
         blocks = self._blocks(cleaned, chosen, done, texts, launch)
-        grid = _grid(self.whole.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
+        grid = _grid(self.kernels.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
         if len(done.name) + len(grid) > 90:
             lines.append(f"grid = {grid}")
             grid = "grid"
@@ -55,7 +52,7 @@ class Launching:
         """Bind a long size once, under a name that no other value has at that moment."""
         if text in self.locals_of:
             return []
-        name = fresh_name(wish, self.whole.local)
+        name = fresh_name(wish, self.taken)
         self.locals_of[text] = name
         return [f"{name} = {text}"]
 
@@ -69,16 +66,16 @@ class Launching:
                 continue
             numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
             limit = chosen.blocks.get(block, 1)
-            held = self.whole.held[launch.kernel]
+            held = self.kernels.held[launch.kernel]
             if block in held:
                 fixed = held[block]
                 value = (
                     str(fixed)
-                    if fixed is not None and self.whole.size(launch, numel).is_Integer
+                    if fixed is not None and self.kernels.size(launch, numel).is_Integer
                     else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
                 )
-            elif cleaned.rows and self.whole.size(launch, numel).is_Integer:
-                value = str(min(limit, _power(int(self.whole.size(launch, numel)))))
+            elif cleaned.rows and self.kernels.size(launch, numel).is_Integer:
+                value = str(min(limit, _power(int(self.kernels.size(launch, numel)))))
             elif cleaned.rows:
                 value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
             else:
@@ -87,7 +84,7 @@ class Launching:
         return result
 
     def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
-        return texts.get(param) or self.whole.namer.size(self.whole.size(launch, param))
+        return texts.get(param) or self.kernels.namer.size(self.kernels.size(launch, param))
 
 
 def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernel_text.Finished, texts: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.kernel_names import fresh_name
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.capture import Captured, Place, Size
+    from kernelllm.compiler.capture.captured import Captured, Place, Size
 
 
 class Sizes:

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes
-from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.symbols import replace
 from kernelllm.compiler.inductor import regions, row_reductions, split_reductions
 from kernelllm.compiler.inductor.fake_device import pretend

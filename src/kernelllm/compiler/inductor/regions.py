@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.inductor import split_reductions
 from kernelllm.compiler.inductor.stitching import Piece, Stitched, piece

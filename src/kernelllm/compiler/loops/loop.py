@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kernelllm.compiler.capture.capture import Captured
+from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, Around, first_of, names, split, stored
 from kernelllm.compiler.loops.body import STEP, Outline, Outlined
@@ -27,7 +27,7 @@ _TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
 """Names that the module must not have itself."""
 _SOURCE = f"""
 def {_ENTERED}(inputs):
-    from kernelllm.compiler.capture.fx_trace import split_init
+    from kernelllm.compiler.capture.fake_module import split_init
     args, kwargs = split_init(get_init_inputs() if "get_init_inputs" in globals() else [])
     return Model(*args, **kwargs).{_ENTRY}(*inputs)
 """

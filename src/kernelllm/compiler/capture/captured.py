@@ -1,0 +1,98 @@
+"""What capture yields: a graph, its arguments, and where each of its sizes can be read when the module runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelllm.core.types import Problem
+
+Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One argument of the captured graph, in order."""
+
+    variable: str
+    """Its name in the graph and in Inductor's text."""
+    kind: Kind
+    name: str
+    """Forward argument (``x``, ``xs[0]``), dotted parameter, buffer or tensor-attribute name, or the size's key."""
+    index: int | None = None
+    """Position among the forward arguments, for kind ``input``."""
+    dtype: str = ""
+    shape: tuple[str, ...] = ()
+    """Dimensions as expressions of the symbols."""
+    mutated: bool = False
+    """The graph writes into it (running statistics, in-place operators)."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a size can be read when the module runs."""
+
+    kind: Kind | Literal["module"]
+    """``module``: an integer attribute of the module or a submodule; otherwise a dimension of a tensor."""
+    name: str
+    """Forward argument, parameter, buffer, or dotted attribute path such as ``attn.n_embd`` or ``ln.normalized_shape[0]``."""
+    dim: int | None = None
+    expression: str = ""
+    """What stands there, as an expression of the symbol; the symbol itself unless it must be solved."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One symbol of the graph."""
+
+    symbol: str
+    constant: str
+    """The problem's constant it comes from (``batch_size``, ``shape[1]``), or for a computed size a name made of such."""
+    hint: int
+    """The problem's own value."""
+    places: tuple[Place, ...] = ()
+    """Best first: an input's dimension, a parameter's or buffer's, a module attribute; direct ones before expressions."""
+    expression: str = ""
+    """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no places."""
+
+
+@dataclass
+class Captured:
+    """A problem's forward as a functional ATen graph on fake CPU tensors."""
+
+    problem: Problem
+    graph: torch.fx.GraphModule
+    env: ShapeEnv
+    slots: tuple[Slot, ...]
+    sizes: tuple[Size, ...]
+    output: str
+    """Python expression that rebuilds the forward's result from the graph's outputs: ``{0}``, ``({0}, {1})``, ``{{'loss': {0}}}``."""
+    output_count: int
+    way: Literal["make_fx", "export", "static"]
+    symbolic: bool
+    """False when the problem's own sizes are baked in."""
+    specialized: dict[str, int] = field(default_factory=dict)
+    """Constants that started as symbols and that the module's code pinned to their value."""
+    guards: tuple[str, ...] = ()
+    """Conditions on the symbols under which the graph holds, beyond the pinned ones."""
+    arguments: tuple[str, ...] = ()
+    """Names of the forward's arguments that the problem passes, in order."""
+    notes: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
+    """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
+
+
+def free_symbols(value: Any) -> set[sympy.Symbol]:
+    """The symbols in a fake tensor's shape and strides, a SymInt, or a nest of those."""
+    found: set[sympy.Symbol] = set()
+    for leaf in torch.utils._pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            for item in (*leaf.shape, *leaf.stride(), leaf.storage_offset()):
+                found |= free_symbols(item) if not isinstance(item, int) else set()
+        elif isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
+            found |= leaf.node.expr.free_symbols
+    return found
