@@ -21,7 +21,8 @@ from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severit
 from kernelllm.judge import Judge, JudgeSettings, checks
 from kernelllm.judge.checks.kernel_bodies import branches, computes
 from kernelllm.judge.checks.syntax import analyse
-from kernelllm.judge.observation import Event, Observation, OutputStats, Run, Watched
+from kernelllm.judge.observation import Observation, OutputStats, TrialRun, WatchedOperators
+from kernelllm.judge.transport.protocol import AuditEvent
 
 ROOT = Path(__file__).parent.parent / "cheats"
 FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
@@ -172,7 +173,8 @@ def output(digest: str, zeros: float = 0.0) -> OutputStats:
 
 def elsewhere(*ops: str) -> dict[str, Any]:
     """Operators of a run at another size."""
-    return {"elsewhere": (Watched("at another size", dict.fromkeys(ops, 1), {}, {"aten.mm.default": 1, "aten.relu.default": 1}, {}),)}
+    reference = {"aten.mm.default": 1, "aten.relu.default": 1}
+    return {"elsewhere": (WatchedOperators("at another size", dict.fromkeys(ops, 1), {}, reference, {}),)}
 
 
 def observation(**fields: Any) -> Observation:
@@ -181,8 +183,8 @@ def observation(**fields: Any) -> Observation:
     return Observation(problem, candidate, **{**usual, **fields})
 
 
-def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:
-    return Run(Trial(sizes="original", seed=seed), candidate=(output(ours),), reference=(output(theirs),), **{"launches": 1, **fields})
+def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> TrialRun:
+    return TrialRun(Trial(sizes="original", seed=seed), candidate=(output(ours),), reference=(output(theirs),), **{"launches": 1, **fields})
 
 
 @pytest.mark.parametrize(
@@ -195,9 +197,9 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> Run:
         ({"depends_on_kernels": False}, "decoy_kernel"),
         ({"tampered": ("torch.allclose",)}, "tampering"),
         ({"threads": 1}, "threads"),
-        ({"events": (Event("os.fork", "", 1, "run"),)}, "processes"),
-        ({"events": (Event("socket.connect", "", 1, "run"),)}, "network"),
-        ({"events": (Event("gc.get_objects", "", 1, "run"),)}, "introspection"),
+        ({"events": (AuditEvent("os.fork", "", 1, "run"),)}, "processes"),
+        ({"events": (AuditEvent("socket.connect", "", 1, "run"),)}, "network"),
+        ({"events": (AuditEvent("gc.get_objects", "", 1, "run"),)}, "introspection"),
         ({"aten_ops": {"aten.mm.default": 1, "aten.add.Tensor": 1}, "reference_ops": {"aten.addmm.default": 1}}, "torch_fallback"),
         ({"aten_ops": {"aten.relu.default": 1}, "track": "kernels-only"}, "torch_fallback"),
         ({"aten_ops": {"own.work.default": 1}, "reference_ops": {"aten.relu.default": 1}}, "torch_fallback"),
@@ -222,7 +224,7 @@ def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": {"aten.addmm.default": 1, "aten.relu.default": 1}},
         elsewhere("aten.mm.default"),
         {**elsewhere("aten.empty_like.default", "aten.view.default"), "track": "kernels-only"},
-        {"events": (Event("open", "/usr/lib/x.so", 1, "import"), Event("subprocess.Popen", "/x/ptxas -v", 1, "run"))},
+        {"events": (AuditEvent("open", "/usr/lib/x.so", 1, "import"), AuditEvent("subprocess.Popen", "/x/ptxas -v", 1, "run"))},
     ],
 )
 def test_what_was_seen_lets_pass(fields: dict[str, Any]) -> None:

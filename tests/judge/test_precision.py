@@ -14,7 +14,7 @@ from kernelllm.judge.checks.precision import Precision
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.compare import Rules, compare
-from kernelllm.judge.trials.reference import Outcome, prepare, to_tf32
+from kernelllm.judge.trials.reference import ReferenceRun, prepare, to_tf32
 from kernelllm.problems import shrink
 from kernelllm.problems.instance import Instance
 
@@ -67,7 +67,7 @@ def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
     assert torch.equal(indices, torch.arange(4))
 
 
-def _looked_at(forward: str) -> tuple[Outcome, torch.Tensor]:
+def _looked_at(forward: str) -> tuple[ReferenceRun, torch.Tensor]:
     """A closer look at ``forward`` of x [64, 96] and w [96, 32], and what it gives with its inputs rounded to TF32."""
     source = f"""
 import torch

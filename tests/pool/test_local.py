@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelllm.pool.local import LocalPool, Slot
-from kernelllm.pool.locks import Turn
+from kernelllm.pool.locks import DeviceLock
 
 
 def _setup(slot: Slot) -> dict[str, int]:
@@ -63,9 +63,9 @@ def test_items_are_drawn_only_as_slots_free_up() -> None:
 
 
 def _count_under_lock(file: Path, _: int) -> int:
-    with Turn("test-device") as turn:
-        turn.share()
-        turn.own()
+    with DeviceLock("test-device") as lock:
+        lock.acquire_shared()
+        lock.acquire_exclusive()
         value = int(file.read_text())
         file.write_text(str(value + 1))
         return value

@@ -49,7 +49,7 @@ def measure() -> Iterator[Probe]:
 
     from kernelllm.judge.timing import device_rates
     from kernelllm.judge.timing.measure import device_key
-    from kernelllm.pool.locks import Turn
+    from kernelllm.pool.locks import DeviceLock
 
     if not torch.cuda.is_available():
         detail = "torch sees no GPU here, so nothing was measured; floors are estimated from the datasheet of the target"
@@ -58,8 +58,8 @@ def measure() -> Iterator[Probe]:
     for index in range(torch.cuda.device_count()):
         device, name = f"cuda:{index}", torch.cuda.get_device_name(index)
         try:
-            with Turn(device_key(device)) as turn:
-                turn.own()
+            with DeviceLock(device_key(device)) as lock:
+                lock.acquire_exclusive()
                 found = device_rates.measure(device)
             device_rates.keep(name, found)
         except (OSError, RuntimeError) as error:

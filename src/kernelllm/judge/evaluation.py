@@ -18,14 +18,14 @@ from kernelllm.judge import target_compile, verdict
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
 from kernelllm.judge.isolation.limits import Ended, call_seconds
-from kernelllm.judge.observation import Event, Observation
+from kernelllm.judge.observation import Observation
 from kernelllm.judge.settings import device_name
 from kernelllm.judge.timing import measure
 from kernelllm.judge.transport.protocol import CompiledKernel, Reported
 from kernelllm.judge.trials.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.trials.examiner import Examiner, Findings
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.pool.locks import Place, Room, Turn
+from kernelllm.pool.locks import DeviceLock, DeviceMemory, MemoryReservation
 from kernelllm.problems import shrink
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class Case:
         self.kernels: tuple[KernelUse, ...] = ()
         self.coverage: float | None = None
         self.measured = measure.Measurement()
-        self.turn: Turn | None = None
-        self.place: Place | None = None
+        self.lock: DeviceLock | None = None
+        self.reservation: MemoryReservation | None = None
         """In the GPU's memory."""
 
     def verdict(self) -> Verdict:
@@ -68,7 +68,7 @@ class Case:
             status, message = verdict.decide(None, self.findings, None)
             return self.finish(status, message)
         self.judge.counting(self.problem)
-        with self.judge.borrowed(self.problem) as references, self._turn(references[-1]):
+        with self.judge.borrowed(self.problem) as references, self._lock(references[-1]):
             references = self._wanted(references)
             self.shapes = tuple(r.sizes for r in references)
             rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
@@ -126,7 +126,7 @@ class Case:
             rules = Rules(s.profile, s.tolerance)
             examiner = Examiner(
                 self.problem, self.candidate, processes, rules=rules, seeds=s.seeds, variants=s.profile == STRICT,
-                turn=self.turn, place=self.place,
+                lock=self.lock, reservation=self.reservation,
             )  # fmt: skip
             # not before: their start would slow down the start of those at work
             self.out = examiner.examine(references, lambda: judge.stock(judge.limits(patience)))
@@ -140,7 +140,7 @@ class Case:
         return ()
 
     @contextlib.contextmanager
-    def _turn(self, reference: Reference) -> Iterator[None]:
+    def _lock(self, reference: Reference) -> Iterator[None]:
         """A GPU is shared by judges, owned by one that measures; its memory is promised to them as they come."""
         if self.judge.device == "cpu":
             yield
@@ -148,9 +148,9 @@ class Case:
         device = measure.device_key(self.judge.device)
         floor = self.judge.floor(self.problem)
         outputs = max(floor.bytes - reference.bytes, 0) if floor else reference.bytes
-        room = Room(device, int(_USABLE * torch.cuda.get_device_properties(self.judge.device).total_memory))
+        room = DeviceMemory(device, int(_USABLE * torch.cuda.get_device_properties(self.judge.device).total_memory))
         wanted = room.total if self.alone else _INPUT_COPIES * reference.bytes + _OUTPUT_COPIES * outputs + _CONTEXTS
-        with Place(room, wanted) as self.place, Turn(device) as self.turn:
+        with MemoryReservation(room, wanted) as self.reservation, DeviceLock(device) as self.lock:
             try:
                 yield
             finally:
@@ -163,7 +163,7 @@ class Case:
             self.measured = measure.measure(
                 self.problem, process, reference, self.judge.baselines, rules,
                 budget_s=self.settings.time_budget_s, runs=self.settings.timed_runs, launches=launches,
-                floor=self.judge.counting(self.problem).result, turn=self.turn, memory=self.place.bytes if self.place else None,
+                floor=self.judge.counting(self.problem).result, lock=self.lock, memory=self.reservation.bytes if self.reservation else None,
                 settle=self.settings.profile == KERNELBENCH,
             )  # fmt: skip
         except CandidateFailure as failure:
@@ -219,7 +219,7 @@ class Case:
             heavy_flops=self._left_to_torch(), reference_flops=self.out.reference_flops,
             coverage=self.coverage, state_names_agree=not self.out.state_missing, state_missing=self.out.state_missing,
             state_extra=self.out.state_extra, reference_varies=self.out.reference_varies,
-            reference_constant=self.out.reference_constant, events=tuple(Event(e.name, e.detail, e.count, e.phase) for e in report.events),
+            reference_constant=self.out.reference_constant, events=report.events,
             threads=report.threads, processes=self.ended.processes, streams=report.streams, tampered=report.tampered,
             printed=self.ended.printed.decode(errors="replace"), printed_bytes=self.ended.printed_bytes,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Trial
+from kernelllm.judge.transport.protocol import AuditEvent
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,12 @@ class OutputStats:
     """SHA-256 of the bytes: equal digests mean equal outputs."""
 
 
-OTHER_STATES = ("random", "faint")
-"""Of :attr:`Run.state`: parameters that are not the problem's own."""
+CHANGED_STATES = ("random", "faint")
+"""Of :attr:`TrialRun.state`: parameters that are not the problem's own."""
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One run of the candidate on one set of inputs, beside the reference's."""
 
     trial: Trial
@@ -59,7 +60,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedOperators:
     """Operators of one run that stands on its own, beside the reference's in the same run."""
 
     where: str
@@ -70,18 +71,6 @@ class Watched:
     """*worker*"""
     reference_ops: dict[str, int]
     reference_flops: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Event:
-    """*worker*: one thing that Python's audit hook saw while candidate code ran."""
-
-    name: str
-    """Audit event name, e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``."""
-    detail: str
-    count: int
-    phase: str
-    """``import`` (the file's top level), ``construct``, ``run`` or ``time``."""
 
 
 @dataclass
@@ -95,7 +84,7 @@ class Observation:
     profile: str
     track: str | None
     sizes: tuple[SizeSet, ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[TrialRun, ...] = ()
     kernels: tuple[KernelUse, ...] = ()
     """*worker*: kernels launched, all runs together."""
     kernel_bodies: dict[str, str] = field(default_factory=dict)
@@ -106,7 +95,7 @@ class Observation:
     """*worker*: ATen operators that the candidate ran in all observed runs together, with counts (``aten.mm.default``)."""
     observed_runs: int = 1
     """How many runs those are: all at the first size."""
-    elsewhere: tuple[Watched, ...] = ()
+    elsewhere: tuple[WatchedOperators, ...] = ()
     """The runs at other sizes than the first, and those watched among the timed ones and after them, each on its own."""
     reference_ops: dict[str, int] = field(default_factory=dict)
     """The reference's, for one run."""
@@ -123,7 +112,7 @@ class Observation:
     """False when the reference's outputs hardly depend on its inputs (same within tolerance for all trials of a size)."""
     reference_constant: bool = False
     """True when the reference's output is the same number everywhere, up to the tolerance."""
-    events: tuple[Event, ...] = ()
+    events: tuple[AuditEvent, ...] = ()
     threads: int = 0
     """*worker*: threads started by candidate code."""
     processes: int = 0

@@ -1,4 +1,4 @@
-"""Who may use a device now: many at once to work on it, one alone to measure on it; and who may fill how much of its memory."""
+"""Locks on a device across processes: shared to work on it, exclusive to measure on it; and reservations of its memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-_NOTHING = fcntl.LOCK_UN
-_LOOK_AGAIN_S = 0.02
+_UNLOCKED = fcntl.LOCK_UN
+_POLL_S = 0.02
 
 
 def _file(name: str) -> Path:
@@ -23,64 +23,64 @@ def _file(name: str) -> Path:
     return folder / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
-class Turn:
-    """A process's turn at a device, against every other process of this user on this machine. A context manager.
+class DeviceLock:
+    """A lock on a device against every other process of this user on this machine. A context manager.
 
-    Entering waits for nothing; :meth:`share` and :meth:`own` do. The kernel drops the lock when the holder dies, so a
-    killed run never leaves it taken.
+    Entering does not wait; :meth:`acquire_shared` and :meth:`acquire_exclusive` do. The operating system drops the lock
+    when its holder dies, so a killed run never leaves it taken.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._handle = _file(device).open("w")
         self._queue = _file(f"{device}-queue")
-        self._held = _NOTHING
+        self._held = _UNLOCKED
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._handle.close()
-        self._held = _NOTHING
+        self._held = _UNLOCKED
 
-    def another(self) -> Turn:
-        """A turn of its own at the same device, for another thread."""
-        return Turn(self._device)
+    def duplicate(self) -> DeviceLock:
+        """Another lock on the same device, for another thread."""
+        return DeviceLock(self._device)
 
     @property
-    def shared(self) -> bool:
-        """Whether the device is used beside others now."""
+    def is_shared(self) -> bool:
+        """Whether the lock is held in shared mode now."""
         return self._held == fcntl.LOCK_SH
 
-    def rest(self) -> None:
-        """Leave the device to others: nothing is on its way to it, and nothing will be before the next :meth:`share`."""
-        self._take(_NOTHING)
+    def release(self) -> None:
+        """Let go. The holder has no work on the device, and starts none before it acquires the lock again."""
+        self._change(_UNLOCKED)
 
-    def share(self) -> None:
-        """Use the device beside others, but never while somebody owns it."""
-        self._take(fcntl.LOCK_SH)
+    def acquire_shared(self) -> None:
+        """Use the device beside others, but never while somebody holds it exclusively."""
+        self._change(fcntl.LOCK_SH)
 
-    def own(self) -> None:
-        """Have the device alone until the end of the turn. From a shared turn this lets others go first."""
-        self._take(fcntl.LOCK_EX)
+    def acquire_exclusive(self) -> None:
+        """Have the device alone. A shared lock is released first, so others who wait may come before."""
+        self._change(fcntl.LOCK_EX)
 
     @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        """Leave the device to others while this process compiles or waits; afterwards it is held as before."""
+    def released(self) -> Iterator[None]:
+        """Release the lock while this process compiles or waits; afterwards it is held as before."""
         held = self._held
-        self.rest()
+        self.release()
         try:
             yield
         finally:
-            self._take(held)
+            self._change(held)
 
-    def breathe(self) -> None:
-        """Between two steps of shared work: let an owner in who waits for all who share to end."""
-        if self._held == fcntl.LOCK_SH and self._somebody_waits():
-            with self.resting():
+    def let_exclusive_in(self) -> None:
+        """Between two steps of shared work: let a process go first that waits for exclusive use."""
+        if self._held == fcntl.LOCK_SH and self._is_queued():
+            with self.released():
                 pass
 
-    def _somebody_waits(self) -> bool:
+    def _is_queued(self) -> bool:
         with self._queue.open("w") as queue:
             try:
                 fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,63 +88,63 @@ class Turn:
                 return True
         return False
 
-    def _take(self, wanted: int) -> None:
-        """Let go, then queue: whoever waits to own the device is not overtaken by those who would share it."""
+    def _change(self, wanted: int) -> None:
+        """Let go, then queue: a process that waits for exclusive use is not overtaken by those who would share."""
         if wanted == self._held:
             return
-        fcntl.flock(self._handle, _NOTHING)
-        self._held = _NOTHING
-        if wanted != _NOTHING:
+        fcntl.flock(self._handle, _UNLOCKED)
+        self._held = _UNLOCKED
+        if wanted != _UNLOCKED:
             with self._queue.open("w") as queue:
                 fcntl.flock(queue, fcntl.LOCK_EX)
                 fcntl.flock(self._handle, wanted)
             self._held = wanted
 
 
-class Room:
-    """``total`` bytes of a device's memory, promised to this user's processes in the order in which they ask.
+class DeviceMemory:
+    """``total`` bytes of a device's memory, reserved by this user's processes in the order in which they ask.
 
-    A promise is a file whose lock its holder keeps: the kernel drops it when the holder dies.
+    A reservation is a file that its holder keeps locked: the operating system drops the lock when the holder dies.
     """
 
     def __init__(self, device: str, total: int) -> None:
         self.total = total
-        self._door = _file(f"{device}-door")
+        self._gate = _file(f"{device}-gate")
         self._folder = _file(f"{device}-room")
         self._folder.mkdir(mode=0o700, exist_ok=True)
 
     @contextlib.contextmanager
-    def taken(self, wanted: int, dropped: threading.Event | None = None) -> Iterator[int]:
-        """Wait until ``wanted`` bytes are free beside all earlier promises (never more than there are in all); yields how many it got.
+    def reserve(self, wanted: int, cancelled: threading.Event | None = None) -> Iterator[int]:
+        """Wait until ``wanted`` bytes (at most ``total``) are free beside all earlier reservations; yields how many were reserved.
 
-        Raises Dropped once ``dropped`` is set before that.
+        Raises ReservationCancelled when ``cancelled`` is set before that.
         """
         wanted = min(wanted, self.total)
-        with self._alone():
+        with self._exclusively():
             number = 1 + max((int(p.name.partition("-")[0]) for p in self._folder.iterdir()), default=0)
             mine = self._folder / f"{number:09d}-{wanted}"
             handle = mine.open("w")
             fcntl.flock(handle, fcntl.LOCK_EX)
         try:
             while self._before(mine) + wanted > self.total:
-                if dropped is not None and dropped.is_set():
-                    raise Dropped
-                time.sleep(_LOOK_AGAIN_S)
+                if cancelled is not None and cancelled.is_set():
+                    raise ReservationCancelled
+                time.sleep(_POLL_S)
             yield wanted
         finally:
             mine.unlink(missing_ok=True)
             handle.close()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        with self._door.open("w") as door:
-            fcntl.flock(door, fcntl.LOCK_EX)
+    def _exclusively(self) -> Iterator[None]:
+        with self._gate.open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
             yield
 
     def _before(self, mine: Path) -> int:
-        """Bytes promised before ``mine``; promises of the dead are taken away."""
-        promised = 0
-        with self._alone():
+        """Bytes reserved before ``mine``; reservations whose holder has died are removed."""
+        reserved = 0
+        with self._exclusively():
             for path in self._folder.iterdir():
                 if path.name >= mine.name:
                     continue
@@ -153,38 +153,38 @@ class Room:
                         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         path.unlink()
                 except BlockingIOError:
-                    promised += int(path.name.partition("-")[2])
+                    reserved += int(path.name.partition("-")[2])
                 except FileNotFoundError:
                     continue
-        return promised
+        return reserved
 
 
-class Dropped(Exception):
-    """Memory that was waited for is not needed any more."""
+class ReservationCancelled(Exception):
+    """The reservation was cancelled while it waited."""
 
 
-class Place:
-    """A promise of memory that one thread may wait for while another goes on, and that is kept until the end. A context manager."""
+class MemoryReservation:
+    """A reservation that one thread may wait for while another goes on; it is kept until the end. A context manager."""
 
-    def __init__(self, room: Room, wanted: int) -> None:
+    def __init__(self, memory: DeviceMemory, wanted: int) -> None:
         self.bytes = 0
-        """What was promised; 0 before :meth:`wait` has returned."""
-        self._room, self._wanted = room, wanted
-        self._dropped = threading.Event()
+        """Bytes reserved; 0 before :meth:`wait` has returned."""
+        self._memory, self._wanted = memory, wanted
+        self._cancelled = threading.Event()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.drop()
+        self.cancel()
         self._stack.close()
 
     def wait(self) -> None:
-        """Return once there is room. Raises Dropped."""
+        """Return once the memory is reserved. Raises ReservationCancelled."""
         if not self.bytes:
-            self.bytes = self._stack.enter_context(self._room.taken(self._wanted, self._dropped))
+            self.bytes = self._stack.enter_context(self._memory.reserve(self._wanted, self._cancelled))
 
-    def drop(self) -> None:
-        """End the waiting: nobody needs the memory any more."""
-        self._dropped.set()
+    def cancel(self) -> None:
+        """End the waiting: the memory is not needed any more."""
+        self._cancelled.set()

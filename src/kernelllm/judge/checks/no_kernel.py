@@ -7,7 +7,7 @@ import math
 
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, kernels
-from kernelllm.judge.observation import Observation, Run
+from kernelllm.judge.observation import Observation, TrialRun
 
 
 class NoKernel:
@@ -24,7 +24,7 @@ class NoKernel:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Sizes at which the first run gave outputs with no launch (a later one without is :class:`Replay`'s)."""
-        first: dict[str, Run] = {}
+        first: dict[str, TrialRun] = {}
         for run in seen.runs:
             if not run.timed and any(math.prod(o.shape) for o in run.candidate):
                 first.setdefault(run.trial.sizes, run)

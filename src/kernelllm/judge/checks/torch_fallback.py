@@ -13,7 +13,7 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.kernel_bodies import computes
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import analyse, starts
-from kernelllm.judge.observation import Observation, Watched
+from kernelllm.judge.observation import Observation, WatchedOperators
 
 TRACKS = ("kernels-only", "hybrid")
 _SOME = 0.1
@@ -87,7 +87,7 @@ def _named(ops: dict[str, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in sorted(ops.items()))
 
 
-def _all_at(one: Watched) -> bool:
+def _all_at(one: WatchedOperators) -> bool:
     """Whether in this run torch did every family of the reference's, the heavy ones by whatever operators."""
     ours, theirs = computing(one.ops), computing(one.reference_ops)
     heavy_done = sum(one.flops.values()) > (1 - _SOME) * sum(one.reference_flops.values()) > 0

@@ -14,7 +14,7 @@ import torch
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.forkserver import ForkServer
 from kernelllm.judge.isolation.limits import Ended, Limits
-from kernelllm.judge.timing.device_lease import Line
+from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport.arenas import Arena
@@ -45,7 +45,7 @@ class CandidateFailure(Exception):
 
 
 @dataclass(frozen=True)
-class Result:
+class CandidateRun:
     """One run as the judge saw it."""
 
     value: Any
@@ -65,7 +65,7 @@ class CandidateProcess:
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
         self.device, self.left, self.seconds = device, seconds * TOTAL, seconds
         self._worker = server.spawn(source, limits, sandbox)
-        self.line = Line()
+        self.lease = DeviceLease()
         """To the device; what it waits there counts for no limit."""
         self._arenas: dict[str, Arena] = {}
         self._broken = False
@@ -120,9 +120,9 @@ class CandidateProcess:
         _synchronize(self.device)  # what was copied into arenas is there before the worker looks
         start = time.monotonic()
         try:
-            with self.line.command():
+            with self.lease.command():
                 deadline = start + max(min(self.left, self.seconds), 0.01)
-                reply = self._worker.ask(kind, deadline, arenas=arenas, wants=self.line.wants, **fields)
+                reply = self._worker.ask(kind, deadline, arenas=arenas, on_request=self.lease.request, **fields)
         except p.WorkerTimeout as error:
             raise CandidateFailure(Status.TIMEOUT, self._timeout_text()) from error
         except p.ProtocolError as error:
@@ -130,7 +130,7 @@ class CandidateProcess:
         except p.WorkerGone as error:
             raise death(self._worker.fate()) from error
         finally:
-            self.left -= time.monotonic() - start - self.line.waited
+            self.left -= time.monotonic() - start - self.lease.waited
         if isinstance(reply, p.Failed):
             raise failure(reply)
         return reply
@@ -164,8 +164,8 @@ class CandidateProcess:
 
     def run(
         self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False
-    ) -> Result:
-        """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.Run`.
+    ) -> CandidateRun:
+        """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
         Its outputs are private copies: nothing the worker does later changes them.
         """
@@ -178,7 +178,7 @@ class CandidateProcess:
         both = (arena, output)
         start = time.perf_counter()
         reply = self.ask(
-            p.Run, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
+            p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
             suppress=suppress, observe=observe, apart=apart, bare=bare,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
@@ -186,7 +186,7 @@ class CandidateProcess:
         value = self._take(ran.tree, ran.tensors, output)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return Result(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
+        return CandidateRun(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
 
     def _grown(self, reply: Any, kind: type[Any], output: Arena) -> tuple[Any, Arena]:
         if isinstance(reply, p.Grow):
@@ -218,7 +218,7 @@ class CandidateProcess:
         if isinstance(reply, p.Grow):
             output = self._arena("output", min(reply.bytes, MOST_OUTPUT))
             reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), names=names)
-        state = _expect(reply, p.State)
+        state = _expect(reply, p.ModelState)
         return {n: arenas.take(output, spec) for n, spec in zip(state.names, state.tensors, strict=False) if n in names}
 
     def compile(self, tree: Any, specs: tuple[p.TensorSpec, ...], target: str, fake: bool, inputs: list[Any] | None = None) -> p.Compiled:
@@ -231,9 +231,9 @@ class CandidateProcess:
 
     def report(self) -> p.Reported:
         """What the worker noted."""
-        return _expect(self.ask(p.Report, ()), p.Reported)
+        return _expect(self.ask(p.ReadReport, ()), p.Reported)
 
-    def time_runs(self, input_sets: list[list[Any]], **fields: Any) -> tuple[p.Timed, dict[int, Any]]:
+    def time_runs(self, input_sets: list[list[Any]], **fields: Any) -> tuple[p.TimedBatch, dict[int, Any]]:
         """A timed batch (see :class:`kernelllm.judge.transport.protocol.TimeRuns`); the kept outputs by their position in ``order``.
 
         The input sets are copied to arenas on the first call with them and reused as long as the same lists are handed in.
@@ -262,7 +262,7 @@ class CandidateProcess:
         if isinstance(reply, p.Grow):
             output = self._arena("output", min(reply.bytes, MOST_OUTPUT))
             return self.time_runs(input_sets, **fields)
-        timed = _expect(reply, p.Timed)
+        timed = _expect(reply, p.TimedBatch)
         if len(timed.times_ms) != len(fields["order"]) or len(timed.kept) != len(timed.trees):
             raise CandidateFailure(Status.RUNTIME_ERROR, "The worker's timing reply does not fit what was asked.")
         kept = {position: self._take(tree, timed.tensors, output) for position, tree in zip(timed.kept, timed.trees, strict=True)}

@@ -59,11 +59,11 @@ class Worker:
 
     def ask(
         self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (),
-        wants: Callable[[str], float] = lambda turn: 0.0, **fields: Any,
+        on_request: Callable[[str], float] = lambda access: 0.0, **fields: Any,
     ) -> protocol.Reply:  # fmt: skip
         """Send a command and wait for its reply. Arena arguments are references made by :meth:`ref` from ``arenas``.
 
-        ``deadline`` by ``time.monotonic``; ``wants`` does what the worker wants of the device meanwhile, and returns the
+        ``deadline`` by ``time.monotonic``; ``on_request`` does what the worker asks for of the device meanwhile, and returns the
         seconds by which that puts the deadline off. Raises WorkerGone, WorkerTimeout or ProtocolError.
         """
         number = next(self._ids)
@@ -73,10 +73,10 @@ class Worker:
         self._opened.update(a.key for a in arenas)
         while True:
             reply = wire.receive_reply(self._sock, number, deadline, self._status)
-            if not isinstance(reply, protocol.Wants):
+            if not isinstance(reply, protocol.AccessRequest):
                 return reply
-            deadline += wants(reply.turn)
-            wire.send(self._sock, protocol.Go(number), deadline=deadline)
+            deadline += on_request(reply.access)
+            wire.send(self._sock, protocol.AccessGranted(number), deadline=deadline)
 
     def ref(self, arena: Arena, beside: tuple[Arena, ...]) -> protocol.ArenaRef:
         """How a command that travels with the arenas ``beside`` names one of them."""

@@ -1,4 +1,4 @@
-"""A worker's line to the device: it has no turn of its own, and asks its judge for what it needs in the middle of a command."""
+"""What a worker may ask of its judge's device lock. The worker has no lock of its own: it asks in the middle of a command."""
 
 from __future__ import annotations
 
@@ -6,51 +6,57 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from kernelllm.judge.transport.protocol import Turns
-from kernelllm.pool.locks import Turn
+from kernelllm.judge.transport.protocol import DeviceAccess
+from kernelllm.pool.locks import DeviceLock
 
-MOST_OWNED_S = 30.0
+MAX_EXCLUSIVE_S = 30.0
 """Seconds for which one worker may have the device alone, to choose among configurations."""
-MOST_WAITED_S = 600.0
-"""Seconds of waiting for others in one command beyond which its deadline is not put off any more."""
+MAX_WAIT_S = 600.0
+"""Seconds of waiting for others in one command beyond which the command's deadline is not put off any more."""
 
 
-class Line:
-    """``turn``: the judge's (None: there is nobody to take turns with); ``alone``: whether the worker may own the device to measure."""
+class DeviceLease:
+    """The judge's device lock, lent to one worker. ``lock``: None where the device is not shared with anybody.
 
-    def __init__(self, turn: Turn | None = None, *, alone: bool = False) -> None:
-        self._turn, self._alone = turn, alone
+    ``exclusive_allowed``: whether the worker may have the device alone, to measure configurations.
+    """
+
+    def __init__(self, lock: DeviceLock | None = None, *, exclusive_allowed: bool = False) -> None:
+        self._lock, self._exclusive_allowed = lock, exclusive_allowed
         self._lent = False
-        self._left, self._owned_since = MOST_OWNED_S, 0.0
+        self._exclusive_left, self._exclusive_since = MAX_EXCLUSIVE_S, 0.0
         self.waited = 0.0
         """Seconds that the worker waited for others in the present command."""
 
     @contextlib.contextmanager
     def command(self) -> Iterator[None]:
-        """Around one command. A judge that shares the device shares it again afterwards; one that owns it lends nothing."""
-        self._lent = self._turn is not None and self._turn.shared
+        """Around one command. The lock is lent only while the judge shares the device; afterwards it is shared again."""
+        self._lent = self._lock is not None and self._lock.is_shared
         self.waited = 0.0
         try:
             yield
         finally:
-            self.wants(Turns.SHARE)
+            self.request(DeviceAccess.SHARED)
 
-    def wants(self, what: str) -> float:
-        """Do what a worker wants; what it says is not trusted, so that anything else is a wish to share. Seconds that it waited."""
-        if self._turn is None or not self._lent:
+    def request(self, access: str) -> float:
+        """Do what a worker asks for; seconds that this waited for others.
+
+        The worker is not trusted: an unknown word is a request to share.
+        """
+        if self._lock is None or not self._lent:
             return 0.0
         start = time.monotonic()
-        if self._owned_since:
-            self._left -= start - self._owned_since
-            self._owned_since = 0.0
-        if what == Turns.REST:
-            self._turn.rest()
+        if self._exclusive_since:
+            self._exclusive_left -= start - self._exclusive_since
+            self._exclusive_since = 0.0
+        if access == DeviceAccess.RELEASED:
+            self._lock.release()
             return 0.0
-        if what == Turns.OWN and self._alone and self._left > 0:
-            self._turn.own()
-            self._owned_since = time.monotonic()
+        if access == DeviceAccess.EXCLUSIVE and self._exclusive_allowed and self._exclusive_left > 0:
+            self._lock.acquire_exclusive()
+            self._exclusive_since = time.monotonic()
         else:
-            self._turn.share()
-        waited = min(time.monotonic() - start, max(MOST_WAITED_S - self.waited, 0.0))
+            self._lock.acquire_shared()
+        waited = min(time.monotonic() - start, max(MAX_WAIT_S - self.waited, 0.0))
         self.waited += waited
         return waited

@@ -11,7 +11,7 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 
-LEADING = 8
+MIN_LEAD_FLUSHES = 8
 """L2 flushes before the first timed run of any batch."""
 _MOST = 2.0
 """More flushes a run than that are not spent: whoever is so far behind is held up by launching, and its time says so."""
@@ -19,7 +19,7 @@ _MARGIN = 1.3
 _RECENT = 5
 
 
-class HeadStart:
+class LaunchLead:
     """One for all contestants of a measurement, who get the same start: otherwise launching would count for one and not for another.
 
     ``flush_ms``: what one flush takes on the GPU.
@@ -33,7 +33,7 @@ class HeadStart:
         """How many to enqueue before a batch of so many runs."""
         behind = max((statistics.median(seen) for seen in self._behind.values()), default=0.0)
         share = _MARGIN * behind / self._flush_ms
-        return LEADING + (math.ceil(share * runs) if share <= _MOST else 0)
+        return MIN_LEAD_FLUSHES + (math.ceil(share * runs) if share <= _MOST else 0)
 
     def learn(self, name: str, times_ms: Sequence[float], enqueue_ms: float) -> None:
         """A batch of the contestant ``name``: its times, and what the host needed to enqueue its runs and their flushes."""

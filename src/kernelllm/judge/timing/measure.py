@@ -22,12 +22,12 @@ from kernelllm.core import gpus
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
 from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
-from kernelllm.judge.observation import Watched
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.timing import clock_check, device_rates, roofline, rounds, watched_runs
-from kernelllm.judge.timing.launch_lead import HeadStart
+from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.pool.locks import Turn
+from kernelllm.pool.locks import DeviceLock
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.seeds import seed_all
 
@@ -50,7 +50,7 @@ class Measurement:
 
     timing: Timing | None = None
     findings: list[Finding] = field(default_factory=list)
-    watched: list[Watched] = field(default_factory=list)
+    watched: list[WatchedOperators] = field(default_factory=list)
     """Runs among the timed ones and after them."""
 
 
@@ -80,14 +80,16 @@ class Baselines:
         self.missing: dict[str, str] = {}
         """Baseline to why it could not be had for the latest problem."""
 
-    def calls(self, problem: Problem, model: torch.nn.Module, inputs: list[Any], turn: Turn | None = None) -> dict[str, Callable[..., Any]]:
-        """Baseline to its ready, compiled call of ``model``, the problem's reference. ``turn``: at the device, shared; it rests
+    def calls(
+        self, problem: Problem, model: torch.nn.Module, inputs: list[Any], lock: DeviceLock | None = None
+    ) -> dict[str, Callable[..., Any]]:
+        """Baseline to its ready, compiled call of ``model``, the problem's reference. ``lock``: at the device, shared; it rests
         while torch compiles (but for ``max-autotune``, which measures on the device while it does)."""
         if problem.digest != self._problem:
             self.clear()
             self._problem = problem.digest
             for name in self.names:
-                with _compiling_rests(turn) if turn is not None and name == "compile" else contextlib.nullcontext():
+                with _compiling_rests(lock) if lock is not None and name == "compile" else contextlib.nullcontext():
                     self._add(name, model, inputs)
         return self._calls
 
@@ -117,12 +119,12 @@ class Baselines:
 
 
 @contextlib.contextmanager
-def _compiling_rests(turn: Turn) -> Iterator[None]:
+def _compiling_rests(lock: DeviceLock) -> Iterator[None]:
     """Leave the device to others whenever torch.compile traces and compiles, and share it again before it runs what it has."""
     from torch._dynamo.callback import callback_handler
 
-    rest = callback_handler.register_start_callback(lambda _: turn.rest())
-    share = callback_handler.register_end_callback(lambda _: turn.share())
+    rest = callback_handler.register_start_callback(lambda _: lock.release())
+    share = callback_handler.register_end_callback(lambda _: lock.acquire_shared())
     try:
         yield
     finally:
@@ -137,7 +139,7 @@ class _Method:
     flush: torch.Tensor
     settle: bool
     seed: int | None
-    start: HeadStart
+    start: LaunchLead
 
     def leading(self, runs: int) -> int:
         """Flushes before the first of so many runs."""
@@ -280,7 +282,7 @@ def measure(
     runs: int = rounds.MIN_RUNS,
     launches: int,
     floor: Callable[[], Floor | None] = lambda: None,
-    turn: Turn | None = None,
+    lock: DeviceLock | None = None,
     memory: int | None = None,
     keep: bool = False,
     settle: bool = False,
@@ -288,7 +290,7 @@ def measure(
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
     ``runs``: fewest of the candidate; ``launches``: fewest kernels that one call at these sizes launched; ``floor`` gives the
-    problem's speed of light on this device; ``turn``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
+    problem's speed of light on this device; ``lock``: owned while measuring; ``memory``: bytes of the GPU's to plan with; ``keep``: the
     worker is needed afterwards; ``settle``: each run waits for the one before, as in KernelBench, so that launching counts.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
@@ -296,16 +298,16 @@ def measure(
     _make_room()
     known = floor()
     sets = _input_sets(reference, rng, memory, known.bytes - reference.bytes if known else 0)
-    calls = baselines.calls(problem, reference.model, sets[0], turn)
+    calls = baselines.calls(problem, reference.model, sets[0], lock)
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
     properties = torch.cuda.get_device_properties(torch.device(reference.device))
     # Twice the L2, and never less than KernelBench's 256 MB.
     flush = torch.empty(max(256 * 2**20, 2 * properties.L2_cache_size) // 4, dtype=torch.int32, device=reference.device)
     found = Measurement()
-    if turn is not None:
-        turn.own()
-    method = _Method(flush, settle, _SEED if reference.draws else None, HeadStart(_flush_ms(flush)))
+    if lock is not None:
+        lock.acquire_exclusive()
+    method = _Method(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)))
     candidate = _Candidate(process, sets, method, rng)
     contestants: list[rounds.Contestant] = [candidate, *(_Local(n, c, sets, method) for n, c in calls.items())]
     measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={"candidate": runs})
@@ -317,8 +319,8 @@ def measure(
     found.findings += after.findings
     if not keep:
         process.cut()  # it ends while the rest is done
-    if turn is not None:
-        turn.share()
+    if lock is not None:
+        lock.acquire_shared()
     found.timing = rounds.summarise(measured, "candidate", gpu_name, floor())
     found.findings += _output_findings(candidate, reference, rules, sets)
     found.findings += _floor_findings(found.timing, floor(), gpu_name)

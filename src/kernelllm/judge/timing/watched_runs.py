@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelllm.core.types import Finding
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.observation import Watched
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.reference import Reference
 
@@ -32,7 +32,7 @@ class Look:
 class Afterwards:
     """What the watched runs did, and what their launches tell. Outputs are looked at in timed runs."""
 
-    watched: list[Watched]
+    watched: list[WatchedOperators]
     findings: list[Finding] = field(default_factory=list)
 
 

@@ -10,17 +10,17 @@ command         meaning                                                       re
 ==============  ============================================================  ===============================
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
-``Run``         call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
+``RunOnce``     call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
 ``Collect``     copy the outputs of the last run again, to a larger arena     ``Ran``, ``Failed``
-``ReadState``   copy parameters and buffers to the output arena               ``State``, ``Grow``, ``Failed``
-``TimeRuns``    run many times over several input sets, timed                 ``Timed``, ``Grow``, ``Failed``
+``ReadState``   copy parameters and buffers to the output arena               ``ModelState``, ``Grow``, ``Failed``
+``TimeRuns``    run many times over several input sets, timed                 ``TimedBatch``, ``Grow``, ``Failed``
 ``Compile``     compile every kernel a run launches, launch none              ``Compiled``, ``Failed``
-``Report``      what was seen: kernels, operators, events                     ``Reported``
+``ReadReport``  what was seen: kernels, operators, events                     ``Reported``
 ``Quit``        exit                                                          none
 ==============  ============================================================  ===============================
 
-Before its reply a worker on a GPU may send ``Wants``, any number of times: that it lets go of the device while it compiles, or wants
-it again. It goes on when ``Go`` comes.
+Before its reply a worker on a GPU may send ``AccessRequest`` any number of times: it releases the device while it compiles, or wants
+it again. It goes on when ``AccessGranted`` comes.
 
 Values (arguments, outputs) are trees of ``[tag, payload]`` (:mod:`kernelllm.judge.transport.values`); tensors in them are
 indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
@@ -103,7 +103,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
 
 
-class Run(msgspec.Struct, tag="run"):
+class RunOnce(msgspec.Struct, tag="run"):
     id: int
     inputs: Values
     """Tree: the list of positional arguments."""
@@ -167,12 +167,12 @@ class Compile(msgspec.Struct, tag="compile"):
     seed: int = 0
 
 
-class Report(msgspec.Struct, tag="report"):
+class ReadReport(msgspec.Struct, tag="report"):
     id: int
 
 
-class Go(msgspec.Struct, tag="go"):
-    """What a ``Wants`` asked for is so."""
+class AccessGranted(msgspec.Struct, tag="access_granted"):
+    """The worker has the access that its ``AccessRequest`` asked for."""
 
     id: int
 
@@ -181,25 +181,25 @@ class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | Run | Collect | ReadState | TimeRuns | Compile | Report | Go | Quit
+Command = Construct | LoadState | RunOnce | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
 
 
-class Turns:
-    """What a worker may want of the device."""
+class DeviceAccess:
+    """How a worker may hold the device."""
 
-    REST = "rest"
-    """Nothing: it compiles."""
-    SHARE = "share"
-    """To work on it beside others."""
-    OWN = "own"
-    """To have it alone: it measures which configuration of a kernel is the fastest. Granted for a while, where that matters."""
+    RELEASED = "released"
+    """Not at all: it compiles."""
+    SHARED = "shared"
+    """Beside others."""
+    EXCLUSIVE = "exclusive"
+    """Alone, to measure which configuration of a kernel is the fastest. Granted for a limited time, and only where it is timed."""
 
 
-class Wants(msgspec.Struct, tag="wants"):
-    """One of :class:`Turns`, in the middle of command ``id``."""
+class AccessRequest(msgspec.Struct, tag="access_request"):
+    """One of :class:`DeviceAccess`, in the middle of command ``id``."""
 
     id: int
-    turn: str
+    access: str
 
 
 class StateEntry(msgspec.Struct, frozen=True):
@@ -254,13 +254,13 @@ class Ran(msgspec.Struct, tag="ran"):
     """Of this run, where it is watched ``apart``."""
 
 
-class State(msgspec.Struct, tag="state"):
+class ModelState(msgspec.Struct, tag="state"):
     id: int
     names: tuple[str, ...]
     tensors: tuple[TensorSpec, ...]
 
 
-class Timed(msgspec.Struct, tag="timed"):
+class TimedBatch(msgspec.Struct, tag="timed"):
     id: int
     times_ms: tuple[float, ...]
     """One figure for each entry of ``order``."""
@@ -295,13 +295,15 @@ class Compiled(msgspec.Struct, tag="compiled"):
     kernels: tuple[CompiledKernel, ...]
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """An audit event (see :class:`kernelllm.judge.observation.Event`)."""
+class AuditEvent(msgspec.Struct, frozen=True):
+    """One thing that Python's audit hook saw while candidate code ran."""
 
     name: str
+    """Audit event name, e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``."""
     detail: str
     count: int
     phase: str
+    """``import`` (the file's top level), ``construct``, ``run`` or ``time``."""
 
 
 class Reported(msgspec.Struct, tag="reported"):
@@ -310,11 +312,11 @@ class Reported(msgspec.Struct, tag="reported"):
     bodies: dict[str, str] = {}
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
-    events: tuple[Seen, ...] = ()
+    events: tuple[AuditEvent, ...] = ()
     threads: int = 0
     streams: int = 0
     tampered: tuple[str, ...] = ()
     peak_bytes: int = 0
 
 
-Reply = Constructed | Done | Failed | Grow | Ran | State | Timed | Compiled | Reported | Wants
+Reply = Constructed | Done | Failed | Grow | Ran | ModelState | TimedBatch | Compiled | Reported | AccessRequest

@@ -14,16 +14,16 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Candidate, Finding, Problem, Status, Trial
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess, Result
-from kernelllm.judge.observation import OTHER_STATES, OutputStats, Run, Watched
-from kernelllm.judge.timing.device_lease import Line
+from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess, CandidateRun
+from kernelllm.judge.observation import CHANGED_STATES, OutputStats, TrialRun, WatchedOperators
+from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials import input_distribution, tf32_allowance
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.output_stats import stats
 from kernelllm.judge.trials.plan import Plan, plans
-from kernelllm.judge.trials.reference import Outcome, Reference
-from kernelllm.pool.locks import Place, Turn
+from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.pool.locks import DeviceLock, MemoryReservation
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
@@ -33,7 +33,7 @@ INIT_SEED = 42
 class Findings:
     """What the trials brought to light. ``failure``: what decides the verdict, None while all is well."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[TrialRun] = field(default_factory=list)
     failure: CandidateFailure | None = None
     findings: list[Finding] = field(default_factory=list)
     depends_on_kernels: bool | None = None
@@ -46,7 +46,7 @@ class Findings:
     """Of the first run."""
     observed_runs: int = 0
     """Runs at the first size, in which the worker counted operators."""
-    elsewhere: list[Watched] = field(default_factory=list)
+    elsewhere: list[WatchedOperators] = field(default_factory=list)
 
 
 @dataclass
@@ -57,22 +57,22 @@ class Opening:
     extra: tuple[str, ...]
     seed: int
     inputs: list[Any]
-    result: Result | None = None
+    result: CandidateRun | None = None
     failure: CandidateFailure | None = None
 
 
 class Examiner:
     """Runs the trials of one candidate at all sizes.
 
-    ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``turn``: at the GPU, which is shared
-    but for the time in which kernels compile. ``place``: in its memory; the last size waits for it, and what is smaller goes on meanwhile.
+    ``processes``: one worker for all sizes, or one for each; then all sizes are opened at once. ``lock``: at the GPU, which is shared
+    but for the time in which kernels compile. ``reservation``: of its memory; only the last size waits for it.
     """
 
     def __init__(
         self, problem: Problem, candidate: Candidate, processes: Sequence[CandidateProcess], *, rules: Rules, seeds: int,
-        variants: bool = True, turn: Turn | None = None, place: Place | None = None,
+        variants: bool = True, lock: DeviceLock | None = None, reservation: MemoryReservation | None = None,
     ) -> None:  # fmt: skip
-        self.problem, self.candidate, self.processes, self.turn, self.place = problem, candidate, processes, turn, place
+        self.problem, self.candidate, self.processes, self.lock, self.reservation = problem, candidate, processes, lock, reservation
         self.process = processes[0]
         self.rules, self.seeds, self.variants = rules, max(seeds, 1), variants
         self.out = Findings()
@@ -94,10 +94,10 @@ class Examiner:
                     opening = openings[position]()
                     if position == 0:
                         opened()
-                    if self.turn is not None:
-                        self.turn.share()
+                    if self.lock is not None:
+                        self.lock.acquire_shared()
                     self.process = self.processes[min(position, len(self.processes) - 1)]
-                    self.process.line = Line(self.turn, alone=reference is references[-1])
+                    self.process.lease = DeviceLease(self.lock, exclusive_allowed=reference is references[-1])
                     self._size(position, reference, opening)
         except CandidateFailure as failure:
             self.out.failure = failure.kept()
@@ -118,33 +118,33 @@ class Examiner:
             try:
                 yield [partial(self._wait, future) for future in futures]
             finally:
-                if self.place is not None:
-                    self.place.drop()
+                if self.reservation is not None:
+                    self.reservation.cancel()
                 for process, future in zip(self.processes, futures, strict=True):
                     if not future.done():
                         process.cut()
 
     def _wait(self, future: Future[Opening]) -> Opening:
-        with self.turn.resting() if self.turn is not None and not future.done() else contextlib.nullcontext():
+        with self.lock.released() if self.lock is not None and not future.done() else contextlib.nullcontext():
             return future.result()
 
     def _open_here(self, position: int, reference: Reference, last: bool) -> Opening:
         """In the one worker there is."""
-        return self._open(self.process, position, reference, last, self.turn)
+        return self._open(self.process, position, reference, last, self.lock)
 
     def _open_beside(self, process: CandidateProcess, position: int, reference: Reference, last: bool) -> Opening:
-        """In a worker of its own, and with a turn of its own."""
-        with self.turn.another() if self.turn is not None else contextlib.nullcontext() as turn:
-            return self._open(process, position, reference, last, turn)
+        """In a worker of its own, and with a lock of its own."""
+        with self.lock.duplicate() if self.lock is not None else contextlib.nullcontext() as lock:
+            return self._open(process, position, reference, last, lock)
 
-    def _open(self, process: CandidateProcess, position: int, reference: Reference, last: bool, turn: Turn | None) -> Opening:
-        if last and self.place is not None:
-            if turn is not None:
-                turn.rest()  # whoever has the memory may want the device alone
-            self.place.wait()
-        if turn is not None:
-            turn.share()
-        process.line = Line(turn, alone=last)
+    def _open(self, process: CandidateProcess, position: int, reference: Reference, last: bool, lock: DeviceLock | None) -> Opening:
+        if last and self.reservation is not None:
+            if lock is not None:
+                lock.release()  # whoever has the memory may want the device alone
+            self.reservation.wait()
+        if lock is not None:
+            lock.acquire_shared()
+        process.lease = DeviceLease(lock, exclusive_allowed=last)
         built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
         mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
         state = reference.state()
@@ -173,8 +173,8 @@ class Examiner:
                     opening.inputs, opening.result = [], None  # they may be large
                 elif plan.number < 100 or not reference.heavy:
                     self._planned(position, reference, plan, saved, not opening.missing)
-                if self.turn is not None:
-                    self.turn.breathe()
+                if self.lock is not None:
+                    self.lock.let_exclusive_in()
             if position == 0:
                 if self._excused and tf32_allowance.hides_products(reference.ops):
                     exact = Plan(input_distribution.PROBLEM, 91, "random", exact=True)
@@ -248,7 +248,7 @@ class Examiner:
         assert comparison is not None
         self._verify(reference, plan, ran.seed, result, outcome, comparison)
 
-    def _compare(self, plan: Plan, result: Result, outcome: Outcome) -> Comparison:
+    def _compare(self, plan: Plan, result: CandidateRun, outcome: ReferenceRun) -> Comparison:
         """Against the reference as it ran; against float64 where precision matters, and with all excuses before it is called wrong."""
         precise = plan.kind in input_distribution.PRECISE and plan.state != "faint"
         rules = Rules(self.rules.profile, self.rules.tolerance, plan.kind != input_distribution.PROBLEM, precise)
@@ -263,7 +263,7 @@ class Examiner:
         return comparison
 
     def _verify(
-        self, reference: Reference, plan: Plan, seed: int, result: Result, outcome: Outcome, comparison: Comparison
+        self, reference: Reference, plan: Plan, seed: int, result: CandidateRun, outcome: ReferenceRun, comparison: Comparison
     ) -> None:
         label = reference.sizes.label
         state = self._state_differences(reference, outcome) if comparison.ok else ()
@@ -273,7 +273,7 @@ class Examiner:
             margin=_finite(comparison.margin), message=comparison.message,
         )  # fmt: skip
         mutated = tuple(i for i in result.mutated if i not in outcome.mutated_inputs)
-        run = Run(
+        run = TrialRun(
             trial,
             plan.state if not self.out.state_missing else "own",
             mutated,
@@ -314,7 +314,7 @@ class Examiner:
             text += " keep names and shapes."
         return CandidateFailure(Status.INCORRECT, text)
 
-    def _state_differences(self, reference: Reference, outcome: Outcome) -> tuple[str, ...]:
+    def _state_differences(self, reference: Reference, outcome: ReferenceRun) -> tuple[str, ...]:
         """Buffers that differ after the run, where the candidate has them at all."""
         names = tuple(n for n in outcome.state if n not in self.out.state_missing)
         if not names:
@@ -332,7 +332,7 @@ class Examiner:
         looked = {n: reference.looked_at(n, outcome) for n in wrong}
         return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)
 
-    def _note_reference(self, run: Run) -> None:
+    def _note_reference(self, run: TrialRun) -> None:
         """Watch whether the reference's outputs vary at all: with the inputs of a size, and anywhere."""
         floats = [(i, s) for i, s in enumerate(run.reference) if s.dtype.startswith(("float", "bfloat"))]
         tolerance = self.rules.tolerance or 1e-4
@@ -343,14 +343,14 @@ class Examiner:
         self.out.reference_constant = bool(floats) and len(floats) == len(run.reference) and all(
             high - low <= tolerance * (1 + abs(low)) for low, high in self._ranges.values()
         )
-        if run.trial.kind == input_distribution.PROBLEM and run.state not in OTHER_STATES:
+        if run.trial.kind == input_distribution.PROBLEM and run.state not in CHANGED_STATES:
             self._digests.setdefault(run.trial.sizes, []).append(run.reference)
         seen = self._digests.get(run.trial.sizes, [])
         if len(seen) > 1:
             self.out.reference_varies = any(s != t for one in seen[1:] for s, t in zip(_keys(one), _keys(seen[0]), strict=True))
 
     def _without_kernels(self, reference: Reference) -> None:
-        """Run with every launch suppressed, on two kinds of inputs: outputs that stay right do not come from the kernels."""
+        """TrialRun with every launch suppressed, on two kinds of inputs: outputs that stay right do not come from the kernels."""
         if not any(run.launches for run in self.out.runs) or self.out.reference_constant:
             return
         for plan in (Plan(input_distribution.PROBLEM, 200), Plan("normal", 201)):

@@ -17,7 +17,7 @@ class Plan:
     kind: str
     number: int
     state: str = "reference"
-    """Parameters: see :attr:`kernelllm.judge.observation.Run.state`."""
+    """Parameters: see :attr:`kernelllm.judge.observation.TrialRun.state`."""
     exact: bool = False
     """With inputs and convolution weights that TF32 holds exactly."""
 

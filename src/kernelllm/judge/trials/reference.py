@@ -20,7 +20,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge.observation import Watched
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
 from kernelllm.problems.instance import Instance, explain
@@ -40,7 +40,7 @@ _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
 @dataclass
-class Outcome:
+class ReferenceRun:
     """One run of the reference. ``error`` when it raised; then nothing else holds."""
 
     expected: Expected
@@ -163,8 +163,8 @@ class Reference:
         """Whether one run is so much work that a CPU should make few (False before the first run)."""
         return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
 
-    def run(self, inputs: list[Any], seed: int, *, closer: bool = True, first: bool = False) -> Outcome:
-        """One call. ``closer``: be ready for the outcome's :meth:`Outcome.look_closer`; ``first``: even where that is a lot of work.
+    def run(self, inputs: list[Any], seed: int, *, closer: bool = True, first: bool = False) -> ReferenceRun:
+        """One call. ``closer``: be ready for the outcome's :meth:`ReferenceRun.look_closer`; ``first``: even where that is a lot of work.
 
         Errors of the reference are in the outcome.
         """
@@ -183,26 +183,26 @@ class Reference:
                 value = self.model(*inputs)
                 self.draws = self.draws or self._generators() != drawn
         except torch.OutOfMemoryError as error:
-            return Outcome(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
+            return ReferenceRun(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
-            return Outcome(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
+            return ReferenceRun(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
         self.ops, self.flops = ops, flops
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
-        outcome = Outcome(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+        outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
         if closer:
             outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
 
-    def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> Watched:
+    def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """A candidate's run beside this reference's latest."""
-        return Watched(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
+        return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
 
     def _generators(self) -> tuple[Any, ...]:
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
         return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
 
-    def looked_at(self, buffer: str, outcome: Outcome) -> Expected:
+    def looked_at(self, buffer: str, outcome: ReferenceRun) -> Expected:
         """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""
         shaken = len(outcome.expected.nearby) > outcome.rounded
 

@@ -135,7 +135,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
     _synchronize()
     each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
     positions, flops = tuple(position for position, _ in kept), {k: float(v) for k, v in seen.flops.items()}
-    return p.Timed(command.id, times, positions, tuple(trees), specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
+    return p.TimedBatch(command.id, times, positions, tuple(trees), specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
 
 
 @dataclass

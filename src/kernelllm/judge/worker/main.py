@@ -77,8 +77,8 @@ class Session:
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         """Operators and FLOPs of the last run, where it was watched apart."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.Run: self.run, p.Collect: self.collect,
-            p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.Report: self.report,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Collect: self.collect,
+            p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
         if mode == setup.INTERPRET:
             from kernelllm.judge.worker.launch import Control
@@ -92,7 +92,7 @@ class Session:
             from kernelllm.judge.worker import gpu, turns
 
             gpu.install(self.recorder)
-            turns.install(self.wants, self.recorder)
+            turns.install(self.request_access, self.recorder)
 
     def accept(self, command: Any, fds: list[int]) -> None:
         """Open the arenas that a command brings."""
@@ -119,10 +119,10 @@ class Session:
         finally:
             self._command = 0
 
-    def wants(self, turn: str) -> None:
-        """Have the judge do something about the device (one of :class:`.protocol.Turns`), and wait until it is so."""
+    def request_access(self, access: str) -> None:
+        """Have the judge do something about the device (one of :class:`.protocol.DeviceAccess`), and wait until it is so."""
         if self._command:
-            wire.send(self._sock, p.Wants(self._command, turn))
+            wire.send(self._sock, p.AccessRequest(self._command, access))
             wire.receive_command(self._sock)
 
     def decode(self, bag: p.Values) -> Any:
@@ -223,7 +223,7 @@ class Session:
             self.model.train(command.training)  # only then: who is told at each load could prepare for it
         return p.Done(command.id)
 
-    def run(self, command: p.Run) -> p.Reply:
+    def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
         inputs = self.decode(command.inputs)
         watched = command.observe or command.apart
@@ -296,7 +296,7 @@ class Session:
         arenas.put(arena, specs, found)
         if self.mode == setup.CUDA:
             torch.cuda.synchronize()
-        return p.State(command.id, names, specs)
+        return p.ModelState(command.id, names, specs)
 
     def time_runs(self, command: p.TimeRuns) -> p.Reply:
         """A timed batch (GPU only)."""
@@ -320,11 +320,11 @@ class Session:
         specs = command.inputs.tensors
         return values.decode(command.inputs.tree, lambda i: ("fake", specs[i]))
 
-    def report(self, command: p.Report) -> p.Reply:
+    def report(self, command: p.ReadReport) -> p.Reply:
         """What was seen."""
         r = self.recorder
         kernels = r.rows()
-        events = tuple(p.Seen(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
+        events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
         peak = torch.cuda.max_memory_allocated() if self.mode == setup.CUDA else 0
         flops = {k: float(v) for k, v in r.flops.items()}
         return p.Reported(command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak)

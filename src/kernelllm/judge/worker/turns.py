@@ -18,7 +18,7 @@ import triton.testing
 from triton.runtime import autotuner, jit
 
 from kernelllm.judge.isolation.limits import COMPILE_THREADS
-from kernelllm.judge.transport.protocol import Turns
+from kernelllm.judge.transport.protocol import DeviceAccess
 from kernelllm.judge.worker.recorder import Recorder
 
 _compile = jit.JITFunction._do_compile
@@ -33,7 +33,7 @@ _THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
 class _State:
     ask: Callable[[str], None] = staticmethod(lambda turn: None)
     recorder: Recorder
-    held = Turns.SHARE
+    held = DeviceAccess.SHARED
     lock = threading.RLock()
     beside = False
     """Whether several threads compile now, and the device rests."""
@@ -51,13 +51,13 @@ def install(ask: Callable[[str], None], recorder: Recorder) -> None:
 def watch_tuning(on: bool) -> None:
     """Off in timed runs, where nothing is tuned any more and every microsecond counts."""
     autotuner.Autotuner.run = _tuned if on else _run
-    _State.held = Turns.SHARE  # as at the beginning of every command, whatever was wanted in a timed one
+    _State.held = DeviceAccess.SHARED  # as at the beginning of every command, whatever was wanted in a timed one
 
 
 def _change(turn: str) -> None:
     if turn == _State.held:
         return
-    if turn == Turns.REST and not _capturing():
+    if turn == DeviceAccess.RELEASED and not _capturing():
         _current_stream().synchronize()  # what was launched so far is still on its way
     _State.ask(turn)
     _State.held = turn
@@ -77,7 +77,7 @@ def _turn(turn: str | None = None) -> Iterator[None]:
 
 
 def _resting_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with contextlib.nullcontext() if _State.beside else _turn(Turns.REST):
+    with contextlib.nullcontext() if _State.beside else _turn(DeviceAccess.RELEASED):
         return _compile(self, *args, **kwargs)
 
 
@@ -89,9 +89,9 @@ def _tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
 def _prepared(self: Any, kwargs: dict[str, Any]) -> Any:
     """The configurations to choose from, compiled; then the device is this worker's alone until one is chosen (see :func:`_tuned`)."""
     chosen = _prune(self, kwargs)
-    with _turn(Turns.REST):
+    with _turn(DeviceAccess.RELEASED):
         _compile_all(self, kwargs, chosen)
-    _change(Turns.OWN)
+    _change(DeviceAccess.EXCLUSIVE)
     return chosen
 
 

@@ -35,7 +35,7 @@ def test_a_judge_for_another_target_has_its_own() -> None:
 
 
 def test_what_nobody_takes_ends_with_the_process_and_torch_is_not_imported(tmp_path: Path) -> None:
-    code = "import sys; from kernelllm.judge import early; early.begin('cpu', 'sm_90'); print('torch' in sys.modules)"
+    code = "import sys; from kernelllm.judge.isolation import prestart; prestart.begin('cpu', 'sm_90'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True,
                           timeout=60, check=True)  # fmt: skip
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""What a worker may do with its judge's turn at a device in the middle of a command."""
+"""What a worker may do with its judge's lock at a device in the middle of a command."""
 
 import contextlib
 import os
@@ -14,16 +14,16 @@ import pytest
 
 from kernelllm.judge.isolation.forkserver import Worker
 from kernelllm.judge.timing import device_lease
-from kernelllm.judge.timing.device_lease import Line
+from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import wire
-from kernelllm.judge.transport.protocol import Done, Go, Report, Turns, Wants, WorkerGone, WorkerTimeout
-from kernelllm.pool.locks import Turn
+from kernelllm.judge.transport.protocol import AccessGranted, AccessRequest, DeviceAccess, Done, ReadReport, WorkerGone, WorkerTimeout
+from kernelllm.pool.locks import DeviceLock
 
 
 @pytest.fixture
-def turn() -> Iterator[Turn]:
-    with Turn(f"test-{uuid.uuid4()}") as one:
-        one.share()
+def lock() -> Iterator[DeviceLock]:
+    with DeviceLock(f"test-{uuid.uuid4()}") as one:
+        one.acquire_shared()
         yield one
 
 
@@ -41,9 +41,9 @@ class Fake:
         """Take a command, want these things one after the other, and reply."""
         wire.receive_command(self.sock)
         for wish in wishes:
-            wire.send(self.sock, Wants(number, wish))
+            wire.send(self.sock, AccessRequest(number, wish))
             command, _ = wire.receive_command(self.sock)
-            assert isinstance(command, Go)
+            assert isinstance(command, AccessGranted)
         wire.send(self.sock, Done(number))
 
 
@@ -52,26 +52,26 @@ def fake(tmp_path: Path) -> Fake:
     return Fake(tmp_path)
 
 
-def _can(turn: Turn, how: str) -> bool:
+def _can(lock: DeviceLock, how: str) -> bool:
     """Whether somebody else could have the device in that way now."""
-    with turn.another() as other, ThreadPoolExecutor(1) as threads:
+    with lock.duplicate() as other, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(getattr(other, how))
         try:
             waiting.result(0.2)
         except TimeoutError:
-            turn.rest()  # lets it come home
+            lock.release()  # lets it come home
             waiting.result(10)
             return False
         return True
 
 
-def test_while_a_worker_compiles_others_may_measure_and_afterwards_it_waits_for_them(turn: Turn, fake: Fake) -> None:
-    lent = Line(turn)
+def test_while_a_worker_compiles_others_may_measure_and_afterwards_it_waits_for_them(lock: DeviceLock, fake: Fake) -> None:
+    lent = DeviceLease(lock)
     measuring, done = threading.Event(), threading.Event()
 
     def measure() -> None:
-        with turn.another() as other:
-            other.own()  # not before the worker rests
+        with lock.duplicate() as other:
+            other.acquire_exclusive()  # not before the worker rests
             measuring.set()
             done.wait(10)
 
@@ -81,82 +81,82 @@ def test_while_a_worker_compiles_others_may_measure_and_afterwards_it_waits_for_
         wire.receive_command(fake.sock)
         other.start()
         assert not measuring.wait(0.2)
-        wire.send(fake.sock, Wants(1, Turns.REST))
+        wire.send(fake.sock, AccessRequest(1, DeviceAccess.RELEASED))
         wire.receive_command(fake.sock)
         assert measuring.wait(10)
-        wire.send(fake.sock, Wants(1, Turns.SHARE))
+        wire.send(fake.sock, AccessRequest(1, DeviceAccess.SHARED))
         fake.sock.settimeout(0.3)
         with pytest.raises(TimeoutError):
-            fake.sock.recv(1)  # no Go while somebody measures
+            fake.sock.recv(1)  # no AccessGranted while somebody measures
         done.set()
         wire.receive_command(fake.sock)
         wire.send(fake.sock, Done(1))
 
     with ThreadPoolExecutor(1) as threads, lent.command():
         played = threads.submit(play)
-        reply = fake.worker.ask(Report, time.monotonic() + 10, wants=lent.wants)
+        reply = fake.worker.ask(ReadReport, time.monotonic() + 10, on_request=lent.request)
         played.result(10)
     assert isinstance(reply, Done)
     assert lent.waited >= 0.25
-    assert turn.shared
+    assert lock.is_shared
     other.join(10)
 
 
 def test_what_was_waited_for_others_does_not_count_against_the_deadline(fake: Fake) -> None:
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(fake.says, 1, Turns.SHARE)
+        threads.submit(fake.says, 1, DeviceAccess.SHARED)
 
         def wants(what: str) -> float:
             time.sleep(0.4)  # as long as others take
             return 0.4
 
-        assert isinstance(fake.worker.ask(Report, time.monotonic() + 0.3, wants=wants), Done)
+        assert isinstance(fake.worker.ask(ReadReport, time.monotonic() + 0.3, on_request=wants), Done)
         with pytest.raises(WorkerTimeout):
-            fake.worker.ask(Report, time.monotonic() + 0.1, wants=wants)
+            fake.worker.ask(ReadReport, time.monotonic() + 0.1, on_request=wants)
 
 
-def test_a_worker_may_measure_alone_only_where_its_judge_says_so(turn: Turn) -> None:
-    lent = Line(turn, alone=True)
+def test_a_worker_may_measure_alone_only_where_its_judge_says_so(lock: DeviceLock) -> None:
+    lent = DeviceLease(lock, exclusive_allowed=True)
     with lent.command():
-        lent.wants(Turns.OWN)
-        assert not _can(turn, "share")
-    turn.share()
-    lent = Line(turn)
+        lent.request(DeviceAccess.EXCLUSIVE)
+        assert not _can(lock, "acquire_shared")
+    lock.acquire_shared()
+    lent = DeviceLease(lock)
     with lent.command():
-        lent.wants(Turns.OWN)
-        assert _can(turn, "share")
+        lent.request(DeviceAccess.EXCLUSIVE)
+        assert _can(lock, "acquire_shared")
 
 
-def test_a_worker_cannot_keep_the_device_to_itself_for_long(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_lease, "MOST_OWNED_S", 0.05)
-    lent = Line(turn, alone=True)
+def test_a_worker_cannot_keep_the_device_to_itself_for_long(lock: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_lease, "MAX_EXCLUSIVE_S", 0.05)
+    lent = DeviceLease(lock, exclusive_allowed=True)
     with lent.command():
-        lent.wants(Turns.OWN)
+        lent.request(DeviceAccess.EXCLUSIVE)
         time.sleep(0.06)
-        lent.wants("anything")  # is a wish to share
-        assert _can(turn, "share")
-        lent.wants(Turns.OWN)
-        assert _can(turn, "share")
+        lent.request("anything")  # is a wish to share
+        assert _can(lock, "acquire_shared")
+        lent.request(DeviceAccess.EXCLUSIVE)
+        assert _can(lock, "acquire_shared")
 
 
-def test_a_judge_that_measures_lends_nothing(turn: Turn) -> None:
-    turn.own()
-    lent = Line(turn)
+def test_a_judge_that_measures_lends_nothing(lock: DeviceLock) -> None:
+    lock.acquire_exclusive()
+    lent = DeviceLease(lock)
     with lent.command():
-        lent.wants(Turns.REST)
-        assert not _can(turn, "share")
+        lent.request(DeviceAccess.RELEASED)
+        assert not _can(lock, "acquire_shared")
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, turn: Turn, reads: bool) -> None:
-    lent = Line(turn)
+def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, lock: DeviceLock, reads: bool) -> None:
+    lent = DeviceLease(lock)
     stop = threading.Event()
 
     def flood() -> None:
         wire.receive_command(fake.sock)
         with contextlib.suppress(WorkerGone, OSError):
             while not stop.is_set():
-                wire.send(fake.sock, Wants(1, Turns.SHARE))
+                wire.send(fake.sock, AccessRequest(1, DeviceAccess.SHARED))
                 if reads:
                     wire.receive_command(fake.sock)
 
@@ -164,7 +164,7 @@ def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, turn: Turn
     flooding.start()
     start = time.monotonic()
     with lent.command(), pytest.raises(WorkerTimeout):
-        fake.worker.ask(Report, start + 0.5, wants=lent.wants)
+        fake.worker.ask(ReadReport, start + 0.5, on_request=lent.request)
     assert time.monotonic() - start < 5
     stop.set()
     fake.worker._sock.close()
