@@ -219,10 +219,11 @@ def _batch_norm(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def _counter() -> Any:
-    """A dispatch mode that records output shapes and counts FLOPs by PyTorch's own table of formulas."""
+    """A dispatch mode that records output shapes and counts FLOPs."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
+
+    from kernelllm.problems.flops import heavy_flops
 
     quick = torch.ops.aten.native_batch_norm.default
 
@@ -239,9 +240,7 @@ def _counter() -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             out = _batch_norm(args[0]) if func is quick and args[0].is_meta else func(*args, **kwargs)
-            formula = flop_registry.get(func._overloadpacket)
-            if formula is not None:
-                self.flops += int(formula(*args, **kwargs, out_val=out))
+            self.flops += heavy_flops(func, args, kwargs, out)
             self.shapes += [tuple(t.shape) for t in tensors(out)]
             if len(self.shapes) > MAX_OPS:
                 raise _TooMany

@@ -14,32 +14,28 @@ The SOL score is SOL-ExecBench's: S = 1 / (1 + (Tk - Tsol) / (Tb - Tsol)).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
-from torch.utils.flop_counter import flop_registry
 
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import Floor
+from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
 
 _GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
 _CONVS = ("aten.convolution", "aten._convolution", "aten.cudnn_convolution", "aten.conv")
-_RECURRENT_GATES = {"aten.lstm": 4, "aten.gru": 3, "aten.rnn_tanh": 1, "aten.rnn_relu": 1}
 
 
 class Counted:
     """Bytes and operations of one reference at one setting of its sizes."""
 
-    def __init__(self, read: int, written: int, flops: dict[str, float], by_operator: dict[str, float]) -> None:
+    def __init__(self, read: int, written: int, flops: dict[str, float]) -> None:
         self.bytes = read + written
         self.flops = flops
         """Operations by unit: ``fp32``, ``tf32``, ``fp16`` (bf16 as well), ``fp64``."""
-        self.by_operator = by_operator
-        """Operations by ATen operator name."""
 
 
 def _unit(operator: str, dtype: torch.dtype) -> str:
@@ -57,7 +53,7 @@ def _distinct_bytes(tensor: torch.Tensor) -> int:
     return int(count)
 
 
-class _Counter(TorchDispatchMode):
+class _TrafficCounter(TorchDispatchMode):
     """Sees every ATen call of the reference on fake tensors."""
 
     @classmethod
@@ -69,38 +65,22 @@ class _Counter(TorchDispatchMode):
         self.sources = sources
         self.read: dict[int, int] = {}
         self.flops: dict[str, float] = {}
-        self.by_operator: dict[str, float] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = str(func)
-        result = self._recurrent(name, func, args, kwargs)
-        if result is None:
-            result = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if not func.is_view and "empty" not in name and ".size" not in name:
             self._touch(name, args, kwargs, result)
-        formula: Callable[..., float] | None = flop_registry.get(func._overloadpacket)
-        if formula is not None:
+        flops = heavy_flops(func, args, kwargs, result)
+        if flops:
             operand = next(t for t in tree_flatten(args)[0] if isinstance(t, torch.Tensor))
-            self._add(name, operand.dtype, float(formula(*args, **kwargs, out_val=result)))
-        return result
-
-    def _recurrent(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """Count a recurrent layer as a whole: 2 * gates * hidden * (input + hidden) per step and row."""
-        gates = next((g for prefix, g in _RECURRENT_GATES.items() if name.startswith(prefix)), 0)
-        if not gates:
-            return None
-        result = func(*args, **kwargs)
-        weights = [w for w in args[2] if isinstance(w, torch.Tensor) and w.dim() == 2]
-        rows = args[0].numel() // args[0].shape[-1]
-        self._add(name, args[0].dtype, sum(2.0 * rows * w.shape[0] * w.shape[1] for w in weights))
+            self._add(name, operand.dtype, float(flops))
         return result
 
     def _add(self, name: str, dtype: torch.dtype, flops: float) -> None:
         unit = _unit(name, dtype)
         self.flops[unit] = self.flops.get(unit, 0.0) + flops
-        operator = name.rsplit(".", 1)[0]
-        self.by_operator[operator] = self.by_operator.get(operator, 0.0) + flops
 
     def _touch(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         limit = None
@@ -129,12 +109,12 @@ def count(instance: Instance) -> Counted:
         tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]
         tensors += list(model.parameters()) + list(model.buffers())
         sources = {t.untyped_storage()._cdata: t.numel() * t.element_size() for t in tensors}
-        counter = _Counter(sources)
+        counter = _TrafficCounter(sources)
         with counter:
             output = model(*inputs)
         outputs = [t for t in tree_flatten(output)[0] if isinstance(t, torch.Tensor)]
         fresh = {t.untyped_storage()._cdata: _distinct_bytes(t) for t in outputs if t.untyped_storage()._cdata not in sources}
-    return Counted(sum(counter.read.values()), sum(fresh.values()), counter.flops, counter.by_operator)
+    return Counted(sum(counter.read.values()), sum(fresh.values()), counter.flops)
 
 
 def rate(unit: str, gpu: Gpu) -> float:

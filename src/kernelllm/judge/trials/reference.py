@@ -21,6 +21,7 @@ from kernelllm.core.quiet import printing_to_stderr
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.observation import WatchedOperators
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
 from kernelllm.problems.instance import Instance, explain
@@ -168,8 +169,6 @@ class Reference:
 
         Errors of the reference are in the outcome.
         """
-        from kernelllm.judge.worker.recorder import OperatorCounter
-
         tensors = values.flatten(inputs)
         closer = closer and self._exact
         private = _copied(inputs) if closer and self._mutates is not False else inputs

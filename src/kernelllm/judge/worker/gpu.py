@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from triton.runtime import jit
 
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker import launch, turns, warm
-from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
+from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here

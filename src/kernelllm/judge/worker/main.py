@@ -21,12 +21,13 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values, wire
 from kernelllm.judge.worker import failures, setup
 from kernelllm.judge.worker.fences import Fences
-from kernelllm.judge.worker.recorder import OperatorCounter, Recorder
+from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 MODULE = "candidate"

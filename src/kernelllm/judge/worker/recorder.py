@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 import sysconfig
 import threading
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.judge.transport.protocol import CompiledKernel
 
@@ -161,98 +159,3 @@ def _watched_functions() -> list[tuple[str, Any, str, Any]]:
             if hasattr(owner, attribute):
                 found.append((f"{label}.{attribute}", owner, attribute, _static(owner, attribute)))
     return found
-
-
-class OperatorCounter(TorchDispatchMode):
-    """Counts ATen operators, and FLOPs of the heavy ones, into ``ops`` and ``flops``. Shared by worker and judge."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
-    def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.ops, self.flops, self._paused = ops, flops, paused
-
-    def works(self) -> bool:
-        """Whether it sees an operator now; candidate code may have switched dispatch to it off."""
-        name, before = "aten.neg.default", self.ops["aten.neg.default"]
-        torch.neg(torch.zeros(()))
-        seen = self.ops[name] > before
-        self.ops[name] = before
-        if not before:
-            del self.ops[name]
-        return seen
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not self._paused() and not _bookkeeping(args):
-            name = str(func)
-            if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
-                name = name.replace("index_put", "index_add")
-            self.ops[name] += 1
-            amount = heavy_flops(func, args, kwargs or {}, result)
-            if amount:
-                self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
-        return result
-
-
-def _bookkeeping(args: Any) -> bool:
-    """Whole numbers without dimensions, such as batch normalisation's count of batches: no part of the work."""
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    return bool(tensors) and all(t.dim() == 0 and not t.is_floating_point() for t in tensors)
-
-
-def heavy_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """FLOPs (multiply and add counted apart) of matrix products, convolutions, attention and recurrent layers; 0 for others."""
-    from torch.utils.flop_counter import flop_registry
-
-    packet = getattr(func, "_overloadpacket", None)
-    formula = flop_registry.get(packet)
-    try:
-        if formula is not None:
-            return int(formula(*args, **kwargs, out_val=result))
-        own = _OWN_FORMULAS.get(str(packet).removeprefix("aten."))
-        return int(own(args)) if own else 0
-    except (TypeError, ValueError, IndexError, AttributeError, AssertionError, RuntimeError):
-        return 0
-
-
-def _vector_product(args: Any) -> int:
-    shapes = [a.shape for a in args if isinstance(a, torch.Tensor)]
-    return 2 * max(math.prod(s) for s in shapes)
-
-
-def _rnn(args: Any) -> int:
-    """Recurrent layers: 2 FLOPs for each weight, step and row of the batch; input is [T, B, features] or [B, T, features]."""
-    steps = args[0].shape[0] * args[0].shape[1]
-    weights = [t for a in args for t in (a if isinstance(a, list | tuple) else [a]) if isinstance(t, torch.Tensor) and t.dim() == 2]
-    return int(2 * steps * sum(w.numel() for w in weights))
-
-
-def _solved(right: Any, square: Any, each: int) -> int:
-    """Solving for ``right`` by substitution: ``each`` FLOPs for every element of it and row of the square matrix."""
-    return int(each * right.numel() * square.shape[-1])
-
-
-_OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
-    "mv": _vector_product, "dot": _vector_product, "vdot": _vector_product, "addmv": _vector_product,
-    "_cudnn_rnn": _rnn, "mkldnn_rnn_layer": _rnn, "lstm": _rnn, "gru": _rnn,
-    "_thnn_fused_lstm_cell": lambda args: 0,
-    "linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
-    "mkldnn_linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
-    "_trilinear": _vector_product,
-    # what a matrix product can be written as
-    "linalg_solve_triangular": lambda args: _solved(args[1], args[0], 1),
-    "triangular_solve": lambda args: _solved(args[0], args[1], 1),
-    "cholesky_solve": lambda args: _solved(args[0], args[1], 2),
-    "linalg_lu_solve": lambda args: _solved(args[2], args[0], 2),
-    "_linalg_solve_ex": lambda args: _solved(args[1], args[0], 2),
-    "linalg_inv_ex": lambda args: _solved(args[0], args[0], 2),
-    "_embedding_bag": lambda args: 2 * args[1].numel() * args[0].shape[1],
-    "_embedding_bag_forward_only": lambda args: 2 * args[1].numel() * args[0].shape[1],
-    "_cdist_forward": lambda args: 2 * args[0].numel() * args[1].shape[-2],
-    "_scaled_dot_product_flash_attention_for_cpu": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
-    "_scaled_dot_product_attention_math_for_mps": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
-    "_fused_sdp_choice": lambda args: 0,
-}  # fmt: skip

@@ -1,0 +1,52 @@
+"""Counts what ATen operators run, and the FLOPs of the heavy ones. The worker counts the candidate's, the judge the reference's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelllm.problems.flops import heavy_flops
+
+
+class OperatorCounter(TorchDispatchMode):
+    """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
+    def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops, self.flops, self._paused = ops, flops, paused
+
+    def works(self) -> bool:
+        """Whether the counter sees an operator now. Candidate code may have switched the dispatch to it off."""
+        name, before = "aten.neg.default", self.ops["aten.neg.default"]
+        torch.neg(torch.zeros(()))
+        seen = self.ops[name] > before
+        self.ops[name] = before
+        if not before:
+            del self.ops[name]
+        return seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._paused() and not _bookkeeping(args):
+            name = str(func)
+            if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
+                name = name.replace("index_put", "index_add")
+            self.ops[name] += 1
+            amount = heavy_flops(func, args, kwargs or {}, result)
+            if amount:
+                self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
+        return result
+
+
+def _bookkeeping(args: Any) -> bool:
+    """Whether all operands are integers without dimensions, such as batch normalisation's count of batches."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    return bool(tensors) and all(t.dim() == 0 and not t.is_floating_point() for t in tensors)
