@@ -1,36 +1,59 @@
-"""Standard output is for results, whoever prints in whichever thread."""
+"""Standard output is for results on the command line; as a library, nothing of the process is replaced."""
 
+from __future__ import annotations
+
+import io
 import sys
 import threading
 
 import pytest
 
-from kernelllm.core.quiet import printing_nowhere, printing_to_stderr
+from kernelllm.core.quiet import code_of_others, results_only
 
 
-def test_threads_may_overlap_and_standard_output_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_leaves_the_streams_of_the_process_alone() -> None:
+    before = sys.stdout, sys.stderr
+    with code_of_others():
+        assert (sys.stdout, sys.stderr) == before
+
+
+def test_on_the_command_line_only_results_reach_standard_output_from_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
     entered, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with printing_to_stderr():
+        with code_of_others():
             entered.set()
             leave.wait(10)
             sys.stdout.write("other inside\n")
 
     thread = threading.Thread(target=other)
-    with printing_to_stderr():
-        thread.start()
-        assert entered.wait(10)
-        sys.stdout.write("mine inside\n")
-        with printing_nowhere():
-            sys.stdout.write("mine, dropped\n")
-            sys.stderr.write("mine, dropped as well\n")
-    sys.stdout.write("mine outside, while the other is inside\n")
-    leave.set()
-    thread.join()
-    sys.stdout.write("after both\n")
+    with results_only():
+        with code_of_others():
+            thread.start()
+            assert entered.wait(10)
+            sys.stdout.write("mine inside\n")
+        sys.stdout.write("mine outside, while the other is inside\n")
+        leave.set()
+        thread.join()
     assert sys.stdout is before
     shown = capsys.readouterr()
-    assert shown.out.splitlines() == ["mine outside, while the other is inside", "after both"]
+    assert shown.out.splitlines() == ["mine outside, while the other is inside"]
     assert shown.err.splitlines() == ["mine inside", "other inside"]
+
+
+def test_others_may_replace_the_streams_meanwhile_and_put_back_what_they_found() -> None:
+    """As pytest and notebooks do; what is put back must still write to where it did."""
+    first, second = sys.stdout, io.StringIO()
+    try:
+        for _ in range(3):
+            with code_of_others():
+                found, found_error = sys.stdout, sys.stderr
+                sys.stdout = sys.stderr = second
+            sys.stdout, sys.stderr = found, found_error
+            with code_of_others():
+                sys.stdout.write("")
+                sys.stderr.write("")
+        assert sys.stdout is first
+    finally:
+        sys.stdout = first

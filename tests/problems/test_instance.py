@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gc
 import inspect
+import random
 import sys
+import threading
 
+import numpy
 import pytest
 import torch
 
+from kernelllm.core.quiet import results_only
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.seeds import seed_all
 
 SOURCE = """
 import torch
@@ -81,13 +86,74 @@ def test_constants_are_replaced_and_what_depends_on_them_follows() -> None:
     assert torch.equal(model(torch.zeros(5)), model.layer.bias - 1)
 
 
-def test_prints_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    instance = Instance(problem())
-    instance.model(0)
-    instance.inputs(0)
+def test_prints_are_no_results_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with results_only():
+        instance = Instance(problem())
+        instance.model(0)
+        instance.inputs(0)
     out, err = capsys.readouterr()
     assert out == ""
     assert err.split() == ["loaded", "built", "drawn"]
+
+
+def test_a_problem_finds_the_streams_that_the_process_has() -> None:
+    """A judge in a thread of a trainer, of pytest or of a notebook replaces nothing that belongs to the whole process."""
+    instance = Instance(problem(**{'print("drawn")': "import sys; global seen; seen = sys.stdout, sys.stderr"}))
+    instance.inputs(0)
+    assert instance.namespace["seen"] == (sys.stdout, sys.stderr)
+
+
+DRAWN = """
+import random
+import numpy
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x
+
+def get_inputs():
+    rows = [torch.rand(4) + random.random() + float(numpy.random.rand()) for _ in range(64)]
+    return [torch.stack(rows)]
+"""
+
+
+def test_judges_in_threads_draw_what_one_alone_draws() -> None:
+    """Generators belong to the whole process: without taking turns, each thread would draw some numbers of the other's seed."""
+    expected = {seed: Instance(Problem(name="d", source=DRAWN)).inputs(seed)[0] for seed in range(4)}
+    wrong: list[int] = []
+
+    def draw(seed: int) -> None:
+        instance = Instance(Problem(name="d", source=DRAWN))
+        for _ in range(10):
+            if not torch.equal(instance.inputs(seed)[0], expected[seed]):
+                wrong.append(seed)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=draw, args=(seed,)) for seed in expected]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_drawing_leaves_the_random_numbers_of_the_caller_alone() -> None:
+    def numbers() -> tuple[float, float, float]:
+        return random.random(), float(numpy.random.rand()), float(torch.rand(1))
+
+    seed_all(7)
+    expected = numbers()
+    seed_all(7)
+    instance = Instance(problem())
+    instance.model(0)
+    instance.inputs(0)
+    assert numbers() == expected
 
 
 def test_source_can_be_inspected_and_nothing_stays_in_sys_modules() -> None:

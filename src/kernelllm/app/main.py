@@ -13,7 +13,7 @@ import click
 
 from kernelllm import __version__
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.core.quiet import quiet_libraries
+from kernelllm.core.quiet import quiet_libraries, results_only
 
 COMMANDS = {
     "optimize": "kernelllm.app.commands.optimize:optimize",
@@ -59,7 +59,8 @@ class Verbs(click.Group):
         """Run the verb; every error that leaves it ends here."""
         quiet_libraries()
         try:
-            return super().invoke(ctx)
+            with results_only():
+                return super().invoke(ctx)
         except KernelLLMError as error:
             fail(ctx, str(error), error)
             ctx.exit(error.exit_code)

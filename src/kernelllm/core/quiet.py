@@ -1,13 +1,17 @@
-"""Keeps what code of others prints off standard output, which is for results, thread by thread; and its log lines off the terminal."""
+"""Keeps standard output for results: what code of others prints meanwhile, and what libraries log, goes elsewhere.
+
+Only a process of our own (the command line, a pool's slot) may change where it prints. Used as a library, nothing is redirected:
+``sys.stdout`` belongs to the whole process, and trainers, notebooks and pytest put objects of their own there.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
+import os
 import sys
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 CHATTY = (
@@ -20,64 +24,47 @@ CHATTY = (
 )
 """Loggers that print tracebacks of errors which are caught and told in a sentence."""
 
-_lock = threading.Lock()
-_here = threading.local()
-_users = 0
-_routers: list[_Router] = []
+_others: ContextVar[bool] = ContextVar("kernelllm_code_of_others", default=False)
 
 
-class _Router:
-    """``sys.stdout`` or ``sys.stderr`` while anybody is inside: each thread writes where it wants to, all others where they did before."""
+class ResultsOnly:
+    """A stream in the place of ``sys.stdout``: what is written inside :func:`code_of_others` goes to ``sys.stderr``."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.real = name, getattr(sys, name)
-        setattr(sys, name, self)
-
-    def leave(self) -> None:
-        if getattr(sys, self.name) is self:  # else somebody else has replaced it meanwhile
-            setattr(sys, self.name, self.real)
-
-    def _target(self) -> Any:
-        chosen = getattr(_here, "chosen", None)
-        return self.real if not chosen else chosen[-1]
+    def __init__(self, results: Any) -> None:
+        self._results = results
 
     def write(self, text: str) -> int:
-        return int(self._target().write(text))
+        return int((sys.stderr if _others.get() else self._results).write(text))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._target(), name)
+        return getattr(self._results, name)
 
 
 @contextlib.contextmanager
-def _routed(nowhere: bool) -> Iterator[None]:
-    global _users
-    with _lock:
-        if _users == 0:
-            _routers[:] = [_Router("stdout"), _Router("stderr")]
-        _users += 1
-        target = io.StringIO() if nowhere else _routers[1].real
-    chosen = _here.__dict__.setdefault("chosen", [])
-    chosen.append(target)
+def results_only() -> Iterator[None]:
+    """For the command line, around a whole command: standard output gets nothing that :func:`code_of_others` prints."""
+    before = sys.stdout
+    sys.stdout = ResultsOnly(before)
     try:
         yield
     finally:
-        chosen.pop()
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                for router in _routers:
-                    router.leave()
-                _routers.clear()
+        sys.stdout = before
 
 
-def printing_to_stderr() -> contextlib.AbstractContextManager[None]:
-    """What this thread prints goes to standard error. Unlike with ``contextlib.redirect_stdout``, threads may overlap."""
-    return _routed(nowhere=False)
+@contextlib.contextmanager
+def code_of_others() -> Iterator[None]:
+    """Around code of a problem: what this thread prints is no result. Changes nothing where the process is not ours."""
+    token = _others.set(True)
+    try:
+        yield
+    finally:
+        _others.reset(token)
 
 
-def printing_nowhere() -> contextlib.AbstractContextManager[None]:
-    """What this thread prints, on either stream, is dropped."""
-    return _routed(nowhere=True)
+def no_results_here() -> None:
+    """For a process that only works for another one: all that is printed in it, by C code too, goes to standard error."""
+    sys.stdout.flush()
+    os.dup2(2, 1)
 
 
 def quiet_libraries() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
-from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Candidate, Floor, Problem, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict_cache
@@ -28,6 +27,7 @@ from kernelllm.judge.trials.compare import STRICT
 from kernelllm.judge.trials.examiner import INIT_SEED
 from kernelllm.judge.trials.reference import Reference, prepare
 from kernelllm.problems import shrink
+from kernelllm.problems.seeds import own_generators
 
 _KEPT_PROBLEMS = 8
 SMALL_SETS = 2
@@ -124,7 +124,7 @@ class Judge:
         with self._lock:
             references = self._references.pop(problem.digest, None)
         if references is None:
-            with TORCH:
+            with own_generators():
                 references = self._build(problem)
         yield references
         with self._lock:  # not after an error: its state is unknown then

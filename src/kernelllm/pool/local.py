@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from kernelllm.core.quiet import quiet_libraries
+from kernelllm.core.quiet import no_results_here, quiet_libraries
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -182,6 +182,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_parent, name="kernelllm-parent", daemon=True).start()
     _share_cores(slots)
+    no_results_here()
     quiet_libraries()
     if sys.warnoptions in ([], [_WARNINGS]):
         warnings.simplefilter("ignore")  # remarks on a problem's code, which every slot would print between the lines of progress

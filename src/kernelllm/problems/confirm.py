@@ -10,7 +10,7 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.seeds import seed_all
+from kernelllm.problems.seeds import own_generators, seed_all
 from kernelllm.problems.trace import tensors
 
 CONDITION = 0.2
@@ -39,7 +39,7 @@ def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) ->
 
     instance = Instance(problem, overrides)
     model, inputs = instance.model(0), instance.inputs(0)
-    with warnings.catch_warnings(), torch.no_grad():
+    with own_generators(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         double = _double(model, inputs) if conditioning else None
         with instance.running("forward()"):

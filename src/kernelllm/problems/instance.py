@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.quiet import printing_to_stderr
+from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
-from kernelllm.problems.seeds import seed_all
+from kernelllm.problems.seeds import own_generators, seed_all
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class Instance:
     """A problem at its own sizes, or at changed ones.
 
     ``constants`` maps names from :func:`kernelllm.problems.sizes.constants` to new values. The source runs once, here, in a module
-    of its own that is not ``__main__``; what it prints goes to standard error. Raises ProblemError where the source
+    of its own that is not ``__main__``; on the command line what it prints goes to standard error. Raises ProblemError where the source
     does not parse, raises when it runs, or lacks ``Model`` or ``get_inputs``.
     """
 
@@ -117,7 +117,7 @@ class Instance:
 
     @contextlib.contextmanager
     def running(self, stage: str = "forward") -> Iterator[None]:
-        """Context for calling into the problem: prints go to standard error, errors become a ProblemError that names ``stage``."""
+        """Context for calling into the problem: one thread at a time, and errors become a ProblemError that names ``stage``."""
         with self._running(stage):
             yield
 
@@ -155,7 +155,7 @@ class Instance:
     @contextlib.contextmanager
     def _running(self, stage: str) -> Iterator[None]:
         try:
-            with printing_to_stderr(), _importable(self._folder):
+            with own_generators(), code_of_others(), _importable(self._folder):
                 yield
         except ProblemError:
             raise

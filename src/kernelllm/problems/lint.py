@@ -18,7 +18,7 @@ from kernelllm.problems import shrink
 from kernelllm.problems.inputs import variants
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import Budget
-from kernelllm.problems.seeds import seed_all
+from kernelllm.problems.seeds import own_generators, seed_all
 from kernelllm.problems.trace import tensors
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def lint(problem: Problem, *, tolerance: float | None = None, seeds: int = 3) ->
     """
     overrides = shrink.within(problem, BUDGET)
     probe = _Probe(problem, overrides, tolerance)
-    with warnings.catch_warnings():
+    with own_generators(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         numbers = probe.measure(seeds)
         idle = probe.idle()

@@ -1,8 +1,14 @@
-"""One seed for all generators of a process."""
+"""The random generators of the whole process: one seed for all of them, and back to where they were."""
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
+
+from kernelllm.core.threads import TORCH
+
+_depth = 0
 
 
 def seed_all(seed: int) -> None:
@@ -13,3 +19,35 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def own_generators() -> Iterator[None]:
+    """Every generator of :func:`seed_all` for this thread alone, and afterwards as it was before.
+
+    They belong to the whole process: judges in other threads wait here, and a trainer that judges keeps its own random numbers.
+    Torch's default dtype, its tracing and ``sys.path`` are shared in the same way, so problem code runs inside this. May be nested.
+    """
+    global _depth
+    with TORCH:
+        _depth += 1
+        try:
+            with _kept() if _depth == 1 else contextlib.nullcontext():
+                yield
+        finally:
+            _depth -= 1
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    import numpy
+    import torch
+
+    pythons, numpys = random.getstate(), numpy.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices=list(devices)):
+            yield
+    finally:
+        random.setstate(pythons)
+        numpy.random.set_state(numpys)

@@ -12,6 +12,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.seeds import own_generators
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +84,7 @@ class Tracer:
             return None
 
     def _trace(self, constants: Mapping[str, Any]) -> Trace:
-        with warnings.catch_warnings():
+        with own_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self._first_way(constants)
 

@@ -5,7 +5,9 @@ Parameters keep the problem's own sizes; the inputs' dimensions become symbols w
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +18,6 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import TRACE_FAILURES, Built, Leaf, Untraceable, argument_names, build, describe
 from kernelllm.compiler.capture.finalize import RETURNED, assemble
 from kernelllm.compiler.options import Options
-from kernelllm.core.quiet import printing_nowhere
 from kernelllm.core.types import Problem
 
 
@@ -29,8 +30,7 @@ def exported(problem: Problem, options: Options) -> Captured:
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        # export prints the graph so far when it gives up
-        with torch.no_grad(), intercept.whole_layers(options), printing_nowhere():
+        with torch.no_grad(), intercept.whole_layers(options), _without_partial_graphs():
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except (*TRACE_FAILURES, torch._dynamo.exc.TorchDynamoException) as error:
@@ -52,6 +52,17 @@ def exported(problem: Problem, options: Options) -> Captured:
     captured = assemble(built, options, graph, leaves, [program.call_spec.out_spec, constants], "export")
     captured.notes = ("captured by torch.export: sizes of parameters are the problem's own",)
     return captured
+
+
+@contextlib.contextmanager
+def _without_partial_graphs() -> Iterator[None]:
+    """``torch.export`` prints the graph so far when it gives up; its module gets a ``print`` of its own. Callers hold the TORCH lock."""
+    module: Any = torch.export._trace
+    module.print = lambda *values, **options: None
+    try:
+        yield
+    finally:
+        del module.print
 
 
 def _automatic(value: Any) -> Any:

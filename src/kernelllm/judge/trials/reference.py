@@ -17,15 +17,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.quiet import printing_to_stderr
-from kernelllm.core.threads import TORCH
+from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
 from kernelllm.problems.instance import Instance, explain
-from kernelllm.problems.seeds import seed_all
+from kernelllm.problems.seeds import own_generators, seed_all
 
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
@@ -72,7 +71,7 @@ class Reference:
 
     def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> None:
         self.problem, self.sizes, self.device, self.seed = problem, sizes, device, seed
-        with TORCH:
+        with own_generators():
             self.instance = Instance(problem, constants)
             self.init_args = self.instance.init_inputs(seed)
             self.model = self._built(seed)
@@ -121,7 +120,7 @@ class Reference:
 
     def _built(self, seed: int) -> torch.nn.Module:
         """The model, on a GPU built there where it can be: random numbers for large parameters take the CPU seconds."""
-        with TORCH, _untouched_generators():
+        with own_generators():
             if self.device != "cpu":
                 with contextlib.suppress(ProblemError):
                     return self.instance.model(seed, self.device, there=True).to(self.device)
@@ -131,7 +130,7 @@ class Reference:
         """Take the parameters that the seed gives on the CPU: those of a candidate that names them otherwise, and draws its own."""
         if self._seeded:
             return
-        with TORCH, _untouched_generators():
+        with own_generators():
             model = self.instance.model(self.seed, self.device)
         named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
         self.load({name: tensor.detach() for name, tensor in named.items()})
@@ -156,7 +155,7 @@ class Reference:
 
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs of the problem's own kind."""
-        with TORCH, _untouched_generators():
+        with own_generators():
             return self.instance.inputs(seed, self.device)
 
     @property
@@ -177,7 +176,7 @@ class Reference:
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
         try:
-            with TORCH, self._calling(seed), OperatorCounter(ops, flops):
+            with self._calling(seed), OperatorCounter(ops, flops):
                 drawn = self._generators()
                 value = self.model(*inputs)
                 self.draws = self.draws or self._generators() != drawn
@@ -229,11 +228,11 @@ class Reference:
         has_exact = has_rounded = False
         nearby: list[Any] = []
         if affordable:
-            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
+            with contextlib.suppress(Exception), self._calling(seed), _default_dtype(torch.float64):
                 exact = self._twin("double", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if rounding and self.tf32_convolutions:
-            with contextlib.suppress(Exception), TORCH, self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+            with contextlib.suppress(Exception), self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._twin("rounded", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
                 nearby += [rounded] if has_rounded else []
@@ -245,7 +244,7 @@ class Reference:
         """Outputs in float64 with the last bits of all inputs and parameters moved at random: what an ill-conditioned problem makes of
         rounding. Where the output hardly depends on them, it hardly differs from the exact one."""
         for number in range(_SHAKES):
-            with contextlib.suppress(Exception), TORCH, self._calling(seed), _default_dtype(torch.float64):
+            with contextlib.suppress(Exception), self._calling(seed), _default_dtype(torch.float64):
                 twin = self._twin("shaken", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in twin.parameters():
@@ -267,7 +266,7 @@ class Reference:
 
     @contextlib.contextmanager
     def _calling(self, seed: int) -> Iterator[None]:
-        with _untouched_generators(), torch.no_grad(), printing_to_stderr():
+        with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield
 
@@ -299,13 +298,6 @@ def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
 def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
     """float32 with all but 10 mantissa bits cut off."""
     return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
-
-
-@contextlib.contextmanager
-def _untouched_generators() -> Iterator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=list(devices)):
-        yield
 
 
 @contextlib.contextmanager
