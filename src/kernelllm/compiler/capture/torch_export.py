@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ def exported(problem: Problem, options: Options) -> Captured:
 @contextlib.contextmanager
 def _without_partial_graphs() -> Iterator[None]:
     """``torch.export`` prints the graph so far when it gives up; its module gets a ``print`` of its own. Callers hold the TORCH lock."""
-    module: Any = torch.export._trace
+    module: Any = import_module("torch.export._trace")
     module.print = lambda *values, **options: None
     try:
         yield
