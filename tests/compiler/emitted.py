@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernelllm.compiler.capture.capture import capture
 from kernelllm.compiler.emit import emit
-from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.inductor.lower import lower
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -41,7 +41,7 @@ def written(name: str, **options: object) -> str:
 def without_templates(text: str) -> str:
     """The part that emission decides, without the definitions copied from the templates."""
     for name in ("matmul", "batched_matmul", "addmm", "conv", "conv_transpose", "attention"):
-        for piece in copied({name}):
+        for piece in definitions_for({name}):
             text = text.replace(f"\n\n\n{piece.text}\n", "\n")
     return re.sub(r"\n{4,}", "\n\n\n", text.removeprefix("import math\n\n"))
 

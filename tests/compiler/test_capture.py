@@ -16,8 +16,8 @@ def targets(result):
     return [str(n.target) for n in result.graph.graph.nodes if n.op == "call_function"]
 
 
-def slots(result):
-    return {s.name: s for s in result.slots}
+def graph_inputs(result):
+    return {s.name: s for s in result.graph_inputs}
 
 
 def test_equal_values_of_distinct_constants_stay_apart():
@@ -26,23 +26,23 @@ def test_equal_values_of_distinct_constants_stay_apart():
     assert not result.specialized
     by_constant = {s.constant: s.symbol for s in result.sizes}
     assert len(set(by_constant.values())) == 3
-    shapes = {n: s.shape for n, s in slots(result).items()}
+    shapes = {n: s.shape for n, s in graph_inputs(result).items()}
     assert shapes["x"] == (by_constant["batch"], by_constant["width"])
     assert shapes["fc.weight"] == (by_constant["hidden"], by_constant["width"])
 
 
-def test_slots_name_kinds_positions_and_arguments():
+def test_graph_inputs_name_kinds_positions_and_arguments():
     result = captured(LINEAR)
-    assert result.arguments == ("x",)
-    assert [s.kind for s in result.slots] == ["size"] * 3 + ["parameter"] * 2 + ["input"]
-    assert slots(result)["x"].index == 0
-    assert slots(result)["fc.bias"].variable == "fc_bias"
+    assert result.forward_arguments == ("x",)
+    assert [s.kind for s in result.graph_inputs] == ["size"] * 3 + ["parameter"] * 2 + ["input"]
+    assert graph_inputs(result)["x"].index == 0
+    assert graph_inputs(result)["fc.bias"].variable == "fc_bias"
 
 
-def test_places_say_where_a_size_can_be_read():
-    places = {s.constant: s.places[0] for s in captured(LINEAR).sizes}
-    assert (places["batch"].kind, places["batch"].name, places["batch"].dim) == ("input", "x", 0)
-    assert (places["hidden"].kind, places["hidden"].name, places["hidden"].dim) == ("parameter", "fc.weight", 0)
+def test_sources_say_where_a_size_can_be_read():
+    sources = {s.constant: s.sources[0] for s in captured(LINEAR).sizes}
+    assert (sources["batch"].kind, sources["batch"].name, sources["batch"].dim) == ("input", "x", 0)
+    assert (sources["hidden"].kind, sources["hidden"].name, sources["hidden"].dim) == ("parameter", "fc.weight", 0)
 
 
 def test_integer_attributes_of_modules_are_not_baked_in():
@@ -55,7 +55,7 @@ def test_sizes_divided_by_a_number_are_multiples_of_their_symbol():
     result = captured(ATTENTION)
     assert {s.constant: s.hint for s in result.sizes} == {"batch": 4, "steps": 100, "width_over_6": 16}
     width = next(s for s in result.sizes if s.constant == "width_over_6")
-    assert width.places[0].expression == f"6*{width.symbol}"
+    assert width.sources[0].expression == f"6*{width.symbol}"
 
 
 def test_computed_sizes_have_a_symbol_and_an_expression():
@@ -69,7 +69,7 @@ def test_computed_sizes_have_a_symbol_and_an_expression():
 
 def test_running_statistics_are_written_as_in_train_mode():
     result = captured(CONV)
-    assert {s.name for s in result.slots if s.mutated} == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert {s.name for s in result.graph_inputs if s.mutated} == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
     assert result.output_count == 1
 
 
@@ -140,8 +140,8 @@ def get_inputs(): return [[torch.rand(n, n), torch.rand(n, n)], 0.5, None]
 def get_init_inputs(): return [n]
 """
     result = captured(body)
-    assert result.arguments == ("pair", "factor", "flag")
-    assert [(s.kind, s.name) for s in result.slots if s.kind != "size"] == [
+    assert result.forward_arguments == ("pair", "factor", "flag")
+    assert [(s.kind, s.name) for s in result.graph_inputs if s.kind != "size"] == [
         ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"), ("input", "pair[0]"), ("input", "pair[1]"),
     ]  # fmt: skip
 
@@ -235,7 +235,7 @@ def test_export_is_a_second_way():
     result = exported(problem(CONV), Options())
     assert result.way == "export"
     assert {s.constant for s in result.sizes if not s.expression} == {"x_dim0", "x_dim2", "x_dim3"}
-    assert sum(s.mutated for s in result.slots) == 3
+    assert sum(s.mutated for s in result.graph_inputs) == 3
 
 
 def test_capture_leaves_the_process_as_it_was():

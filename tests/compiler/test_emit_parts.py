@@ -114,7 +114,7 @@ class Model(nn.Module):
 
 
 def test_constructor_is_carried_with_what_it_needs_alone() -> None:
-    carried = model_class.carry(PROBLEM)
+    carried = model_class.kept_parts(PROBLEM)
     text = "\n".join(ast.unparse(d) for d in carried.definitions)
     assert "FACTOR = 2" in text
     assert "def scale" in text
@@ -130,7 +130,7 @@ def test_constructor_is_carried_with_what_it_needs_alone() -> None:
 
 def test_no_model_is_an_error() -> None:
     with pytest.raises(CaptureError, match="Model"):
-        model_class.carry("x = 1")
+        model_class.kept_parts("x = 1")
 
 
 def test_kernels_are_called_after_what_they_compute() -> None:

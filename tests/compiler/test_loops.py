@@ -1,11 +1,11 @@
-"""Loops over a dimension: one turn is compiled, and the forward calls it."""
+"""Loops over a dimension: the step is compiled, and the forward calls it."""
 
 import re
 
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.loops.loop import turn_of
+from kernelllm.compiler.loops.loop import loop_step
 from kernelllm.compiler.writer import Compiler
 from kernelllm.core.errors import CaptureError
 from kernelllm.judge import Judge
@@ -139,7 +139,7 @@ def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[s
     assert len(verdict.shapes) > 1
 
 
-def test_what_cannot_be_compiled_around_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:
+def test_what_cannot_be_compiled_outside_of_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:
     short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3").replace("self.head(h)", "self.head(h).unique()"))
     assert "def finish(self, h, joined_1):\n        return (joined_1, self.head(h).unique())" in next(Compiler().write(short, 1)).source
     with pytest.raises(CaptureError):
@@ -158,8 +158,8 @@ def get_init_inputs(): return []
 """
 
 
-def test_what_changes_its_shape_on_the_way_is_compiled_turn_by_turn() -> None:
-    assert turn_of(problem(GROWING)) is not None
+def test_what_changes_its_shape_on_the_way_is_compiled_unrolled() -> None:
+    assert loop_step(problem(GROWING)) is not None
     candidate = next(Compiler().write(problem(GROWING), 1))
     assert "def step" not in candidate.source
     assert "def step" in next(Compiler().write(problem(GROWING.replace("(1, 24)", "(6, 24)")), 1)).source
@@ -167,9 +167,9 @@ def test_what_changes_its_shape_on_the_way_is_compiled_turn_by_turn() -> None:
 
 LEFT = {
     "reads a slice that it has just filled": "for t in range(n):\n            y[t] = torch.sin(x[t])\n            x = y[t] * 2",
-    "picks by what the turn computes": "for t in range(n):\n            k = int(x.sum())\n            y[t] = x[t, k]",
-    "fills where the turn computes": "for t in range(n):\n            k = t + 1\n            y[t, k] = x[t, 0]",
-    "uses a list in a turn": "for t in range(n):\n            seen += [x]",
+    "picks by what the step computes": "for t in range(n):\n            k = int(x.sum())\n            y[t] = x[t, k]",
+    "fills where the step computes": "for t in range(n):\n            k = t + 1\n            y[t, k] = x[t, 0]",
+    "uses a list in a step": "for t in range(n):\n            seen += [x]",
     "over layers": "for i in range(len(self.layers)):\n            x = self.layers[i](x)",
     "a count": "for _ in range(3):\n            x = torch.tanh(x)",
     "computes with the counter": "for t in range(x.shape[0]):\n            x = x * t",
@@ -197,4 +197,4 @@ class Model(nn.Module):
 def get_inputs(): return [torch.randn(4, 8)]
 def get_init_inputs(): return []
 """
-    assert turn_of(problem(text)) is None
+    assert loop_step(problem(text)) is None

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from kernelllm.compiler import template_ops, templates
-from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.templates import attention, conv, conv_packed, matmul, pooling, recurrent, scan
 from kernelllm.judge.worker.cubin import resources
 
@@ -53,7 +53,7 @@ def test_files_can_be_pasted_together() -> None:
 
 def test_every_operator_has_its_template() -> None:
     for name in template_ops.SCHEMAS:
-        code = "\n\n".join(piece.text for piece in copied({name}))
+        code = "\n\n".join(piece.text for piece in definitions_for({name}))
         tree = ast.parse(code)
         defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
         function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)

@@ -1,7 +1,7 @@
 """The compiler in a process of its own.
 
-While it lowers, it puts a stand-in for the GPU's driver into torch, which a judge in the same process would meet; and it
-holds the interpreter's lock, which a judge that measures needs.
+While it lowers, it puts a stand-in for the GPU's driver into torch, which a judge in the same process would meet. It also holds
+the interpreter's lock, which a judge that measures needs.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from kernelllm.pool.local import LocalPool, Slot
 Write = Callable[[Problem, int, Sequence[Attempt]], Iterator[Candidate]]
 
 
-class Begin(msgspec.Struct, frozen=True):
-    """Start on a problem; what was left of the last one is dropped."""
+class Start(msgspec.Struct, frozen=True):
+    """Start on a problem. What was left of the last one is dropped."""
 
-    turn: int
+    number: int
     problem: Problem
     n: int
     feedback: tuple[Attempt, ...]
 
 
 class Next(msgspec.Struct, frozen=True):
-    """One more candidate of the problem that was begun in this turn; none if another was begun since."""
+    """One more candidate of the start with this number. The answer is None if another problem was started since."""
 
-    turn: int
+    number: int
 
 
-class Apart:
+class SubprocessWriter:
     """Runs ``write`` (importable, or a bound method of something that pickles) in another process, which starts when first needed."""
 
     def __init__(self, write: Write) -> None:
-        self._pool: LocalPool[Begin | Next, Any] = LocalPool(_Writing(write), _answer, daemon=True)
-        self._turns = itertools.count(1)
+        self._pool: LocalPool[Start | Next, Any] = LocalPool(_Server(write), _answer, daemon=True)
+        self._numbers = itertools.count(1)
 
     def candidates(self, problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Candidate]:
         """What ``write`` yields, one at a time; the next is written while the caller works with the last.
 
         Raises what ``write`` raises; WorkerError where the process was lost.
         """
-        turn = next(self._turns)
-        self._ask(Begin(turn, problem, n, tuple(feedback)))
-        ahead = self._asked(Next(turn))
-        for number in range(1, n + 1):
+        number = next(self._numbers)
+        self._ask(Start(number, problem, n, tuple(feedback)))
+        ahead = self._asked(Next(number))
+        for count in range(1, n + 1):
             candidate = ahead.result()
             if candidate is None:
                 return
-            if number < n:
-                ahead = self._asked(Next(turn))
+            if count < n:
+                ahead = self._asked(Next(number))
             yield candidate
 
     def close(self) -> None:
         """End the process."""
         self._pool.close(grace_s=0.5)
 
-    def _asked(self, request: Begin | Next) -> Future[Any]:
+    def _asked(self, request: Start | Next) -> Future[Any]:
         future: Future[Any] = Future()
 
         def run() -> None:
@@ -73,10 +73,10 @@ class Apart:
             except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
                 future.set_exception(error)
 
-        threading.Thread(target=run, name="kernelllm-apart", daemon=True).start()
+        threading.Thread(target=run, name="kernelllm-compiler", daemon=True).start()
         return future
 
-    def _ask(self, request: Begin | Next) -> Any:
+    def _ask(self, request: Start | Next) -> Any:
         done = self._pool.call(request)
         if done.error:
             raise WorkerError(f"The compiler's process failed: {done.error.strip().splitlines()[-1]}")
@@ -85,27 +85,27 @@ class Apart:
         return done.result
 
 
-class _Writing:
-    """What the other process holds: ``write``, and how far it has come."""
+class _Server:
+    """The other process's state: ``write``, and how far it has come."""
 
     def __init__(self, write: Write) -> None:
         self.write = write
-        self.turn = 0
+        self.number = 0
         self.rest: Iterator[Candidate] = iter(())
 
-    def __call__(self, slot: Slot) -> _Writing:
+    def __call__(self, slot: Slot) -> _Server:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it needs no GPU, and a context would take memory on one
         return self
 
 
-def _answer(state: _Writing, request: Begin | Next) -> Candidate | KernelLLMError | None:
-    if isinstance(request, Begin):
-        state.turn = request.turn
-        state.rest = state.write(request.problem, request.n, request.feedback)
+def _answer(server: _Server, request: Start | Next) -> Candidate | KernelLLMError | None:
+    if isinstance(request, Start):
+        server.number = request.number
+        server.rest = server.write(request.problem, request.n, request.feedback)
         return None
-    if request.turn != state.turn:
+    if request.number != server.number:
         return None
     try:
-        return next(state.rest, None)
+        return next(server.rest, None)
     except KernelLLMError as error:
         return error

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kernelllm.compiler.options import Options
-from kernelllm.compiler.subprocess_writer import Apart
+from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Problem
 
@@ -46,15 +46,15 @@ class Compiler:
             self.options = msgspec.convert(options, Options)
         except msgspec.ValidationError as error:
             raise UsageError(f"An option of the compiler does not fit: {error}.") from error
-        self._apart: Apart | None = None
+        self._subprocess: SubprocessWriter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_apart": None}
+        return {"options": self.options, "_subprocess": None}
 
     def close(self) -> None:
         """End the process that it may have started."""
-        if self._apart is not None:
-            self._apart.close()
+        if self._subprocess is not None:
+            self._subprocess.close()
 
     def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
         """At most ``n`` candidates with different text, the best guess first; what ``feedback`` holds is not written again.
@@ -67,8 +67,8 @@ class Compiler:
         if not torch.cuda.is_available():
             yield from self.write_here(problem, n, feedback)
             return
-        self._apart = self._apart or Apart(self.write_here)
-        yield from self._apart.candidates(problem, n, feedback)
+        self._subprocess = self._subprocess or SubprocessWriter(self.write_here)
+        yield from self._subprocess.candidates(problem, n, feedback)
 
     def write_here(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
         """:meth:`write` in this process."""
@@ -121,27 +121,27 @@ def compiled(problem: Problem, options: Options) -> str:
     from kernelllm.compiler.capture.capture import capture
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower
-    from kernelllm.compiler.loops.loop import Turn, turn_of
+    from kernelllm.compiler.loops.loop import LoopStep, loop_step
 
-    def written(part: Problem, turn: Turn | None = None) -> str:
+    def written(part: Problem, loop: LoopStep | None = None) -> str:
         captured = capture(part, options)
-        if turn is not None:
-            turn.check(captured)
+        if loop is not None:
+            loop.check(captured)
         return emit(part, lower(captured, options), options)
 
-    turn = turn_of(problem)
-    if turn is not None:
-        around = {}
+    loop = loop_step(problem)
+    if loop is not None:
+        outside = {}
         try:
-            step = written(turn.problem, turn)
-            for name, part in turn.around.items():
+            step = written(loop.problem, loop)
+            for name, part in loop.outside.items():
                 try:
-                    around[name] = written(part)
+                    outside[name] = written(part)
                 except Exception as error:  # noqa: BLE001 - torch may do it
                     log.info("%s: %s could not be compiled: %s", problem.name, name, error)
-            return turn.whole(step, around, strict=options.extern == "forbid")
-        except Exception as error:  # noqa: BLE001 - all turns in a row may still be compiled
-            log.info("%s: its loop's turn could not be compiled apart: %s", problem.name, error)
+            return loop.whole_file(step, outside, strict=options.extern == "forbid")
+        except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
+            log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)
     try:
         return written(problem)
     except KernelLLMError:

@@ -15,7 +15,7 @@ Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
 
 
 @dataclass(frozen=True)
-class Slot:
+class GraphInput:
     """One argument of the captured graph, in order."""
 
     variable: str
@@ -33,7 +33,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Place:
+class SizeSource:
     """Where a size can be read when the module runs."""
 
     kind: Kind | Literal["module"]
@@ -54,7 +54,7 @@ class Size:
     """The problem's constant it comes from (``batch_size``, ``shape[1]``), or for a computed size a name made of such."""
     hint: int
     """The problem's own value."""
-    places: tuple[Place, ...] = ()
+    sources: tuple[SizeSource, ...] = ()
     """Best first: an input's dimension, a parameter's or buffer's, a module attribute; direct ones before expressions."""
     expression: str = ""
     """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no places."""
@@ -67,7 +67,7 @@ class Captured:
     problem: Problem
     graph: torch.fx.GraphModule
     env: ShapeEnv
-    slots: tuple[Slot, ...]
+    graph_inputs: tuple[GraphInput, ...]
     sizes: tuple[Size, ...]
     output: str
     """Python expression that rebuilds the forward's result from the graph's outputs: ``{0}``, ``({0}, {1})``, ``{{'loss': {0}}}``."""
@@ -79,7 +79,7 @@ class Captured:
     """Constants that started as symbols and that the module's code pinned to their value."""
     guards: tuple[str, ...] = ()
     """Conditions on the symbols under which the graph holds, beyond the pinned ones."""
-    arguments: tuple[str, ...] = ()
+    forward_arguments: tuple[str, ...] = ()
     """Names of the forward's arguments that the problem passes, in order."""
     notes: tuple[str, ...] = ()
     bound: tuple[str, ...] = ()

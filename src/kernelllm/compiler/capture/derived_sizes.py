@@ -17,7 +17,7 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Min
 
-from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.capture.symbols import patch
 
 _TABLES: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Symbol]] = WeakKeyDictionary()
 _FROZEN: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Expr]] = WeakKeyDictionary()
@@ -106,7 +106,7 @@ def naming() -> Iterator[None]:
         return symbol_for(V.graph.sizevars.shape_env, V.graph.sizevars.simplify(out)), ceil_mode
 
     with ExitStack() as stack:
-        replace(stack, meta, "calc_conv_nd_return_shape", convolved)
-        replace(stack, meta, "pooling_output_shape", meta_pooled)
-        replace(stack, lowering, "pooling_size", lowered)
+        patch(stack, meta, "calc_conv_nd_return_shape", convolved)
+        patch(stack, meta, "pooling_output_shape", meta_pooled)
+        patch(stack, lowering, "pooling_size", lowered)
         yield

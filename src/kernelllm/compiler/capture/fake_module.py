@@ -33,7 +33,7 @@ TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupErr
 
 
 @dataclass
-class Built:
+class FakeModule:
     """The problem's module and inputs on fake tensors, with symbols for the sizes in ``table``."""
 
     problem: Problem
@@ -50,7 +50,7 @@ class Built:
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
-          hints: Mapping[str, int] | None = None) -> Built:
+          hints: Mapping[str, int] | None = None) -> FakeModule:
     """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
 
     Raises ProblemError for code that does not run at all, Untraceable for code that does not run with symbols.
@@ -72,7 +72,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except TRACE_FAILURES as error:
         raise Untraceable(f"building the module: {describe(error, problem)}") from error
-    built = Built(problem, env, mode, namespace, table, model, inputs, found, factors or {})
+    built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     built.attributes = loose_tensors(model)
     return built
 
@@ -131,7 +131,7 @@ def argument_names(model: torch.nn.Module, count: int) -> list[str]:
     return names[:count] + [f"input{i}" for i in range(len(names), count)]
 
 
-def root_of(built: Built, key: str) -> tuple[sympy.Symbol, symbols.Factor]:
+def root_of(built: FakeModule, key: str) -> tuple[sympy.Symbol, symbols.Factor]:
     """The symbol made for a constant and the number or other constant that it is multiplied with, whatever was found since."""
     expression = built.table[key].node._expr
     factor = built.factors.get(key, 1)

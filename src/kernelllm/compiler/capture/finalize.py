@@ -14,9 +14,9 @@ import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes, passes
-from kernelllm.compiler.capture.captured import Captured, Size, Slot, free_symbols
-from kernelllm.compiler.capture.fake_module import Built, Leaf, UnknownSize, Untraceable, argument_names, root_of
-from kernelllm.compiler.capture.size_sources import places, sizes_of, text
+from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
+from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
+from kernelllm.compiler.capture.size_sources import sizes_of, sources, text
 from kernelllm.compiler.options import Options
 
 
@@ -46,19 +46,21 @@ _RESERVED = {
 }  # fmt: skip
 
 
-def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any) -> Captured:
+def to_captured(
+    built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
+) -> Captured:
     """The Captured of a traced graph."""
     env = built.env
     _refuse_unknown_sizes(graph, built)
     names = variable_names(leaves)
-    slots: dict[torch.fx.Node, Leaf] = {}
+    leaf_of: dict[torch.fx.Node, Leaf] = {}
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
         node.target = node.name = name
-        slots[node] = leaf
+        leaf_of[node] = leaf
     constants.fold(graph)
     passes.run(graph, options)
     _restore_hints(built)
-    arguments, roots, computed = _size_arguments(built, graph, slots, leaves)
+    arguments, roots, computed = _size_arguments(built, graph, leaf_of, leaves)
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if not node.users and node not in arguments:
             graph.graph.erase_node(node)
@@ -69,22 +71,22 @@ def assemble(built: Built, options: Options, graph: torch.fx.GraphModule, leaves
         problem=built.problem,
         graph=graph,
         env=env,
-        slots=tuple(
-            _slot(n, arguments[n][0] if n in arguments else slots[n].name, slots.get(n), env)
+        graph_inputs=tuple(
+            _graph_input(n, arguments[n][0] if n in arguments else leaf_of[n].name, leaf_of.get(n), env)
             for n in graph.graph.find_nodes(op="placeholder")
         ),
         sizes=sizes_of(built, leaves, roots) + computed,
-        output=template(*out_spec),
+        output=result_format(*out_spec),
         output_count=len(graph.graph.output_node().args[0]),
         way=way,
         symbolic=bool(built.table) or not built.values,
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=tuple(str(g.expr) for g in env.guards),
-        arguments=tuple(argument_names(built.model, len(built.inputs))),
+        forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
     )
 
 
-def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: Built) -> None:
+def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule) -> None:
     """Raise UnknownSize for the first operator whose result has a size that only the tensors' values tell."""
     known = set(derived_sizes.hints(built.env))
     for node in graph.graph.nodes:
@@ -95,7 +97,7 @@ def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: Built) -> None:
             raise UnknownSize(f"{str(node.target).removesuffix('.default')}{_line_of(node, built)}: {reason}; {advice}")
 
 
-def _line_of(node: torch.fx.Node, built: Built) -> str:
+def _line_of(node: torch.fx.Node, built: FakeModule) -> str:
     """`` (line 9: return y[mask])`` for a node that a line of the problem made."""
     name = built.problem.path or f"<{built.problem.name}>"
     found = re.findall(rf'File "{re.escape(name)}", line (\d+)', node.meta.get("stack_trace") or "")
@@ -103,7 +105,7 @@ def _line_of(node: torch.fx.Node, built: Built) -> str:
     return f" (line {found[-1]}: {rows[int(found[-1]) - 1].strip()})" if found and int(found[-1]) <= len(rows) else ""
 
 
-def _restore_hints(built: Built) -> None:
+def _restore_hints(built: FakeModule) -> None:
     """Hint every symbol with the problem's own size (tracing may have used others)."""
     hints = derived_sizes.hints(built.env)
     for key in built.table:
@@ -114,7 +116,7 @@ def _restore_hints(built: Built) -> None:
 
 
 def _size_arguments(
-    built: Built, graph: torch.fx.GraphModule, slots: dict[torch.fx.Node, Leaf], leaves: list[Leaf]
+    built: FakeModule, graph: torch.fx.GraphModule, leaf_of: dict[torch.fx.Node, Leaf], leaves: list[Leaf]
 ) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...]]:
     """Give every symbol in use an argument of the graph, ahead of all others.
 
@@ -122,7 +124,7 @@ def _size_arguments(
     names), and the sizes that are computed from others, each after those it needs.
     """
     env = built.env
-    traced = {leaf.name: node for node, leaf in slots.items() if leaf.kind == "size"}
+    traced = {leaf.name: node for node, leaf in leaf_of.items() if leaf.kind == "size"}
     exact = {k: env.replace(v.node._expr) for k, v in built.table.items()}
     used = _used_symbols(graph, env)
     for key, node in traced.items():
@@ -130,7 +132,7 @@ def _size_arguments(
     definitions: dict[sympy.Expr, sympy.Expr] = {}
     for expression, symbol in derived_sizes.table(env).items():
         definitions.setdefault(env.replace(symbol), env.replace(expression))  # the first: later ones may lead back to it
-    readable = {env.replace(e) for _, e in places(built, leaves)}
+    readable = {env.replace(e) for _, e in sources(built, leaves)}
     definitions = {s: e for s, e in definitions.items() if s.is_Symbol and s not in e.free_symbols and s not in readable}
     order: list[sympy.Symbol] = []
     open_: set[sympy.Symbol] = set()
@@ -158,7 +160,7 @@ def _size_arguments(
     return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)
 
 
-def _size_names(built: Built) -> dict[sympy.Symbol, str]:
+def _size_names(built: FakeModule) -> dict[sympy.Symbol, str]:
     """A name for every symbol: its constant's, with the divisor, or for a computed size a numbered one."""
     names: dict[sympy.Symbol, str] = {}
     bases: dict[sympy.Symbol, str] = {}
@@ -233,11 +235,11 @@ def _computed(graph: torch.fx.GraphModule, expression: sympy.Expr, nodes: dict[s
     return node
 
 
-def _slot(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> Slot:
+def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> GraphInput:
     value = node.meta["val"]
     tensor = isinstance(value, torch.Tensor)
     mutated = any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
-    return Slot(
+    return GraphInput(
         variable=node.name,
         kind=leaf.kind if leaf else "size",
         name=name,
@@ -252,19 +254,19 @@ RETURNED = object()
 """Stands for a result that the graph computes, among constants."""
 
 
-def template(spec: Any, constants: list[Any]) -> str:
+def result_format(spec: Any, constants: list[Any]) -> str:
     """A Python expression with ``{i}`` for the i-th graph output that rebuilds the forward's result."""
     count = itertools.count()
     items = [f"{{{next(count)}}}" if c is RETURNED else repr(c).replace("{", "{{").replace("}", "}}") for c in constants]
-    return _render(pytree.tree_unflatten([_Text(i) for i in items], spec))
+    return _render(pytree.tree_unflatten([_Code(i) for i in items], spec))
 
 
-class _Text(str):
+class _Code(str):
     """A piece of code inside a nest of containers."""
 
 
 def _render(value: Any) -> str:
-    if isinstance(value, _Text):
+    if isinstance(value, _Code):
         return str(value)
     if isinstance(value, tuple):
         inner = ", ".join(_render(v) for v in value)

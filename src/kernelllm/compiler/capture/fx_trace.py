@@ -21,7 +21,7 @@ from kernelllm.compiler.capture import derived_sizes, intercept, symbols
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import (
     TRACE_FAILURES,
-    Built,
+    FakeModule,
     Leaf,
     Untraceable,
     argument_names,
@@ -30,13 +30,13 @@ from kernelllm.compiler.capture.fake_module import (
     loose_tensors,
     root_of,
 )
-from kernelllm.compiler.capture.finalize import RETURNED, assemble
+from kernelllm.compiler.capture.finalize import RETURNED, to_captured
 from kernelllm.compiler.capture.functional import functional
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
 
-def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
+def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
     """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced.
 
     The function returns the forward's result, and what it bound to tensor attributes by the position of their argument.
@@ -64,7 +64,7 @@ def leaves_of(built: Built) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[i
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
         arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
-        with _swapped(model, {**loose, **_recomputed(built, symbols_now)}):
+        with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}):
             result = torch.func.functional_call(model, named, tuple(arguments))
             after = loose_tensors(model)
         positions = {leaves[i].name: place for place, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
@@ -85,7 +85,7 @@ class _Arithmetic(PythonReferenceAnalysis):
         return a / b
 
 
-def _recomputed(built: Built, sizes: Mapping[str, Any]) -> dict[str, Any]:
+def _recomputed(built: FakeModule, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Fractional numbers that modules derived from sizes (``width ** -0.5``), computed again from the graph's own size arguments."""
     values = {}
     for key, value in sizes.items():
@@ -106,7 +106,7 @@ def _fake(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
-class _swapped:
+class _SwappedAttributes:
     """Puts tensors in place of modules' tensor attributes while open."""
 
     def __init__(self, model: torch.nn.Module, tensors: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class _swapped:
             self._set(path, value)
 
 
-def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> Captured:
+def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]) -> Captured:
     """Trace the built problem. Raises Untraceable."""
     leaves, run = leaves_of(built)
     out_spec: list[Any] = []
@@ -154,7 +154,7 @@ def trace(built: Built, options: Options, way: Literal["make_fx", "static"]) -> 
             graph = tracer(*[leaf.value for leaf in leaves])
     except TRACE_FAILURES as error:
         raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
-    captured = assemble(built, options, graph, leaves, out_spec, way)
+    captured = to_captured(built, options, graph, leaves, out_spec, way)
     captured.bound = tuple(replaced.values())
     return captured
 
@@ -176,7 +176,7 @@ def symbolic(problem: Problem, options: Options) -> Captured:
         factors = {k: _combined(factors.get(k, 1), more.get(k, 1)) for k in {*factors, *more}}
         built = build(problem, factors=factors)
         captured = trace(built, options, "make_fx")
-    return _told_apart(problem, options, built, captured, factors)
+    return _separated(problem, options, built, captured, factors)
 
 
 def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:
@@ -186,7 +186,7 @@ def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:
     return more if known == 1 else known
 
 
-def _divisors(built: Built) -> dict[str, symbols.Factor]:
+def _divisors(built: FakeModule) -> dict[str, symbols.Factor]:
     """Key to the number, or the other key, that its symbol was found divisible by, from the guards."""
     found: dict[str, symbols.Factor] = {}
     of_symbol = {s: k for k, v in built.table.items() if not isinstance(built.factors.get(k), str) for s in v.node._expr.free_symbols}
@@ -208,14 +208,14 @@ def _divisors(built: Built) -> dict[str, symbols.Factor]:
     return found
 
 
-def _plain(built: Built, key: str, divisor: str, found: Mapping[str, symbols.Factor]) -> bool:
+def _plain(built: FakeModule, key: str, divisor: str, found: Mapping[str, symbols.Factor]) -> bool:
     """Whether the size ``key`` may become a multiple of the size ``divisor``: both plain symbols so far, no chain of multiples."""
     whole = built.values[key] % built.values[divisor] == 0 and built.values[key] // built.values[divisor] >= 2
     free = key not in {*built.factors, *found, *built.factors.values(), *found.values()} and divisor not in {*built.factors, *found}
     return whole and free and built.env.replace(built.table[divisor].node._expr).is_Symbol
 
 
-def _told_apart(problem: Problem, options: Options, built: Built, captured: Captured, factors: dict[str, symbols.Factor]) -> Captured:
+def _separated(problem: Problem, options: Options, built: FakeModule, captured: Captured, factors: dict[str, symbols.Factor]) -> Captured:
     """Trace once more with other values for sizes that were found equal; the result is kept if the graph is the same."""
     exact = {k: (v.node._expr, built.env.replace(v.node._expr)) for k, v in built.table.items()}
     merged = [k for k, (was, now) in exact.items() if was != now and not now.is_number]

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.capture.symbols import patch
 from kernelllm.compiler.options import Options
 
 
@@ -46,13 +46,13 @@ def whole_layers(options: Options) -> Iterator[None]:
         replaced += [(owner, name, rule) for name, rule in _CELLS.items()]
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
-        replace(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
-        replace(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
+        patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
+        patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         for owner, name, rule in replaced:
-            replace(stack, owner, name, _either(rule, context, getattr(owner, name)))
+            patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
         if torch.backends.opt_einsum.is_available():
             library: Any = torch.backends.opt_einsum.get_opt_einsum()
-            replace(stack, library, "contract_path", _contract_path(library.contract_path))
+            patch(stack, library, "contract_path", _contract_path(library.contract_path))
         yield
 
 
@@ -257,6 +257,6 @@ def real_factories() -> Iterator[None]:
     with _RealFactories(), ExitStack() as stack:
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
-                replace(stack, owner, name, _either(rule, None, getattr(owner, name)))
-        replace(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
+                patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
+        patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
         yield

@@ -48,7 +48,7 @@ def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[
         if rule is None:
             continue
         with graph.graph.inserting_before(node):
-            made = rule(_Writer(graph, node, namespace, options), *node.args, **node.kwargs)
+            made = rule(_Editor(graph, node, namespace, options), *node.args, **node.kwargs)
         if made is not None:
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
@@ -77,13 +77,13 @@ def _chain_concatenations(graph: GraphModule, options: Options) -> None:
         joined = made[parts[:start], dim] if start > 1 else parts[0]
         with graph.graph.inserting_before(node):
             for part in parts[start:]:
-                joined = _Writer(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
+                joined = _Editor(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
         made[parts, dim] = joined
         node.replace_all_uses_with(joined)
         graph.graph.erase_node(node)
 
 
-class _Writer:
+class _Editor:
     """Inserts template calls with their example values."""
 
     def __init__(self, graph: GraphModule, node: Node, namespace: Any, options: Options) -> None:
@@ -113,11 +113,11 @@ def _heavy_dtype(node: Node) -> bool:
     return bool(node.meta["val"].dtype.is_floating_point)
 
 
-def _mm(w: _Writer, a: Node, b: Node) -> Node | None:
+def _mm(w: _Editor, a: Node, b: Node) -> Node | None:
     return w.template("matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
-def _addmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+def _addmm(w: _Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
     if beta == 1 and alpha == 1:
@@ -125,11 +125,11 @@ def _addmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1)
     return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
-def _bmm(w: _Writer, a: Node, b: Node) -> Node | None:
+def _bmm(w: _Editor, a: Node, b: Node) -> Node | None:
     return w.template("batched_matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
-def _baddbmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+def _baddbmm(w: _Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
     if beta == 1 and alpha == 1:
@@ -137,11 +137,11 @@ def _baddbmm(w: _Writer, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 
     return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
-def _mv(w: _Writer, a: Node, x: Node) -> Node | None:
+def _mv(w: _Editor, a: Node, x: Node) -> Node | None:
     return w.template("matvec", a, x) if _heavy_dtype(a) else None
 
 
-def _convolution(w: _Writer, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+def _convolution(w: _Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
                  output_padding: Any, groups: Any) -> Node:
     """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size around that into a number.
 
@@ -174,7 +174,7 @@ def _each(value: Any, spatial: int) -> list[Any]:
 
 
 def _avg_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    def rule(w: _Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
              divisor_override: int | None = None) -> Node | None:
         kernel = _each(kernel, spatial)
         if math.prod(kernel) <= _INDUCTOR_WINDOW:
@@ -186,7 +186,7 @@ def _avg_pool(spatial: int) -> Callable[..., Node | None]:
 
 
 def _max_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: _Writer, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    def rule(w: _Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
              ceil_mode: bool = False) -> Node | None:
         kernel = _each(kernel, spatial)
         if math.prod(kernel) <= _INDUCTOR_WINDOW:
@@ -201,18 +201,18 @@ def _adaptive(name: str) -> Callable[..., Node | None]:
     return lambda w, x, output_size: w.template(name, x, list(output_size))
 
 
-def _sort(w: _Writer, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
+def _sort(w: _Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
     return _ranked(w, x, dim, "sort", dim, descending)
 
 
-def _topk(w: _Writer, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
+def _topk(w: _Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
     return _ranked(w, x, dim, "topk", k, dim, largest)
 
 
 _LONGEST_SORT = 32768
 
 
-def _ranked(w: _Writer, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+def _ranked(w: _Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 1
     known = length if isinstance(length, int) else length.node.hint

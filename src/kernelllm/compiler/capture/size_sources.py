@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from kernelllm.compiler.capture.captured import Place, Size
+from kernelllm.compiler.capture.captured import Size, SizeSource
 from kernelllm.compiler.capture.derived_sizes import hints
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.fake_module import Built, Leaf
+    from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
 
 _RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
 
@@ -21,25 +21,25 @@ def _expr(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else None
 
 
-def _tensor_places(leaves: list[Leaf]) -> Iterator[tuple[Place, Any]]:
+def _tensor_sources(leaves: list[Leaf]) -> Iterator[tuple[SizeSource, Any]]:
     for leaf in leaves:
         if isinstance(leaf.value, torch.Tensor):
             for dim, size in enumerate(leaf.value.shape):
                 expression = _expr(size)
                 if expression is not None:
-                    yield Place(leaf.kind, leaf.name, dim, text(expression)), expression
+                    yield SizeSource(leaf.kind, leaf.name, dim, text(expression)), expression
 
 
-def _module_places(model: torch.nn.Module) -> Iterator[tuple[Place, Any]]:
+def _module_sources(model: torch.nn.Module) -> Iterator[tuple[SizeSource, Any]]:
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
             path = f"{prefix}.{name}" if prefix else name
             if _expr(value) is not None:
-                yield Place("module", path, None, text(_expr(value))), _expr(value)
+                yield SizeSource("module", path, None, text(_expr(value))), _expr(value)
             elif isinstance(value, tuple | list):
                 for i, item in enumerate(value):
                     if _expr(item) is not None:
-                        yield Place("module", f"{path}[{i}]", None, text(_expr(item))), _expr(item)
+                        yield SizeSource("module", f"{path}[{i}]", None, text(_expr(item))), _expr(item)
 
 
 def text(expression: Any) -> str:
@@ -49,14 +49,14 @@ def text(expression: Any) -> str:
     return str(PythonPrinter().doprint(expression))
 
 
-def places(built: Built, leaves: list[Leaf]) -> list[tuple[Place, Any]]:
+def sources(built: FakeModule, leaves: list[Leaf]) -> list[tuple[SizeSource, Any]]:
     """Every dimension and integer attribute that holds a symbolic size, with its expression."""
-    return [*_tensor_places(leaves), *_module_places(built.model)]
+    return [*_tensor_sources(leaves), *_module_sources(built.model)]
 
 
-def sizes_of(built: Built, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
+def sizes_of(built: FakeModule, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
     """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
-    found = places(built, leaves)
+    found = sources(built, leaves)
     values = hints(built.env)
     plain = {e for _, e in found if e.is_Symbol}
     sizes = []

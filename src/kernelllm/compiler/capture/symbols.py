@@ -74,7 +74,7 @@ def size_keys(name: str, value: Any) -> dict[str, int]:
     return {}
 
 
-class _Sizes(ast.NodeTransformer):
+class _SizeLookups(ast.NodeTransformer):
     """Routes the literals of module-level assignments, and those in the input functions, through a table."""
 
     def __init__(self, inner: Mapping[tuple[int, int], tuple[str, int]]) -> None:
@@ -141,7 +141,7 @@ def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
     try:
         tree = ast.parse(problem.source)
-        sizes = _Sizes(literals(problem.source))
+        sizes = _SizeLookups(literals(problem.source))
         code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
     except (SyntaxError, ValueError) as error:
         raise ProblemError(f"The problem is not valid Python: {error}.", where=problem.path or problem.name) from error
@@ -290,17 +290,17 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             ("log", lambda *args: math.log(*(_pinned(a) for a in args))),
             ("log2", lambda x: math.log2(_pinned(x))),
         ):
-            replace(stack, math, name, _math(function, getattr(math, name)))
+            patch(stack, math, name, _math(function, getattr(math, name)))
         if "numpy" in sys.modules:
-            replace(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
-        replace(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
-        replace(stack, rnn, "int", SymbolicInt)
-        replace(stack, torch.nn.functional, "float", SymbolicFloat)
+            patch(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
+        patch(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
+        patch(stack, rnn, "int", SymbolicInt)
+        patch(stack, torch.nn.functional, "float", SymbolicFloat)
         for name in dir(init):
             if name.endswith("_") and not name.startswith("_"):
-                replace(stack, init, name, _no_init)
-        replace(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
-        replace(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
+                patch(stack, init, name, _no_init)
+        patch(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
+        patch(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
         if namespace is not None:
             for name, value in {
                 "int": SymbolicInt,
@@ -315,7 +315,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
         yield
 
 
-def replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+def patch(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     """Set an attribute until ``stack`` closes."""
     missing = object()
     before = vars(owner).get(name, missing)

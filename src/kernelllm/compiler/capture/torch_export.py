@@ -16,8 +16,8 @@ import torch.utils._pytree as pytree
 
 from kernelllm.compiler.capture import intercept
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.fake_module import TRACE_FAILURES, Built, Leaf, Untraceable, argument_names, build, describe
-from kernelllm.compiler.capture.finalize import RETURNED, assemble
+from kernelllm.compiler.capture.fake_module import TRACE_FAILURES, FakeModule, Leaf, Untraceable, argument_names, build, describe
+from kernelllm.compiler.capture.finalize import RETURNED, to_captured
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
@@ -50,7 +50,7 @@ def exported(problem: Problem, options: Options) -> Captured:
                  for s in results if s.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT]
     output = graph.graph.output_node()
     output.args = (tuple(a for a in output.args[0] if isinstance(a, torch.fx.Node)),)
-    captured = assemble(built, options, graph, leaves, [program.call_spec.out_spec, constants], "export")
+    captured = to_captured(built, options, graph, leaves, [program.call_spec.out_spec, constants], "export")
     captured.notes = ("captured by torch.export: sizes of parameters are the problem's own",)
     return captured
 
@@ -75,7 +75,7 @@ def _symints(value: Any) -> list[torch.SymInt]:
     return [s for s in sizes if isinstance(s, torch.SymInt)]
 
 
-def _leaves(program: torch.export.ExportedProgram, built: Built, names: list[str]) -> list[Leaf]:
+def _leaves(program: torch.export.ExportedProgram, built: FakeModule, names: list[str]) -> list[Leaf]:
     """What each argument of the exported graph is."""
     from torch.export.graph_signature import InputKind
 
@@ -117,7 +117,7 @@ def _writes_in_place(graph: torch.fx.GraphModule, program: torch.export.Exported
     output.args = (tuple(kept),)
 
 
-def _adopt_sizes(built: Built, placeholders: list[torch.fx.Node], leaves: list[Leaf]) -> None:
+def _adopt_sizes(built: FakeModule, placeholders: list[torch.fx.Node], leaves: list[Leaf]) -> None:
     """Make a size argument of every symbol that export gave an input's dimension."""
     known: set[Any] = set()
     made: list[Leaf] = []

@@ -21,9 +21,9 @@ def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
     It imports torch and triton only, works at any sizes of the problem's constants, keeps the reference's parameter
     and buffer names, and runs nothing on import. Raises CaptureError for a form of Inductor's output it does not know.
     """
-    from kernelllm.compiler.emit.candidate_file import Assembly
+    from kernelllm.compiler.emit.candidate_file import CandidateFile
 
-    return Assembly(problem, lowered, options).source()
+    return CandidateFile(problem, lowered, options).source()
 
 
 def with_header(source: str, lines: Sequence[str]) -> str:

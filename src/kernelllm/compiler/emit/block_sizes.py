@@ -19,7 +19,7 @@ WORTH_TUNING = 2**20
 
 
 @dataclass
-class Plan:
+class LaunchConfig:
     """How one kernel is launched."""
 
     rows: bool = False
@@ -27,25 +27,25 @@ class Plan:
     blocks: dict[str, int] = field(default_factory=dict)
     """Fixed block sizes by Inductor's name. A reduction block is the most that is used."""
     warps: int = 4
-    configs: list[tuple[dict[str, int], int]] = field(default_factory=list)
+    tuned: list[tuple[dict[str, int], int]] = field(default_factory=list)
     """For autotune: block sizes and warps to try."""
 
 
-def plan(kernel: Kernel, options: Options, *, mutates: bool = False) -> Plan:
+def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) -> LaunchConfig:
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
     elif any(k.startswith("r1") for k in kernel.hints):
-        chosen = Plan(blocks={"XBLOCK": 4, "YBLOCK": 1, "R0_BLOCK": 32, "R1_BLOCK": 32}, warps=8)
+        chosen = LaunchConfig(blocks={"XBLOCK": 4, "YBLOCK": 1, "R0_BLOCK": 32, "R1_BLOCK": 32}, warps=8)
     elif "YBLOCK" in blocks:
         chosen = _tiled_reduction(kernel, x, kernel.hints.get("r0_", 1))
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
     chosen.blocks = {b: min(v, _LIMITS.get(b, v)) for b, v in chosen.blocks.items()}
     if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
-        chosen.configs = _configs(chosen, kernel)
+        chosen.tuned = _tuned(chosen, kernel)
     return chosen
 
 
@@ -53,48 +53,48 @@ def _scale(options: Options) -> float:
     return {"auto": 1, "small": 0.25, "large": 4}[options.tile]
 
 
-def _pointwise(blocks: set[str], x: int, hints: dict[str, int], options: Options) -> Plan:
+def _pointwise(blocks: set[str], x: int, hints: dict[str, int], options: Options) -> LaunchConfig:
     scale = _scale(options)
     if "ZBLOCK" in blocks:
-        return Plan(blocks={"XBLOCK": 32, "YBLOCK": 8, "ZBLOCK": 4}, warps=4)
+        return LaunchConfig(blocks={"XBLOCK": 32, "YBLOCK": 8, "ZBLOCK": 4}, warps=4)
     if "YBLOCK" in blocks:
         y = hints.get("y", 1)
         side_x, side_y = min(32, max(x, 1)), min(32, max(y, 1))
         side_x, side_y = max(side_x, min(x, 1024 // side_y)), max(side_y, min(y, 1024 // side_x))
         if scale > 1:
             side_x *= 2
-        return Plan(blocks={"XBLOCK": side_x, "YBLOCK": side_y}, warps=8 if scale > 1 else 4)
+        return LaunchConfig(blocks={"XBLOCK": side_x, "YBLOCK": side_y}, warps=8 if scale > 1 else 4)
     block = 1024 if x >= 1 << 18 else 256 if x >= 1 << 14 else 128
     block = max(32, int(block * scale))
-    return Plan(blocks={"XBLOCK": 1 if x == 1 else block}, warps=max(1, min(8, block // 256)))
+    return LaunchConfig(blocks={"XBLOCK": 1 if x == 1 else block}, warps=max(1, min(8, block // 256)))
 
 
-def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> Plan:
+def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig:
     scale = _scale(options)
     persistent = "R0_BLOCK" not in kernel.blocks
     inner = kernel.reduction_hint == "INNER" or x == 1
     if (inner and (not persistent or r >= 256)) or x == 1:
         cap = r if persistent else min(r, max(512, int(4096 * scale)))
         warps = max(1, min(16, cap // 256))
-        return Plan(rows=True, blocks={"R0_BLOCK": cap}, warps=warps)
+        return LaunchConfig(rows=True, blocks={"R0_BLOCK": cap}, warps=warps)
     if persistent:
         side = max(1, min(128, int(1024 * scale) // r if inner else int(2048 * scale) // r, x))
-        return Plan(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=max(1, min(16, side * r // 256)))
+        return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=max(1, min(16, side * r // 256)))
     side = max(1, min(64, x))
     deep = min(r, max(8, int(2048 * scale) // side))
-    return Plan(blocks={"XBLOCK": side, "R0_BLOCK": deep}, warps=max(1, min(16, side * deep // 256)))
+    return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": deep}, warps=max(1, min(16, side * deep // 256)))
 
 
-def _tiled_reduction(kernel: Kernel, x: int, r: int) -> Plan:
+def _tiled_reduction(kernel: Kernel, x: int, r: int) -> LaunchConfig:
     """A reduction over tiles of two axes: a few rows along each, at most 4096 elements a program."""
     persistent = "R0_BLOCK" not in kernel.blocks
     deep = r if persistent else min(r, 256)
     side = max(1, min(8, x, 4096 // max(deep, 1)))
     other = max(1, min(4, kernel.hints.get("y", 1), 4096 // max(deep * side, 1)))
-    return Plan(blocks={"XBLOCK": side, "YBLOCK": other, "R0_BLOCK": deep}, warps=max(1, min(16, side * other * deep // 256)))
+    return LaunchConfig(blocks={"XBLOCK": side, "YBLOCK": other, "R0_BLOCK": deep}, warps=max(1, min(16, side * other * deep // 256)))
 
 
-def _configs(chosen: Plan, kernel: Kernel) -> list[tuple[dict[str, int], int]]:
+def _tuned(chosen: LaunchConfig, kernel: Kernel) -> list[tuple[dict[str, int], int]]:
     """A few block sizes around the fixed choice."""
     persistent = "R0_BLOCK" in chosen.blocks and "R0_BLOCK" not in kernel.blocks
     if "YBLOCK" in chosen.blocks and "R0_BLOCK" in chosen.blocks:

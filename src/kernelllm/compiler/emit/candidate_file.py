@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers, model_class
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit.embed import copied
+from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, is_contiguous, read
 from kernelllm.compiler.emit.inductor_wrapper import Wrapper, parse
-from kernelllm.compiler.emit.launch_code import Launching
-from kernelllm.compiler.emit.size_names import Sizes
+from kernelllm.compiler.emit.launch_code import LaunchWriter
+from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.core.errors import CaptureError
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
 
-class Assembly:
+class CandidateFile:
     """The state of one emission, step by step; :meth:`source` gives the file."""
 
     def __init__(self, problem: Problem, lowered: Lowered, options: Options) -> None:
         self.problem, self.captured, self.options = problem, lowered.captured, options
         self.wrapper: Wrapper = parse(lowered.wrapper)
-        self.carried = model_class.carry(problem.source)
-        foreign_constructors.without(self.carried, problem)
+        self.kept = model_class.kept_parts(problem.source)
+        foreign_constructors.without(self.kept, problem)
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
-        self.pieces = copied(called - set(TORCH_SCHEMAS))
-        self.top: set[str] = set(self.carried.names) | set(HELPERS) | {p.name for p in self.pieces}
-        arguments = self.carried.forward.args
+        self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
+        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {p.name for p in self.definitions}
+        arguments = self.kept.forward.args
         self.local = self.top | {"grid"} | {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
-        self.sizes = Sizes(self.captured, self.local, lowered.wrapper)
+        self.sizes = SizeNames(self.captured, self.local, lowered.wrapper)
         self.splits = self._splits(self.local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
-        self.namer = fw.Namer(self.program, self.sizes, self._slot_paths())
-        self.kernels = FileKernels(self.wrapper, self.program, self.namer, {s.variable for s in self.captured.slots}, options)
+        self.host = fw.HostPrinter(self.program, self.sizes, self._input_paths())
+        self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, options)
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
         """Marked split reductions made symbolic; each with its length."""
@@ -55,13 +55,13 @@ class Assembly:
             found.append((split, lengths[split.mark]))
         return found
 
-    def _slot_paths(self) -> dict[str, str]:
+    def _input_paths(self) -> dict[str, str]:
         paths = {}
-        for slot in self.captured.slots:
-            if slot.kind == "input":
-                paths[slot.variable] = slot.name
-            elif slot.kind != "size":
-                paths[slot.variable] = _attribute(slot.name)
+        for given in self.captured.graph_inputs:
+            if given.kind == "input":
+                paths[given.variable] = given.name
+            elif given.kind != "size":
+                paths[given.variable] = _attribute(given.name)
         return paths
 
     def source(self) -> str:
@@ -72,31 +72,31 @@ class Assembly:
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""
         device = self._device()
-        self.namer.device = f"{device}.device"
+        self.host.device = f"{device}.device"
         exact = fw.touched_by_torch(self.program)
         inputs = self._contiguous_inputs()
-        like = [(self.namer.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
+        like = [(self.host.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
         steps: list[str] = []
-        launching = Launching(self.kernels, self.local)
+        launching = LaunchWriter(self.kernels, self.local)
         scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
         unpacked = self._unpacked()
         for item in self.program.items:
             if isinstance(item, Allocate):
-                path = self.namer.paths[item.target]
+                path = self.host.paths[item.target]
                 tensor = self.program.tensors[item.target]
-                steps.append(f"{path} = {fw.allocation(tensor, self.namer, device, item.target in exact, like)}")
+                steps.append(f"{path} = {fw.allocation(tensor, self.host, device, item.target in exact, like)}")
             elif isinstance(item, Launch):
                 steps.extend(launching.lines(item))
             elif isinstance(item, Step):
                 line = unpacked.get(id(item), None)
                 if line is None:
                     line = (
-                        f"{self.namer.paths[item.target]} = {self.namer.text(item.value)}" if item.target else self.namer.text(item.value)
+                        f"{self.host.paths[item.target]} = {self.host.text(item.value)}" if item.target else self.host.text(item.value)
                     )
                 if line:
                     steps.append(line)
             elif scratch > 8:
-                names = [self.namer.paths[t] for t in item.targets if self._droppable(t)]
+                names = [self.host.paths[t] for t in item.targets if self._droppable(t)]
                 if names:
                     steps.append(f"del {', '.join(names)}")
         steps += self._bound()
@@ -122,22 +122,22 @@ class Assembly:
                         members[index] = other
             if not members:
                 continue
-            call = self.namer.text(step.value)
+            call = self.host.text(step.value)
             if list(members) == [0] and len(members) == 1:
-                lines[id(step)] = f"{self.namer.paths[members[0].target]} = {call}[0]"
+                lines[id(step)] = f"{self.host.paths[members[0].target]} = {call}[0]"
             elif count is not None:
-                names = [self.namer.paths[members[i].target] if i in members else "_" for i in range(count)]
+                names = [self.host.paths[members[i].target] if i in members else "_" for i in range(count)]
                 lines[id(step)] = f"{', '.join(names)} = {call}"
             else:
                 continue
             torchs = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
             for other in members.values():
-                path = self.namer.paths[other.target]
+                path = self.host.paths[other.target]
                 lines[id(other)] = f"{path} = {path}.contiguous()" if torchs else ""
         return lines
 
     def _droppable(self, target: str) -> bool:
-        path = self.namer.paths.get(target, "")
+        path = self.host.paths.get(target, "")
         made = {i.target for i in self.program.items if isinstance(i, Allocate)}
         made |= {i.target for i in self.program.items if isinstance(i, Step) and not isinstance(i.value, ast.Subscript)}
         members = {
@@ -151,17 +151,17 @@ class Assembly:
 
     def _device(self) -> str:
         for kind in ("input", "parameter", "buffer", "attribute"):
-            for slot in self.captured.slots:
-                if slot.kind == kind and slot.variable in self.program.tensors:
-                    return self.namer.paths[slot.variable]
+            for given in self.captured.graph_inputs:
+                if given.kind == kind and given.variable in self.program.tensors:
+                    return self.host.paths[given.variable]
         raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
 
     def _contiguous_inputs(self) -> list[tuple[str, str]]:
         """Tensor arguments that the graph uses, as (variable, name)."""
         text = self._used_names()
         return [
-            (s.variable, self.namer.paths[s.variable])
-            for s in self.captured.slots
+            (s.variable, self.host.paths[s.variable])
+            for s in self.captured.graph_inputs
             if s.kind == "input" and s.variable in self.program.tensors and s.variable in text
         ]
 
@@ -177,12 +177,12 @@ class Assembly:
         for split, length in self.splits:
             if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
                 total = self.sizes.expression(length)
-                split_lines += chunks.lines(split, self.namer.size(total))
+                split_lines += chunks.lines(split, self.host.size(total))
         lines, loose = self.sizes.reading(
-            self.namer.used_sizes, inputs, {s.name: self.namer.paths[s.variable] for s in self.captured.slots if s.kind != "size"}
+            self.host.used_sizes, inputs, {s.name: self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind != "size"}
         )
         top = self._fixed() + self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
-        mutated = {s.variable for s in self.captured.slots if s.mutated}
+        mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
             if not tensor.shape or variable in mutated:
@@ -212,49 +212,49 @@ class Assembly:
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
         used = self._used_names() | {n.id for e in self.program.result for n in ast.walk(e) if isinstance(n, ast.Name)}
-        paths = [self.namer.paths[s.variable] for s in self.captured.slots if s.kind == "attribute" and s.variable in used]
-        return [f"{path} = {path}.to({self.namer.device})" for path in paths if not path.startswith(("getattr", self._device()))]
+        paths = [self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind == "attribute" and s.variable in used]
+        return [f"{path} = {path}.to({self.host.device})" for path in paths if not path.startswith(("getattr", self._device()))]
 
     def _bound(self) -> list[str]:
         """Tensor attributes that the forward replaces."""
         first = len(self.program.result) - len(self.captured.bound)
         values = self.program.result[first:]
-        return [f"{_attribute(n)} = {self.namer.text(v)}" for n, v in zip(self.captured.bound, values, strict=True)]
+        return [f"{_attribute(n)} = {self.host.text(v)}" for n, v in zip(self.captured.bound, values, strict=True)]
 
     def _return(self) -> str:
-        texts = [self.namer.text(e) for e in self.program.result]
+        texts = [self.host.text(e) for e in self.program.result]
         return "return " + self.captured.output.format(*texts)
 
     def _file(self, body: list[str]) -> str:
-        helpers = closure({h for f in self.kernels.finished.values() for h in f.helpers})
-        kernel_texts = list(dict.fromkeys(f.text for f in self.kernels.finished.values()))
-        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.pieces] + kernel_texts
+        helpers = closure({h for f in self.kernels.texts.values() for h in f.helpers})
+        kernel_texts = list(dict.fromkeys(f.text for f in self.kernels.texts.values()))
+        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.definitions] + kernel_texts
         code = "\n".join(sections)
-        definitions = [formatting.text([d]) for d in self.carried.definitions]
+        definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
         imports = self._imports(code + model + "\n".join(definitions))
         parts = [imports, *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
 
     def _model(self, body: list[str]) -> str:
-        model = formatting.text([self.carried.model])
-        signature = self.carried.forward.args
+        model = formatting.text([self.kept.model])
+        signature = self.kept.forward.args
         head = f"    def forward({ast.unparse(signature)}):"
         lines = formatting.broken(head.strip(), formatting.WIDTH - 4)
-        text = [model, *([""] if self.carried.model.body else []), *("    " + line for line in lines)]
+        text = [model, *([""] if self.kept.model.body else []), *("    " + line for line in lines)]
         for line in body:
             text += ["        " + part if part else "" for part in formatting.broken(line, formatting.WIDTH - 8)]
         return "\n".join(text)
 
     def _imports(self, code: str) -> str:
         lines = ["import torch"]
-        if re.search(r"\bmath\.", code) and not any(ast.unparse(i) == "import math" for i in self.carried.imports):
+        if re.search(r"\bmath\.", code) and not any(ast.unparse(i) == "import math" for i in self.kept.imports):
             lines.insert(0, "import math\n")
-        for statement in self.carried.imports:
+        for statement in self.kept.imports:
             text = ast.unparse(statement)
             if text not in lines and text != "import torch":
                 lines.append(text)
-        if "nn" not in self.carried.names and re.search(r"\bnn\.", code):
+        if "nn" not in self.kept.names and re.search(r"\bnn\.", code):
             lines.append("import torch.nn as nn")
         lines += ["import triton", "import triton.language as tl"]
         if re.search(r"\blibdevice\.", code):

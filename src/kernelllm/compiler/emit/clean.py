@@ -32,7 +32,7 @@ class Cleaned:
     facts: Facts
     rows: bool
     """One row a program: XBLOCK is gone."""
-    held: dict[str, int | None] = field(default_factory=dict)
+    persistent: dict[str, int | None] = field(default_factory=dict)
     """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
 
     @property
@@ -44,13 +44,13 @@ class Cleaned:
 def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis."""
     body = fresh(kernel.function.body)
-    body, held = _held_blocks(_reshaped_apart(body))
+    body, persistent = _without_sizes(_reshaped_apart(body))
     sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
     index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
-    rows = rows and set(kernel.blocks) | set(held) == {"XBLOCK", "R0_BLOCK"}
+    rows = rows and set(kernel.blocks) | set(persistent) == {"XBLOCK", "R0_BLOCK"}
     if rows:
         body = fresh([_Rows(index_type == "int64").visit(s) for s in body])
-    facts = Facts(kernel.signature, sizes | set(held), index_type)
+    facts = Facts(kernel.signature, sizes | set(persistent), index_type)
     simplifier = Simplifier(kernel, facts)
     for _ in range(2):
         body = prune(simplifier.run(fresh(body)))
@@ -58,14 +58,14 @@ def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     body = prune(fold(body))
     body = fresh(shared_masks(direct(body)))
     used = all_reads(body)
-    params = [p for p in (*kernel.params, *(h for h in held if h not in kernel.params)) if used[p]]
+    params = [p for p in (*kernel.params, *(h for h in persistent if h not in kernel.params)) if used[p]]
     helpers = {name for name in used if name in HELPERS}
-    return Cleaned(kernel, body, params, helpers, facts, rows, held)
+    return Cleaned(kernel, body, params, helpers, facts, rows, persistent)
 
 
-def _held_blocks(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | None]]:
+def _without_sizes(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | None]]:
     """Take ``xnumel = 8`` and ``R0_BLOCK: tl.constexpr = 8`` out of the body: sizes and blocks are arguments here."""
-    held: dict[str, int | None] = {}
+    persistent: dict[str, int | None] = {}
     kept: list[ast.stmt] = []
     for statement in body:
         names = assigned(statement)
@@ -73,10 +73,10 @@ def _held_blocks(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | 
         if isinstance(statement, ast.Assign) and names and names[0] in _NUMELS:
             continue
         if isinstance(statement, ast.AnnAssign) and names[0].endswith("_BLOCK") and names[0][0] == "R":
-            held[names[0]] = int(ast.unparse(value)) if isinstance(value, ast.Constant) else None
+            persistent[names[0]] = int(ast.unparse(value)) if isinstance(value, ast.Constant) else None
             continue
         kept.append(statement)
-    return kept, held
+    return kept, persistent
 
 
 def _reshaped_apart(body: list[ast.stmt]) -> list[ast.stmt]:

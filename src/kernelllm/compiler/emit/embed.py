@@ -12,7 +12,7 @@ from kernelllm.core.errors import CaptureError
 
 
 @dataclass(frozen=True)
-class Piece:
+class Definition:
     """One top-level definition of a template module."""
 
     name: str
@@ -22,9 +22,9 @@ class Piece:
 
 
 @cache
-def pieces() -> dict[str, Piece]:
+def library() -> dict[str, Definition]:
     """Every top-level definition of every template module, by name."""
-    found: dict[str, Piece] = {}
+    found: dict[str, Definition] = {}
     folder = Path(__file__).resolve().parent.parent / "templates"
     for path in sorted(folder.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def pieces() -> dict[str, Piece]:
             for name in _defined(node):
                 if name in found or name.startswith("__"):
                     continue
-                found[name] = Piece(name, _source(lines, node), frozenset(_needed(node)), (path.name, node.lineno))
+                found[name] = Definition(name, _source(lines, node), frozenset(_needed(node)), (path.name, node.lineno))
     return found
 
 
@@ -62,23 +62,23 @@ def _source(lines: list[str], node: ast.stmt) -> str:
     return "\n".join(lines[first - 1 : node.end_lineno])
 
 
-def copied(names: set[str]) -> list[Piece]:
-    """The pieces for some host functions and all that they need, in the modules' order.
+def definitions_for(names: set[str]) -> list[Definition]:
+    """The definitions of some host functions and all that they need, in the modules' order.
 
     Raises CaptureError where no template defines a name.
     """
-    library = pieces()
-    wanted: dict[str, Piece] = {}
+    known = library()
+    wanted: dict[str, Definition] = {}
 
     def add(name: str) -> None:
-        if name in wanted or name not in library:
+        if name in wanted or name not in known:
             return
-        wanted[name] = library[name]
-        for need in library[name].needs:
+        wanted[name] = known[name]
+        for need in known[name].needs:
             add(need)
 
     for name in names:
-        if name not in library:
+        if name not in known:
             raise CaptureError(f"No template defines {name}().", where="emit", fix="Use --extern allow.")
         add(name)
     return sorted(wanted.values(), key=lambda p: p.order)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit import kernel_text, merge_kernels
-from kernelllm.compiler.emit.block_sizes import Plan, plan
+from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import Launch, Program
 from kernelllm.compiler.emit.inductor_wrapper import Wrapper
@@ -18,25 +18,25 @@ from kernelllm.compiler.options import Options
 class FileKernels:
     """Every kernel that a file launches, by Inductor's name."""
 
-    def __init__(self, wrapper: Wrapper, program: Program, namer: fw.Namer, arguments: set[str], options: Options) -> None:
+    def __init__(self, wrapper: Wrapper, program: Program, host: fw.HostPrinter, arguments: set[str], options: Options) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
-        self.wrapper, self.program, self.namer = wrapper, program, namer
-        self.plans: dict[str, Plan] = {}
-        self.finished: dict[str, kernel_text.Finished] = {}
+        self.wrapper, self.program, self.host = wrapper, program, host
+        self.configs: dict[str, LaunchConfig] = {}
+        self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
         for launch in self._launches():
             kernel = wrapper.kernels[launch.kernel]
             mutates = _mutates(launch, arguments)
             if launch.kernel in cleaned:
                 if mutates:
-                    self.plans[launch.kernel].configs = []
+                    self.configs[launch.kernel].tuned = []
                 continue
-            self.plans[launch.kernel] = chosen = plan(kernel, options, mutates=mutates)
+            self.configs[launch.kernel] = chosen = launch_config(kernel, options, mutates=mutates)
             cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
             chosen.rows = cleaned[launch.kernel].rows
-        self.held = {k: c.held for k, c in cleaned.items()}
-        self.twins = merge_kernels.find(cleaned, self.plans)
-        self.cleaned = {k: cleaned[first] for k, first in self.twins.first.items()}
+        self.persistent = {k: c.persistent for k, c in cleaned.items()}
+        self.merged = merge_kernels.find(cleaned, self.configs)
+        self.cleaned = {k: cleaned[first] for k, first in self.merged.written.items()}
         self._sizes: dict[int, dict[str, Any]] = {}
         """What each launch passes for the size arguments of its kernel."""
 
@@ -45,34 +45,34 @@ class FileKernels:
 
     def write(self, top: set[str], local: set[str]) -> None:
         """Name kernels and buffers, and print the kernels. ``top`` and ``local``: names taken in the file and in forward."""
-        names = {k: kernel_name(c, top) for k, c in self.cleaned.items() if self.twins.first[k] == k}
+        names = {k: kernel_name(c, top) for k, c in self.cleaned.items() if self.merged.written[k] == k}
         local |= top
         bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
         wishes = {k: kernel_text.store_wishes(c) for k, c in self.cleaned.items()}
-        fw.name_buffers(self.program, self.namer, wishes, bases, local)
-        calls: dict[str, list[kernel_text.Call]] = {}
+        fw.name_buffers(self.program, self.host, wishes, bases, local)
+        calls: dict[str, list[kernel_text.LaunchValues]] = {}
         for launch in self._launches():
             cleaned = self.cleaned[launch.kernel]
             buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
-            self._sizes[id(launch)] = sizes = dict(self.twins.lifted[launch.kernel])
+            self._sizes[id(launch)] = sizes = dict(self.merged.numbers[launch.kernel])
             sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
-            calls.setdefault(self.twins.first[launch.kernel], []).append(kernel_text.Call(buffers, sizes))
-        made = {k: kernel_text.finish(self.cleaned[k], name, calls[k], self.plans[k]) for k, name in names.items()}
-        self.finished = {k: made[first] for k, first in self.twins.first.items()}
+            calls.setdefault(self.merged.written[launch.kernel], []).append(kernel_text.LaunchValues(buffers, sizes))
+        made = {k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k]) for k, name in names.items()}
+        self.texts = {k: made[first] for k, first in self.merged.written.items()}
 
     def pointer(self, node: ast.expr) -> str:
         """What a launch passes for a pointer: a view that starts where its buffer does is the buffer."""
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
-            offset = self.namer.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
+            offset = self.host.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
             if offset == 0:
-                return self.namer.text(node.args[0])
-        return self.namer.text(node)
+                return self.host.text(node.args[0])
+        return self.host.text(node)
 
     def size(self, launch: Launch, param: str) -> Any:
         """What a launch passes for a size argument, over the file's size names."""
         if param.startswith("composite"):
             return self._sizes[id(launch)][param]
-        return self.namer.sizes.expression(launch.arguments[param])
+        return self.host.sizes.expression(launch.arguments[param])
 
 
 def _mutates(launch: Launch, arguments: set[str]) -> bool:

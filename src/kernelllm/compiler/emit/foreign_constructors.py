@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelllm.compiler.emit.model_class import Carried, bound_names
+from kernelllm.compiler.emit.model_class import KeptParts, bound_names
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -22,32 +22,32 @@ _MATH = ("sqrt", "exp", "log", "log2", "log10", "ceil", "floor", "prod", "pi", "
 """Names that numpy and ``math`` share, with one meaning for single numbers."""
 
 
-def without(carried: Carried, problem: Problem) -> None:
-    """Rid the carried parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
-    if not carried.foreign:
+def without(kept: KeptParts, problem: Problem) -> None:
+    """Rid the kept parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
+    if not kept.foreign:
         return
-    imports = [s for s in carried.imports if _is_foreign(s, carried.foreign)]
+    imports = [s for s in kept.imports if _is_foreign(s, kept.foreign)]
     names = {n for s in imports for n in bound_names(s)}
     numpy = {n for s in imports if isinstance(s, ast.Import) for n in bound_names(s) if ast.unparse(s).startswith("import numpy")}
-    classes = [s for s in (*carried.definitions, carried.model) if isinstance(s, ast.ClassDef)]
+    classes = [s for s in (*kept.definitions, kept.model) if isinstance(s, ast.ClassDef)]
     state = _attributes_with_state(problem)
-    for kept in (*carried.definitions, carried.model):
-        _Mathematics(numpy).visit(kept)
+    for definition in (*kept.definitions, kept.model):
+        _Mathematics(numpy).visit(definition)
     for function in (f for c in classes for f in c.body if isinstance(f, ast.FunctionDef)):
         function.body = [s for s in function.body if not _needless(s, names, state, classes)] or [ast.Pass()]
-    left = next((s for d in (*carried.definitions, carried.model) for s in _statements(d) if _mentions(s, names)), None)
+    left = next((s for d in (*kept.definitions, kept.model) for s in _statements(d) if _mentions(s, names)), None)
     if left is not None:
-        libraries = ", ".join(sorted(carried.foreign))
+        libraries = ", ".join(sorted(kept.foreign))
         raise CaptureError(
             f"The constructor needs {libraries}, which a standalone file may not import: {ast.unparse(left)[:160]}",
             where=problem.path or problem.name,
             fix="Write this line with torch or the standard library.",
         )
-    carried.imports = [s for s in carried.imports if s not in imports]
-    known = any("math" in bound_names(s) for s in carried.imports)
-    if not known and any(_mentions(d, {"math"}) for d in (*carried.definitions, carried.model)):
-        carried.imports.insert(0, ast.Import([ast.alias("math")]))
-    carried.foreign = []
+    kept.imports = [s for s in kept.imports if s not in imports]
+    known = any("math" in bound_names(s) for s in kept.imports)
+    if not known and any(_mentions(d, {"math"}) for d in (*kept.definitions, kept.model)):
+        kept.imports.insert(0, ast.Import([ast.alias("math")]))
+    kept.foreign = []
 
 
 def _is_foreign(statement: ast.stmt, foreign: list[str]) -> bool:

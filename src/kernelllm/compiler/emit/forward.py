@@ -13,7 +13,7 @@ from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, Tensor, equal, is_contiguous
 from kernelllm.compiler.emit.kernel_names import fresh_name
-from kernelllm.compiler.emit.size_names import Sizes
+from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.template_ops import TORCH_SCHEMAS
 
 _RESULTS = {
@@ -25,11 +25,11 @@ _RESULTS = {
 
 
 @dataclass
-class Namer:
+class HostPrinter:
     """Final names of the wrapper's variables and the rendering of its host expressions."""
 
     program: Program
-    sizes: Sizes
+    sizes: SizeNames
     paths: dict[str, str]
     """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
     device: str = "x.device"
@@ -266,13 +266,13 @@ def squeezed(tensor: Tensor) -> Tensor:
     return compact if pairs and is_contiguous(compact) else tensor
 
 
-def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
+def name_buffers(program: Program, host: HostPrinter, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
     """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
     returned = [program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)]
-    returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in namer.paths]
+    returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in host.paths]
     final = set(returned)
     for i, name in enumerate(returned):
-        namer.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
+        host.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
     for item in program.items:
         if isinstance(item, Launch):
             targets = [
@@ -280,7 +280,7 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
                 for p, v in item.arguments.items()
                 if p.startswith(("out_ptr", "in_out_ptr")) and isinstance(v, ast.Name)
             ]
-            new = [(p, t) for p, t in targets if t not in namer.paths and t in program.tensors]
+            new = [(p, t) for p, t in targets if t not in host.paths and t in program.tensors]
             for param, target in new:
                 wish = wishes[item.kernel].get(param)
                 if wish is None:
@@ -289,8 +289,8 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
                     wish = {"mean": "mean", "m2": "m2"}[wish]
                 elif wish in ("mean", "m2", "count"):
                     wish = f"part_{wish}"
-                namer.paths[target] = fresh_name(wish, taken)
-        elif isinstance(item, Step) and item.target and item.target not in namer.paths:
+                host.paths[target] = fresh_name(wish, taken)
+        elif isinstance(item, Step) and item.target and item.target not in host.paths:
             call = item.value
             while isinstance(call, ast.Subscript):
                 call = call.value
@@ -301,20 +301,20 @@ def name_buffers(program: Program, namer: Namer, wishes: dict[str, dict[str, str
                     bare = "viewed"
                 else:
                     last = called.rsplit(".", 1)[-1].removeprefix("torch_")
-                    bare = _layer(call, namer) or _RESULTS.get(last, f"{last.strip('_')}_out")
+                    bare = _layer(call, host) or _RESULTS.get(last, f"{last.strip('_')}_out")
             elif isinstance(call, ast.Name):
-                bare = namer.paths.get(program.base(call.id), "part") + "_part"
-            namer.paths[item.target] = fresh_name(bare or "value", taken)
+                bare = host.paths.get(program.base(call.id), "part") + "_part"
+            host.paths[item.target] = fresh_name(bare or "value", taken)
     for item in program.items:
-        if isinstance(item, Allocate) and item.target not in namer.paths:
-            namer.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
+        if isinstance(item, Allocate) and item.target not in host.paths:
+            host.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
 
 
-def _layer(call: ast.Call, namer: Namer) -> str:
+def _layer(call: ast.Call, host: HostPrinter) -> str:
     """``qkv_out`` for a template that applies ``self.qkv.weight``."""
     for argument in call.args[1:3]:
         for node in ast.walk(argument):
-            path = namer.paths.get(namer.program.base(node.id), "") if isinstance(node, ast.Name) else ""
+            path = host.paths.get(host.program.base(node.id), "") if isinstance(node, ast.Name) else ""
             match = re.fullmatch(r"self\.(?:.*[.\]])?([A-Za-z]\w*)\.(?:weight|in_proj_weight)", path)
             if match:
                 return f"{match[1]}_out"
@@ -336,7 +336,7 @@ def touched_by_torch(program: Program) -> set[str]:
     return seen
 
 
-def allocation(tensor: Tensor, namer: Namer, device: str, exact: bool, like: list[tuple[str, Tensor]]) -> str:
+def allocation(tensor: Tensor, host: HostPrinter, device: str, exact: bool, like: list[tuple[str, Tensor]]) -> str:
     """``torch.empty(...)`` for a buffer."""
     if not exact:
         tensor = squeezed(tensor)
@@ -346,5 +346,5 @@ def allocation(tensor: Tensor, namer: Namer, device: str, exact: bool, like: lis
             same = len(other.shape) == len(tensor.shape) and all(map(equal, other.shape, tensor.shape))
             if same and other.dtype == tensor.dtype and is_contiguous(other) and tensor.shape:
                 return f"torch.empty_like({name})"
-        return f"torch.empty({namer.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
-    return f"torch.empty_strided({namer.tuple(tensor.shape)}, {namer.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"
+        return f"torch.empty({host.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
+    return f"torch.empty_strided({host.tuple(tensor.shape)}, {host.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"

@@ -12,7 +12,7 @@ import sympy
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import Rename, name_of
 from kernelllm.compiler.emit.inductor_wrapper import Wrapper
-from kernelllm.compiler.emit.size_names import Sizes
+from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class Program:
         return name
 
 
-def read(wrapper: Wrapper, captured: Captured, sizes: Sizes) -> Program:
+def read(wrapper: Wrapper, captured: Captured, sizes: SizeNames) -> Program:
     """Turn ``call``'s statements into a Program; raises CaptureError for a statement it has no place for."""
-    tensors = dict(_slots(captured, sizes))
+    tensors = dict(_argument_tensors(captured, sizes))
     program = Program([], [], tensors)
     for statement in _once(wrapper.body[:-1]):
         for item in _items(statement, wrapper, sizes, program):
@@ -136,17 +136,18 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b or sympy.expand(a - b) == 0)
 
 
-def _slots(captured: Captured, sizes: Sizes) -> Iterator[tuple[str, Tensor]]:
+def _argument_tensors(captured: Captured, sizes: SizeNames) -> Iterator[tuple[str, Tensor]]:
     strides = _placeholder_strides(captured)
-    for slot in captured.slots:
-        if slot.kind == "size":
+    for argument in captured.graph_inputs:
+        if argument.kind == "size":
             continue
-        shape = sizes.shape(slot.shape)
+        shape = sizes.shape(argument.shape)
         if shape is None:
             continue
-        stride = strides.get(slot.variable)
+        stride = strides.get(argument.variable)
         found = sizes.shape(stride) if stride is not None else None
-        yield slot.variable, Tensor(shape, found if found is not None else contiguous(shape), f"torch.{slot.dtype.removeprefix('torch.')}")
+        dtype = f"torch.{argument.dtype.removeprefix('torch.')}"
+        yield argument.variable, Tensor(shape, found if found is not None else contiguous(shape), dtype)
 
 
 def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
@@ -161,7 +162,7 @@ def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _items(statement: ast.stmt, wrapper: Wrapper, sizes: Sizes, program: Program) -> Iterator[Item]:
+def _items(statement: ast.stmt, wrapper: Wrapper, sizes: SizeNames, program: Program) -> Iterator[Item]:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if isinstance(call.func, ast.Attribute) and call.func.attr == "run" and name_of(call.func).split(".")[0] in wrapper.kernels:
@@ -187,7 +188,7 @@ def _items(statement: ast.stmt, wrapper: Wrapper, sizes: Sizes, program: Program
     raise CaptureError(f"A statement of Inductor's output is not understood: {ast.unparse(statement)[:200]}", where="emit")
 
 
-def _assignment(name: str, value: ast.expr, sizes: Sizes, program: Program) -> Iterator[Item]:
+def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[Item]:
     text = ast.unparse(value)
     if "get_raw_stream" in text or text.endswith((".size()", ".stride()")):
         if text.endswith(".size()"):
@@ -224,7 +225,7 @@ def _assignment(name: str, value: ast.expr, sizes: Sizes, program: Program) -> I
     yield Step(name, value)
 
 
-def _made(value: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
+def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
     """What a template's result looks like, where its arguments tell."""
     if not isinstance(value, ast.Call):
         return None
@@ -246,7 +247,7 @@ def _made(value: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
     return Tensor(shape, contiguous(shape), a.dtype)
 
 
-def _known(node: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
+def _known(node: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
     if isinstance(node, ast.Name):
         return program.tensors.get(program.base(node.id))
     if isinstance(node, ast.Call) and name_of(node.func) == "reinterpret_tensor":
@@ -255,7 +256,7 @@ def _known(node: ast.expr, sizes: Sizes, program: Program) -> Tensor | None:
     return None
 
 
-def _tuple(node: ast.expr, sizes: Sizes) -> list[Any]:
+def _tuple(node: ast.expr, sizes: SizeNames) -> list[Any]:
     if not isinstance(node, ast.Tuple | ast.List):
         raise CaptureError(f"A shape is not understood: {ast.unparse(node)[:100]}", where="emit")
     return [sizes.expression(e) for e in node.elts]

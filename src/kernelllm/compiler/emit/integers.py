@@ -75,7 +75,7 @@ def to_sympy(node: ast.expr) -> Any:
                 return values[1] if values[0] == 1 else values[0]
             return _NAMED[name](*values)
         case ast.Call(func=ast.Attribute(attr="trunc" | "floor"), args=[a]):
-            # Sizes are not negative, so rounding towards zero and rounding down agree.
+            # SizeNames are not negative, so rounding towards zero and rounding down agree.
             numerator, denominator = sympy.fraction(sympy.together(_rational(a)))
             return _floor(numerator, denominator)
         case ast.Call(func=ast.Attribute(attr="sym_float" | "sym_int"), args=[a]):

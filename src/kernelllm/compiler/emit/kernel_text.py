@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelllm.compiler.emit import formatting, indices, integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
-from kernelllm.compiler.emit.block_sizes import Plan
+from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.kernel_names import block_names, fresh_name, spoken, value_names, wish_for
 
@@ -23,7 +23,7 @@ _STORED = {
 
 
 @dataclass
-class Call:
+class LaunchValues:
     """One launch: what it passes, by Inductor's argument name."""
 
     buffers: dict[str, str]
@@ -33,7 +33,7 @@ class Call:
 
 
 @dataclass
-class Finished:
+class KernelText:
     """A kernel ready to print."""
 
     name: str
@@ -82,7 +82,7 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
     return found
 
 
-def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Finished:
+def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: LaunchConfig) -> KernelText:
     """Name arguments and values, and print the function."""
     taken: set[str] = {name, *cleaned.helpers}
     fixed = dict(block_names(cleaned))
@@ -117,7 +117,7 @@ def finish(cleaned: Cleaned, name: str, calls: list[Call], chosen: Plan) -> Fini
     body = _constants(body)
     lines.append(formatting.text(body, 4))
     text = "\n".join(lines).replace("range(0, ", "range(0, ")
-    return Finished(name, text, order, fixed, set(cleaned.helpers))
+    return KernelText(name, text, order, fixed, set(cleaned.helpers))
 
 
 _CONSTANTS = {
@@ -151,18 +151,18 @@ def _note(cleaned: Cleaned) -> str:
     return f"{what}." if what else ""
 
 
-def _autotune(chosen: Plan, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:
-    if not chosen.configs:
+def _autotune(chosen: LaunchConfig, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:
+    if not chosen.tuned:
         return []
     lines = ["@triton.autotune(", "    configs=["]
-    for values, warps in chosen.configs:
+    for values, warps in chosen.tuned:
         inner = ", ".join(f'"{names[b]}": {v}' for b, v in values.items() if b in blocks)
         lines.append(f"        triton.Config({{{inner}}}, num_warps={warps}),")
     keys = ", ".join(f'"{s}"' for s in sizes)
     return [*lines, "    ],", f"    key=[{keys}],", ")"]
 
 
-def _pointers(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> tuple[dict[str, str], set[str]]:
+def _pointers(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> tuple[dict[str, str], set[str]]:
     """A name for each pointer, after the buffer it gets; pointers that always get the same buffer become one."""
     names: dict[str, str] = {}
     merged: set[str] = set()
@@ -182,8 +182,8 @@ def _pointers(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> tuple[dic
     return names, merged
 
 
-def _composites(cleaned: Cleaned, calls: list[Call]) -> None:
-    """Sizes that the kernel only uses together (a chunk's length, an element count) are computed by the caller."""
+def _composites(cleaned: Cleaned, calls: list[LaunchValues]) -> None:
+    """SizeNames that the kernel only uses together (a chunk's length, an element count) are computed by the caller."""
     sizes = {p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")}
     found: dict[str, str] = {}
     values: dict[str, Any] = {}
@@ -230,7 +230,7 @@ def _pointer_wish(param: str, passed: tuple[str, ...]) -> str:
     return {"in": "in", "out": "out"}.get(param.split("_")[0], "x") + (re.sub(r"\D", "", param) if not param.startswith("out") else "")
 
 
-def _sizes(cleaned: Cleaned, calls: list[Call], taken: set[str]) -> dict[str, str]:
+def _sizes(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> dict[str, str]:
     """A name for each size; sizes that are equal in every launch share one."""
     params = [p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")]
     names: dict[str, str] = {}
@@ -270,4 +270,4 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
     return role or ("factor" if any(v.is_Symbol and not str(v).isidentifier() for v in passed) else "size")
 
 
-__all__ = ["Call", "Finished", "finish", "store_wishes"]
+__all__ = ["KernelText", "LaunchValues", "store_wishes", "to_text"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelllm.compiler.emit import kernel_text
-from kernelllm.compiler.emit.block_sizes import Plan
+from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.host_steps import Launch
@@ -11,7 +11,7 @@ from kernelllm.compiler.emit.inductor_wrapper import Kernel
 from kernelllm.compiler.emit.kernel_names import fresh_name
 
 
-class Launching:
+class LaunchWriter:
     """Writes the launches of one file, in order; long sizes are computed once and named."""
 
     def __init__(self, kernels: FileKernels, taken: set[str]) -> None:
@@ -22,7 +22,7 @@ class Launching:
 
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
-        cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.plans[launch.kernel], self.kernels.finished[launch.kernel]
+        cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.configs[launch.kernel], self.kernels.texts[launch.kernel]
         lines: list[str] = []
         passed: list[str] = []
         texts: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Launching:
             if param in cleaned.pointers:
                 continue
             value = self.kernels.size(launch, param)
-            text = self.kernels.namer.size(value)
+            text = self.kernels.host.size(value)
             if not (value.is_Symbol or value.is_Integer) and (text.count(" ") > 4 or (param in grid_numels and param in done.order)):
                 lines += self._local(done.names.get(param, "n_rows" if param == "xnumel" else param), text)
                 text = self.locals_of[text]
@@ -43,7 +43,7 @@ class Launching:
         if len(done.name) + len(grid) > 90:
             lines.append(f"grid = {grid}")
             grid = "grid"
-        warps = "" if chosen.configs else f", num_warps={chosen.warps}"
+        warps = "" if chosen.tuned else f", num_warps={chosen.warps}"
         named = "".join(f", {k}={v}" for k, v in blocks)
         lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")
         return lines
@@ -57,18 +57,18 @@ class Launching:
         return [f"{name} = {text}"]
 
     def _blocks(
-        self, cleaned: Cleaned, chosen: Plan, done: kernel_text.Finished, texts: dict[str, str], launch: Launch
+        self, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_text.KernelText, texts: dict[str, str], launch: Launch
     ) -> list[tuple[str, str]]:
-        tuned = {b for values, _ in chosen.configs for b in values}
+        tuned = {b for values, _ in chosen.tuned for b in values}
         result = []
         for block in (p for p in cleaned.params if p.endswith("BLOCK")):
             if block in tuned:
                 continue
             numel = {"R0_BLOCK": "r0_numel", "R1_BLOCK": "r1_numel"}.get(block, "")
             limit = chosen.blocks.get(block, 1)
-            held = self.kernels.held[launch.kernel]
-            if block in held:
-                fixed = held[block]
+            persistent = self.kernels.persistent[launch.kernel]
+            if block in persistent:
+                fixed = persistent[block]
                 value = (
                     str(fixed)
                     if fixed is not None and self.kernels.size(launch, numel).is_Integer
@@ -84,11 +84,11 @@ class Launching:
         return result
 
     def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
-        return texts.get(param) or self.kernels.namer.size(self.kernels.size(launch, param))
+        return texts.get(param) or self.kernels.host.size(self.kernels.size(launch, param))
 
 
-def _grid(kernel: Kernel, cleaned: Cleaned, chosen: Plan, done: kernel_text.Finished, texts: dict[str, str]) -> str:
-    tuned = {b for values, _ in chosen.configs for b in values}
+def _grid(kernel: Kernel, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_text.KernelText, texts: dict[str, str]) -> str:
+    tuned = {b for values, _ in chosen.tuned for b in values}
 
     def count(axis: str) -> str:
         numel = texts.get(f"{axis}numel", "1")

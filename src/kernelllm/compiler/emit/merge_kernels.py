@@ -13,21 +13,21 @@ from typing import Any
 import sympy
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.block_sizes import Plan
+from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 
 
 @dataclass
-class Twins:
+class MergedKernels:
     """Which kernel stands for which, and the numbers that each passes."""
 
-    first: dict[str, str] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
     """Kernel to the one that is written in its place (itself where it has no twin)."""
-    lifted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Kernel to argument name to number, as sympy."""
 
 
-def find(cleaned: dict[str, Cleaned], plans: dict[str, Plan]) -> Twins:
+def find(cleaned: dict[str, Cleaned], configs: dict[str, LaunchConfig]) -> MergedKernels:
     """Group the kernels; bodies of those that stand for others get names in the place of numbers, in place."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     numbers: dict[str, list[int | float]] = {}
@@ -36,19 +36,19 @@ def find(cleaned: dict[str, Cleaned], plans: dict[str, Plan]) -> Twins:
         text = "\n".join(ast.unparse(found.visit(copy.deepcopy(s))) for s in one.body)
         numbers[name] = found.values
         pointers = tuple(one.kernel.signature.get(p, "") for p in one.pointers)
-        key = (text, tuple(one.params), pointers, one.rows, str(plans[name].configs), tuple(one.held))
+        key = (text, tuple(one.params), pointers, one.rows, str(configs[name].tuned), tuple(one.persistent))
         groups.setdefault(key, []).append(name)
-    twins = Twins()
+    merged = MergedKernels()
     for members in groups.values():
         for name in members:
-            twins.first[name] = members[0]
-            twins.lifted[name] = {}
+            merged.written[name] = members[0]
+            merged.numbers[name] = {}
         if len(members) > 1:
-            _lift(cleaned[members[0]], members, numbers, twins)
-    return twins
+            _lift(cleaned[members[0]], members, numbers, merged)
+    return merged
 
 
-def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | float]], twins: Twins) -> None:
+def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | float]], merged: MergedKernels) -> None:
     columns: dict[tuple[Any, ...], str] = {}
     names: dict[int, str] = {}
     for at in range(len(numbers[members[0]])):
@@ -67,7 +67,7 @@ def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | floa
         if whole:
             first.facts.sizes.add(name)
         for member, value in zip(members, column, strict=True):
-            twins.lifted[member][name] = sympy.Integer(value) if isinstance(value, int) else integers.symbol(repr(value))
+            merged.numbers[member][name] = sympy.Integer(value) if isinstance(value, int) else integers.symbol(repr(value))
     blocks = [p for p in first.params if p.endswith("BLOCK")]
     first.params = [*(p for p in first.params if p not in blocks), *columns.values(), *blocks]
 

@@ -13,7 +13,7 @@ _STANDARD = frozenset(sys.stdlib_module_names) | {"torch"}
 
 
 @dataclass
-class Carried:
+class KeptParts:
     """The parts of the problem that the new file keeps."""
 
     imports: list[ast.stmt]
@@ -28,12 +28,12 @@ class Carried:
 
     @property
     def names(self) -> set[str]:
-        """Top-level names that the carried parts bind."""
+        """Top-level names that the kept parts bind."""
         found = {n for s in (*self.imports, *self.definitions) for n in bound_names(s)}
         return found | {"ModelNew"}
 
 
-def carry(source: str) -> Carried:
+def kept_parts(source: str) -> KeptParts:
     """Select what ``Model.__init__`` needs from a problem's source. Raises CaptureError where there is no Model."""
     tree = ast.parse(source)
     top: dict[str, ast.stmt] = {}
@@ -66,7 +66,7 @@ def carry(source: str) -> Carried:
     new.body = [s for s in new.body if not _is_docstring(s)]  # of a class by another name: it does not hold parameters alone
     Rename({"Model": "ModelNew", new.name: "ModelNew"}).visit(new)
     new.name = "ModelNew"
-    return Carried(imports, definitions, new, forward, foreign)
+    return KeptParts(imports, definitions, new, forward, foreign)
 
 
 def bound_names(statement: ast.stmt) -> list[str]:

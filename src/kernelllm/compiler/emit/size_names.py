@@ -12,10 +12,10 @@ from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.kernel_names import fresh_name
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.captured import Captured, Place, Size
+    from kernelllm.compiler.capture.captured import Captured, Size, SizeSource
 
 
-class Sizes:
+class SizeNames:
     """Integers of the wrapper's ``call``: symbols, slots that carry them, and values computed from them."""
 
     def __init__(self, captured: Captured, taken: set[str], text: str = "") -> None:
@@ -27,7 +27,7 @@ class Sizes:
         self._captured = captured
         by_constant: dict[str, str] = {}
         self.computed: dict[str, Any] = {}
-        """Sizes that follow from others: name to expression over earlier names."""
+        """SizeNames that follow from others: name to expression over earlier names."""
         mentioned = set(re.findall(r"\w+", text))
         chosen = {}
         for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
@@ -39,9 +39,9 @@ class Sizes:
             by_constant[size.constant] = name
             if size.expression:
                 self.computed[name] = self._follows(size.expression)
-        for slot in captured.slots:
-            if slot.kind == "size" and slot.name in by_constant:
-                self.values[slot.variable] = integers.symbol(by_constant[slot.name])
+        for given in captured.graph_inputs:
+            if given.kind == "size" and given.name in by_constant:
+                self.values[given.variable] = integers.symbol(by_constant[given.name])
 
     def expression(self, node: ast.expr) -> Any:
         """An integer expression of the wrapper over the file's size names; raises NotInteger where it is none."""
@@ -65,7 +65,7 @@ class Sizes:
         return {w for s in self.computed[name].free_symbols for w in re.findall(r"\w+", str(s)) if w in self.known}
 
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
-        """A slot's shape as expressions, None where one cannot be told."""
+        """A given's shape as expressions, None where one cannot be told."""
         try:
             return [self.expression(ast.parse(_python(d), mode="eval").body) for d in dims]
         except (integers.NotInteger, SyntaxError):
@@ -74,7 +74,7 @@ class Sizes:
     def reading(self, used: list[str], first: list[str], paths: dict[str, str]) -> tuple[list[str], dict[str, int]]:
         """Statements that read the used sizes at the top of forward, tensors' shapes unpacked whole where that serves.
 
-        ``first`` are names of the forward's tensor arguments; ``paths`` maps slot names to how the file reaches them.
+        ``first`` are names of the forward's tensor arguments; ``paths`` maps given names to how the file reaches them.
         Second result: sizes that can be read nowhere, with the problem's own value.
         """
         lines: list[str] = []
@@ -93,7 +93,7 @@ class Sizes:
                 lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {paths.get(argument, argument)}.shape")
                 left = [n for n in left if n not in here]
         for name in sorted(left, key=lambda n: bool(self._beside(n))):
-            place = next(iter(self.known[name].places), None)
+            place = next(iter(self.known[name].sources), None)
             if place is None:
                 loose[name] = self.known[name].hint
             else:
@@ -113,18 +113,18 @@ class Sizes:
 
     def _beside(self, name: str) -> list[str]:
         """The sizes that must be known before this one can be read off its best place."""
-        place = next(iter(self.known[name].places), None)
+        place = next(iter(self.known[name].sources), None)
         words = re.findall(r"\w+", place.expression) if place is not None else []
         return [str(self.values[w]) for w in words if w in self.values and w != self.known[name].symbol]
 
     def _dims_of(self, argument: str) -> list[str] | None:
-        slot = next((s for s in self._captured.slots if s.kind == "input" and s.name == argument), None)
-        if slot is None or not slot.shape or len(slot.shape) > 6:
+        given = next((s for s in self._captured.graph_inputs if s.kind == "input" and s.name == argument), None)
+        if given is None or not given.shape or len(given.shape) > 6:
             return None
-        shape = self.shape(slot.shape)
+        shape = self.shape(given.shape)
         return [str(d) if d.is_Symbol else "_" for d in shape] if shape else None
 
-    def _read(self, name: str, place: Place, paths: dict[str, str]) -> str:
+    def _read(self, name: str, place: SizeSource, paths: dict[str, str]) -> str:
         if place.kind == "module":
             base = f"self.{_indexed(place.name)}"
         else:

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.capture.symbols import patch
 from kernelllm.compiler.inductor import regions, row_reductions, split_reductions
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
@@ -133,7 +133,7 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     view_to_reshape(graph)
     with torch.no_grad(), ExitStack() as stack:
         # the method wants a GPU's driver, where torch was built without one, before it looks at the tensor; the operator does not
-        replace(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
+        patch(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
         post_grad_passes(graph, is_inference=True)
     for node in graph.graph.nodes:
         if str(node.target).startswith("prims.prepare_softmax_online"):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from kernelllm.compiler.capture.symbols import replace
+from kernelllm.compiler.capture.symbols import patch
 from kernelllm.compiler.options import Options
 
 _INNER, _OUTER, _LARGEST = 1024, 64, 16384
@@ -63,8 +63,8 @@ def symbolic_rows() -> Iterator[None]:
 
     with ExitStack() as stack:
         _online_softmax(stack)
-        replace(stack, TritonKernel, "_get_persistent_RBLOCK", staticmethod(block))
-        replace(stack, TritonKernel, "codegen_static_numels", numels)
+        patch(stack, TritonKernel, "_get_persistent_RBLOCK", staticmethod(block))
+        patch(stack, TritonKernel, "codegen_static_numels", numels)
         yield
 
 

@@ -16,14 +16,14 @@ _MOVES = _JOINS | {
     "expand", "contiguous", "clone", "detach", "unbind", "chunk", "split", "range", "append",
 }  # fmt: skip
 LONGER = f"""
-def {LENGTHENED}(x, dim, turns):
+def {LENGTHENED}(x, dim, steps):
     dim = dim % x.dim()
-    return x.unsqueeze(dim).expand(*x.shape[:dim], turns, *x.shape[dim:]).flatten(dim, dim + 1).contiguous()
+    return x.unsqueeze(dim).expand(*x.shape[:dim], steps, *x.shape[dim:]).flatten(dim, dim + 1).contiguous()
 """
 
 
 @dataclass
-class Around:
+class BeforeAfter:
     """The statements that are left around the loop, and what was taken out of them."""
 
     before: list[ast.stmt]
@@ -34,9 +34,9 @@ class Around:
     """Statements of the forward's arguments that return a list of the method's."""
 
 
-def split(given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], sizes: set[str], lists: set[str]) -> Around:
+def split(given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], sizes: set[str], lists: set[str]) -> BeforeAfter:
     """Take out what computes. ``sizes``, ``lists``: names of dimensions, and of empty lists, that are set before the loop."""
-    found = Around(before, after)
+    found = BeforeAfter(before, after)
     _begin(found, given, loop, sizes, lists)
     _finish(found, given, before, loop, sizes, lists)
     return found
@@ -69,7 +69,7 @@ def _plain(statements: list[ast.stmt]) -> bool:
                for n in ast.walk(s)) for s in statements)  # fmt: skip
 
 
-def _begin(found: Around, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
+def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
     kept = [s for s in found.before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
     work = [s for s in found.before if s not in kept]
     if not _plain(found.before) or not any(computes(s, sizes) for s in work):
@@ -91,11 +91,11 @@ def _begin(found: Around, given: list[str], loop: ast.For, sizes: set[str], list
     found.before = [*ast.parse(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
 
 
-def _finish(found: Around, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
+def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
     joins = _Joins(lists)
     after = [joins.visit(s) for s in ast.parse("\n".join(ast.unparse(s) for s in found.after)).body]
-    turns = _turns(loop.iter)
-    if not _plain(after) or not any(computes(s, sizes) for s in after) or (joins.found and turns is None):
+    steps = _steps(loop.iter)
+    if not _plain(after) or not any(computes(s, sizes) for s in after) or (joins.found and steps is None):
         return
     if any(names(s) & lists for s in after):
         return
@@ -106,7 +106,7 @@ def _finish(found: Around, given: list[str], before: list[ast.stmt], loop: ast.F
     inputs = [n for n in sorted(known) if any(n in names(s) for s in body) and not _set_first(n, body)]
     found.methods[FINISH] = _method(FINISH, inputs, body)
     joined = [s for name, (_, text) in joins.found.items() for s in ast.parse(f"{name} = {text}").body]
-    longer = [s for name, (dim, _) in joins.found.items() for s in ast.parse(f"{name} = {LENGTHENED}({name}, {dim}, {turns})").body]
+    longer = [s for name, (dim, _) in joins.found.items() for s in ast.parse(f"{name} = {LENGTHENED}({name}, {dim}, {steps})").body]
     first = ast.parse(f"{ast.unparse(loop.target)} = {first_of(loop.iter)}").body
     handed = ast.parse(f"return [{', '.join(inputs)}]").body
     found.entries[FINISH] = [*before, *first, *loop.body, *joined, *longer, *handed]
@@ -129,11 +129,11 @@ def _method(name: str, inputs: list[str], body: list[ast.stmt]) -> ast.FunctionD
     return made
 
 
-def _turns(over: ast.expr) -> str | None:
-    """How many turns a loop has, as an expression of what it goes over."""
+def _steps(over: ast.expr) -> str | None:
+    """How many steps a loop takes, as an expression of what it goes over."""
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in ("range", "reversed"):
         if over.func.id == "reversed":
-            return _turns(over.args[0])
+            return _steps(over.args[0])
         ends = [ast.unparse(a) for a in over.args]
         return ends[0] if len(ends) == 1 else f"({ends[1]}) - ({ends[0]})" if len(ends) == 2 else None
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
@@ -143,7 +143,7 @@ def _turns(over: ast.expr) -> str | None:
 
 
 def first_of(over: ast.expr) -> str:
-    """What a loop has in its first turn, as an expression that pins no size to its number."""
+    """What a loop has in its first step, as an expression that pins no size to its number."""
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name):
         if over.func.id == "range":
             return ast.unparse(over.args[0]) if len(over.args) > 1 else "0"

@@ -13,21 +13,21 @@ _UNFIT = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Awa
 
 
 @dataclass
-class Outlined:
-    """A loop whose turn is a function."""
+class OutlinedLoop:
+    """A loop whose body is a function."""
 
     body: list[ast.stmt]
-    """Of the turn, with its return."""
+    """Of the function, with its return."""
     loop: ast.For
     """That calls it."""
     inputs: list[str]
     values: list[str]
     """Expressions in the loop for the inputs."""
     carried: tuple[tuple[int, int], ...]
-    """Positions of what goes from one turn to the next, among inputs and results."""
+    """Positions of what goes from one step to the next, among inputs and results."""
 
 
-class Outline:
+class Outliner:
     """Takes the loop of a forward apart. ``given``: the forward's arguments."""
 
     def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
@@ -42,12 +42,12 @@ class Outline:
         self.empty = {n for s in made if not s.value.elts for n in stored(s)}  # type: ignore[attr-defined]
         self.slices: dict[str, str] = {}
         self.filled: set[str] = set()
-        """Tensors into whose slices the loop puts results; a turn must not read them after that."""
+        """Tensors into whose slices the loop puts results; a step must not read them after that."""
         self.stale = False
         self.results: list[tuple[ast.stmt, str]] = []
-        """What the loop does with a result of a turn, and the result's name."""
+        """What the loop does with a result of a step, and the result's name."""
 
-    def done(self) -> Outlined | None:
+    def done(self) -> OutlinedLoop | None:
         counter = self._counter()
         if counter is None or self.loop.orelse or any(isinstance(n, _UNFIT) for s in self.loop.body for n in ast.walk(s)):
             return None
@@ -69,7 +69,7 @@ class Outline:
         values = [by_slice.get(name, name) for name in inputs]
         call = ast.parse(f"{', '.join(results)}, = self.{STEP}({', '.join(values)})").body[0]
         loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
-        return Outlined(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
+        return OutlinedLoop(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
 
     def _counts(self) -> bool:
         return any(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(self.loop.iter))
@@ -86,9 +86,9 @@ class Outline:
         return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None
 
     def _result(self, statement: ast.stmt, slicer: _Slicer | None, changed: set[str]) -> ast.stmt:
-        """The statement in a turn; what it appends to a list or puts into a slice becomes a result.
+        """The statement in a step; what it appends to a list or puts into a slice becomes a result.
 
-        ``changed``: names that the turn sets.
+        ``changed``: names that the step sets.
         """
         kept: ast.stmt | None = None
         value: ast.expr | None = None
@@ -115,7 +115,7 @@ class Outline:
         return slicer.visit(made) if slicer else made
 
     def _plain(self, body: list[ast.stmt], counter: str) -> bool:
-        """Nothing of the turn reaches out of it, and the counter is not computed with."""
+        """Nothing in the step reaches out of it, and the counter is not computed with."""
         for node in (n for s in body for n in ast.walk(s)):
             if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
                 return False
@@ -124,7 +124,7 @@ class Outline:
         return True
 
     def _read_first(self, body: list[ast.stmt], counter: str) -> list[str]:
-        """Names from outside of the turn that it reads before it has set them, in order."""
+        """Names from outside that the step reads before it has set them, in order."""
         outside = {*self.outer, *self.slices.values(), counter}
         known: set[str] = set()
         found: list[str] = []
@@ -139,7 +139,7 @@ class Outline:
 
 
 class _Slicer(ast.NodeTransformer):
-    """Slices of outer tensors at the counter become names, where nothing else in them is set in the turn (``changed``)."""
+    """Slices of outer tensors at the counter become names, where nothing else in them is set in the step (``changed``)."""
 
     def __init__(self, counter: str, outer: set[str], changed: set[str], slices: dict[str, str], taken: set[str]) -> None:
         self.counter, self.outer, self.changed, self.slices, self.taken = counter, outer, changed, slices, taken

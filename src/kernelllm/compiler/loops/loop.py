@@ -1,8 +1,8 @@
-"""Loops over a tensor's dimension stay loops: what one turn does is compiled on its own, and the forward calls it for each turn.
+"""A loop over a tensor's dimension stays a loop: its step is compiled on its own, and the forward calls it again and again.
 
-Tracing follows such a loop turn by turn, so that the graph grows with the dimension and holds for this length alone. Where the loop
-is simple enough, its body becomes the forward of a problem of its own: what it reads is its inputs, what others read of
-it later is its outputs. What the loop does with lists and slices, and all around the loop, stays as it was written.
+Tracing unrolls such a loop, so that the graph grows with the dimension and holds for this length alone. Where the loop is simple
+enough, its body becomes the forward of a problem of its own. Its inputs are what the step reads, its outputs what others read of it
+later. What the loop does with lists and slices stays in the forward.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, Around, first_of, names, split, stored
-from kernelllm.compiler.loops.body import STEP, Outline, Outlined
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
+from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.merge_files import ensured, merged, renamed
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
@@ -34,38 +34,41 @@ def {_ENTERED}(inputs):
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One turn of the loop in a problem's forward. ``problem`` computes it; of ``methods``, the forward calls it as ``self.step``."""
+class LoopStep:
+    """One step of the loop in a problem's forward."""
 
     problem: Problem
-    around: Mapping[str, Problem]
-    """What computes the methods ``begin`` and ``finish``, as far as the forward has them."""
+    """Computes the step, which the forward calls as ``self.step``."""
+    outside: Mapping[str, Problem]
+    """Compute the methods ``begin`` and ``finish``, where the forward has them."""
     methods: Mapping[str, Method]
+    """The new forward and the module's own methods that it calls."""
     carried: tuple[tuple[int, int], ...]
-    """Positions of what goes from one turn to the next, among the turn's inputs and among its results."""
+    """Positions of what goes from one step to the next, among the step's inputs and among its results."""
 
     def check(self, captured: Captured) -> None:
-        """Raise CaptureError where what one turn hands to the next is of another shape or dtype than what it was given."""
-        given = {slot.index: node for slot, node in zip(captured.slots, captured.graph.graph.find_nodes(op="placeholder"), strict=True)}
+        """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given."""
+        placeholders = captured.graph.graph.find_nodes(op="placeholder")
+        nodes = {given.index: node for given, node in zip(captured.graph_inputs, placeholders, strict=True)}
         results = captured.graph.graph.output_node().args[0]
         for position, result in self.carried:
-            one, other = given[position].meta["val"], results[result].meta["val"]
+            one, other = nodes[position].meta["val"], results[result].meta["val"]
             if one.dtype != other.dtype or [str(n) for n in one.shape] != [str(n) for n in other.shape]:
                 what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
-                raise CaptureError(f"What the loop carries changes in a turn, {what}.", where="loops")
+                raise CaptureError(f"What the loop carries changes in a step, {what}.", where="loops")
 
-    def whole(self, turn: str, around: Mapping[str, str], *, strict: bool) -> str:
-        """The file for the whole problem, from those for one turn and for what is ``around``; other methods stay as they are.
+    def whole_file(self, step: str, outside: Mapping[str, str], *, strict: bool) -> str:
+        """The file for the whole problem, from those for one step and for what is ``outside`` of the loop; other methods stay.
 
         Raises CaptureError where one of those cannot stay: it needs modules of the problem's own, or leaves work to torch and
         that is not wanted (``strict``).
         """
-        kept = {name: method for name, method in self.methods.items() if name not in around}
+        kept = {name: method for name, method in self.methods.items() if name not in outside}
         for name, method in kept.items():
-            if not method.can_stay or (strict and (method.layers or name in self.around)):
-                raise CaptureError(f"{name} around the loop cannot be left to torch.", where="loops")
-        source = renamed(turn, STEP)
-        for name, part in around.items():
+            if not method.can_stay or (strict and (method.layers or name in self.outside)):
+                raise CaptureError(f"{name}, which is outside of the loop, cannot be left to torch.", where="loops")
+        source = renamed(step, STEP)
+        for name, part in outside.items():
             source = merged(source, part, name)
         methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
         return ensured(f"{source.rstrip()}\n\n{methods}\n", [text for method in kept.values() for text in method.needed or ()])
@@ -89,8 +92,8 @@ class Method:
         return self.known and self.needed is not None
 
 
-def turn_of(problem: Problem) -> Turn | None:
-    """The turn of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough."""
+def loop_step(problem: Problem) -> LoopStep | None:
+    """The step of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough."""
     try:
         tree = ast.parse(problem.source)
     except SyntaxError:
@@ -106,11 +109,11 @@ def turn_of(problem: Problem) -> Turn | None:
     before, loop, after = statements[: found[0]], statements[found[0]], statements[found[0] + 1 :]
     assert isinstance(loop, ast.For)
     given = [a.arg for a in forward.args.args[1:]]
-    plain = Outline(given, before, loop, after)
-    for parts in (split(given, before, loop, after, plain.sizes, plain.empty), Around(before, after)):
-        outlined = Outline(given, parts.before, loop, parts.after).done()
+    plain = Outliner(given, before, loop, after)
+    for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
+        outlined = Outliner(given, parts.before, loop, parts.after).done()
         if outlined is not None:
-            return _turn(problem, tree, model, forward, parts, before, outlined)
+            return _loop_step(problem, tree, model, forward, parts, before, outlined)
     return None
 
 
@@ -118,17 +121,17 @@ def _attribute(node: ast.AST) -> str:
     return node.name if isinstance(node, ast.FunctionDef) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _turn(
-    problem: Problem, tree: ast.Module, model: ast.ClassDef, forward: ast.FunctionDef, parts: Around, before: list[ast.stmt],
-    outlined: Outlined,
-) -> Turn | None:  # fmt: skip
-    around = ast.parse("def forward(self): pass").body[0]
-    assert isinstance(around, ast.FunctionDef)
-    around.args, around.body = forward.args, [*parts.before, outlined.loop, *parts.after]
+def _loop_step(
+    problem: Problem, tree: ast.Module, model: ast.ClassDef, forward: ast.FunctionDef, parts: BeforeAfter, before: list[ast.stmt],
+    outlined: OutlinedLoop,
+) -> LoopStep | None:  # fmt: skip
+    new = ast.parse("def forward(self): pass").body[0]
+    assert isinstance(new, ast.FunctionDef)
+    new.args, new.body = forward.args, [*parts.before, outlined.loop, *parts.after]
     own = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)} | parts.methods
     torchs = _of_torch(model)
     methods = {}
-    for method in (*_helpers(around, own), around):
+    for method in (*_helpers(new, own), new):
         layers = frozenset(_called(method) - own.keys() - {STEP})
         text = ast.unparse(ast.fix_missing_locations(method))
         methods[method.name] = Method(text, _needed(tree, method), layers, layers <= torchs)
@@ -141,7 +144,7 @@ def _turn(
         name: _part(problem, model, forward, [a.arg for a in method.args.args[1:]], method.body, parts.entries[name])
         for name, method in parts.methods.items()
     }
-    return Turn(step, others, methods, outlined.carried)
+    return LoopStep(step, others, methods, outlined.carried)
 
 
 def _part(
@@ -190,7 +193,7 @@ def _model(tree: ast.Module) -> ast.ClassDef | None:
 
 
 def _needed(tree: ast.Module, method: ast.FunctionDef) -> tuple[str, ...] | None:
-    """Imports and constants for what stays around the loop; None where it needs more, such as functions of the problem's own."""
+    """Imports and constants for a method that stays as it is; None where it needs more, such as functions of the problem's own."""
     text = []
     free = names(method) - {*stored(method), *(a.arg for a in method.args.args)}
     for statement in tree.body:
@@ -210,10 +213,10 @@ def _called(method: ast.FunctionDef) -> set[str]:
     return {call.attr for call in calls if _root(call) == "self"}
 
 
-def _helpers(around: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
-    """The module's own methods that are called around the loop, and those that they call."""
+def _helpers(forward: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """The module's own methods that the new forward calls, and those that they call."""
     found: dict[str, ast.FunctionDef] = {}
-    todo = [around]
+    todo = [forward]
     while todo:
         for name in sorted(_called(todo.pop()) & methods.keys() - found.keys()):
             found[name] = methods[name]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.compiler.subprocess_writer import Apart
+from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, WorkerError
 from kernelllm.core.types import Attempt, Candidate, Problem
 from kernelllm.core.writer import open_writer as writer
@@ -22,26 +22,26 @@ def write(problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Can
         yield Candidate(source=f"# {problem.name} {sample}", model="test", sample=sample)
 
 
-def sources(apart: Apart, name: str, n: int = 2) -> list[str]:
-    return [c.source for c in apart.candidates(Problem(name=name, source=""), n, ())]
+def sources(writer_process: SubprocessWriter, name: str, n: int = 2) -> list[str]:
+    return [c.source for c in writer_process.candidates(Problem(name=name, source=""), n, ())]
 
 
 def test_candidates_errors_and_losses_come_back_and_the_next_problem_is_unaffected() -> None:
-    apart = Apart(write)
+    writer_process = SubprocessWriter(write)
     try:
-        assert sources(apart, "a") == ["# a 0", "# a 1"]
+        assert sources(writer_process, "a") == ["# a 0", "# a 1"]
         with pytest.raises(CaptureError, match=r"aten\.hard") as caught:
-            sources(apart, "hard")
+            sources(writer_process, "hard")
         assert caught.value.fix == "Write it otherwise."
-        abandoned = apart.candidates(Problem(name="b", source=""), 5, ())
+        abandoned = writer_process.candidates(Problem(name="b", source=""), 5, ())
         assert next(abandoned).source == "# b 0"
-        assert sources(apart, "c", 1) == ["# c 0"]
-        assert sources(apart, "c", 3) == ["# c 0", "# c 1", "# c 2"]
+        assert sources(writer_process, "c", 1) == ["# c 0"]
+        assert sources(writer_process, "c", 3) == ["# c 0", "# c 1", "# c 2"]
         with pytest.raises(WorkerError, match="process"):
-            sources(apart, "deadly")
-        assert sources(apart, "d", 1) == ["# d 0"]
+            sources(writer_process, "deadly")
+        assert sources(writer_process, "d", 1) == ["# d 0"]
     finally:
-        apart.close()
+        writer_process.close()
 
 
 def flagged(problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Candidate]:
@@ -51,9 +51,9 @@ def flagged(problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[C
 
 
 def test_the_next_candidate_is_written_while_the_last_is_worked_with_and_no_more_than_are_wanted(tmp_path: Path) -> None:
-    apart = Apart(flagged)
+    writer_process = SubprocessWriter(flagged)
     try:
-        made = apart.candidates(Problem(name=str(tmp_path), source=""), 2, ())
+        made = writer_process.candidates(Problem(name=str(tmp_path), source=""), 2, ())
         assert next(made).source == "# 0"
         deadline = time.monotonic() + 30
         while not (tmp_path / "written-1").exists():  # with nobody asking
@@ -61,16 +61,16 @@ def test_the_next_candidate_is_written_while_the_last_is_worked_with_and_no_more
             time.sleep(0.01)
         assert [c.source for c in made] == ["# 1"]
     finally:
-        apart.close()
+        writer_process.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["written-0", "written-1"]
 
 
 def test_the_compiler_writes_there_what_it_writes_here() -> None:
     problem = open_problem(str(Path(__file__).parents[2] / "examples" / "softmax.py"))
     compiler = writer("compiler")
-    apart = Apart(compiler.write_here)
+    writer_process = SubprocessWriter(compiler.write_here)
     try:
-        there = [c.source for c in apart.candidates(problem, 1, ())]
+        there = [c.source for c in writer_process.candidates(problem, 1, ())]
     finally:
-        apart.close()
+        writer_process.close()
     assert there == [c.source for c in compiler.write_here(problem, 1)]
