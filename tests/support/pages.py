@@ -1,0 +1,105 @@
+"""Code blocks of the documents: found, run, and compared with what the page shows.
+
+A ``console`` block is a session: ``$ command`` lines, each followed by what it prints on standard output. All sessions of a
+page run one after another in one folder that holds a copy of ``examples/``. A block that needs what a test has not is marked
+by a comment in the line before it: ``<!-- not run: needs a GPU -->``. A ``python`` or ``sh`` block runs where the page says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from kernelllm.app.main import cli
+
+_BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+_FIGURES = (
+    (r"\d+ of \d+ trials \(\d+ sizes, \d+ seeds\)", "N of N trials"),
+    (r"^(\w*kernel\w*) +\d.*$", r"\1 FIGURES"),  # a row of the table of kernels: what a compiler's version decides
+    (r"\d+\.\d+e[-+]\d+", "ERROR"),
+    (r"\d+(\.\d+)? ?%", "SHARE"),
+    (r"\b\d+(\.\d+)? s\b", "TIME"),
+    (r"\b\d+\.\d+\.\d+(\+\w+)?\b", "VERSION"),
+    (r"\b\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?\b", "DATE"),
+    (r"\b\d{8}-\d{6}-\w+\b", "RUN"),
+)
+"""What differs from run to run, from machine to machine and from version to version. All else must be as the page shows it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+    mark: str
+    """The comment in the line before it, without its dashes."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a session, and what the page says that it prints."""
+
+    command: str
+    shown: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(language=m["language"], text=m["text"], mark=m["mark"] or "") for m in found]
+
+
+def steps(session: str) -> list[Step]:
+    """The commands of a ``console`` block; a line that ends in a backslash goes on in the next."""
+    parts = re.split(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n", session, flags=re.MULTILINE)[1:]
+    return [Step(command=command, shown=shown) for command, shown in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def plain(text: str) -> str:
+    """A text with its figures replaced and its lines joined, so that two machines print the same."""
+    for pattern, name in _FIGURES:
+        text = re.sub(pattern, name, text, flags=re.MULTILINE)
+    return " ".join(text.split())
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a program printed what a page shows; a line ``...`` of the page stands for any lines."""
+    parts = [re.escape(plain(part)) for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE)]
+    return re.fullmatch(r"\s*.*?\s*".join(parts), plain(printed)) is not None
+
+
+class Shell:
+    """Runs the commands of a page in a folder. ``kernelllm`` runs in this process: it saves the seconds that importing torch takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.code = 0
+
+    def run(self, command: str) -> str:
+        """Standard output of a command; ``echo $?`` prints the exit code of the one before."""
+        command = command.replace("\\\n", "")
+        if command == "echo $?":
+            code, self.code = self.code, 0
+            return f"{code}\n"
+        assert self.code == 0, f"exit code {self.code}, which the page does not show, before: {command}"
+        if command.startswith("kernelllm "):
+            result = CliRunner().invoke(cli, shlex.split(command, comments=True)[1:])
+            self.code = result.exit_code
+            assert self.code != 2, result.output
+            return result.stdout
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120, check=False
+        )  # fmt: skip
+        self.code = done.returncode
+        assert self.code in (0, 1), done.stderr
+        return done.stdout
