@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import blocks, compare
+
+from kernelllm.app.optimize import Result
+from kernelllm.app.report import show_result
+from kernelllm.core.types import from_json
 
 
 def kernelllm(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -92,18 +97,12 @@ def test_check_refuses_a_wrong_kernel(hinge: tuple[Path, dict[str, Any]], exampl
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_the_readme_shows_this_report(hinge: tuple[Path, dict[str, Any]], root: Path, examples: Path) -> None:
-    """The README's block has the lines that the program prints; figures may differ from machine to machine."""
-    text = (root / "README.md").read_text()
-    block = re.search(r"<!-- demo output -->\n```text\n(.*?)```", text, flags=re.DOTALL)
-    assert block is not None
-    from kernelllm.app.report import verdict_rows
-    from kernelllm.core.types import Verdict, from_json
-
-    labels = [label for label, _ in verdict_rows(from_json(json.dumps(hinge[1]["best"]["verdict"]), Verdict)) if label]
-    shown = block.group(1)
-    for label in [*labels, "file", "took", "kernel"]:
-        assert re.search(rf"^{label} ", shown, flags=re.MULTILINE), f"the README's report has no line {label!r}"
+def test_the_readme_shows_what_make_demo_prints(hinge: tuple[Path, dict[str, Any]], root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\t@$(BIN)/kernelllm optimize examples/hinge_loss.py\n" in (root / "Makefile").read_text()
+    (block,) = [b for b in blocks(root / "README.md") if b.mark == "what make demo prints"]
+    show_result(from_json(json.dumps(hinge[1]), Result))
+    printed = re.sub(r" \[(\d+)\]", r" (\1,)", capsys.readouterr().out)  # JSON has no tuples
+    compare(root / "README.md", "make demo", block.text, printed)
 
 
 def test_interrupt_leaves_nothing_behind(tmp_path: Path, examples: Path) -> None:

@@ -2,13 +2,18 @@
 
 A ``console`` block is a session: ``$ command`` lines, each followed by what it prints on standard output. All sessions of a
 page run one after another in one folder that holds a copy of ``examples/``. A block that needs what a test has not is marked
-by a comment in the line before it: ``<!-- not run: needs a GPU -->``. A ``python`` or ``sh`` block runs where the page says so.
+by a comment in the line before it: ``<!-- not run: needs a GPU -->``. ``<!-- file: NAME -->`` puts a block into a file there.
+
+With ``WRITE_DOCS=1`` in the environment the tests write what is printed now into the pages.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -24,12 +29,13 @@ _BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?
 _FIGURES = (
     (r"\d+ of \d+ trials \(\d+ sizes, \d+ seeds\)", "N of N trials"),
     (r"^(\w*kernel\w*) +\d.*$", r"\1 FIGURES"),  # a row of the table of kernels: what a compiler's version decides
-    (r"\d+\.\d+e[-+]\d+", "ERROR"),
+    (r"\d+\.\d+e[-+]\d+|\b0\.0\d+", "ERROR"),
     (r"\d+(\.\d+)? ?%", "SHARE"),
+    (r"\b\d,\d{3}\b", "TOKENS"),
     (r"\b\d+(\.\d+)? s\b", "TIME"),
     (r"\b\d+\.\d+\.\d+(\+\w+)?\b", "VERSION"),
     (r"\b\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?\b", "DATE"),
-    (r"\b\d{8}-\d{6}-\w+\b", "RUN"),
+    (r"\b(?=\w*\d)[0-9a-f]{12}\b", "RUN"),
 )
 """What differs from run to run, from machine to machine and from version to version. All else must be as the page shows it."""
 
@@ -77,8 +83,22 @@ def agrees(shown: str, printed: str) -> bool:
     return re.fullmatch(r"\s*.*?\s*".join(parts), plain(printed)) is not None
 
 
+def compare(page: Path, command: str, shown: str, printed: str) -> None:
+    """Assert that a page shows what a command printed, or make it so."""
+    if agrees(shown, printed):
+        return
+    message = f"{page.name} shows another output of: {command}\n--- shown\n{shown}\n--- printed\n{printed}"
+    assert os.environ.get("WRITE_DOCS"), message
+    assert "\n...\n" not in shown, message
+    text = page.read_text(encoding="utf-8")
+    before = f"$ {command}\n" if f"$ {command}\n" in text else ""
+    assert text.count(before + shown) == 1
+    tidy = "\n".join(line.rstrip() for line in printed.lstrip("\n").split("\n"))
+    page.write_text(text.replace(before + shown, before + tidy), encoding="utf-8")
+
+
 class Shell:
-    """Runs the commands of a page in a folder. ``kernelllm`` runs in this process: it saves the seconds that importing torch takes."""
+    """Runs the commands of a page in a folder. ``kernelllm`` and ``python`` run in this process: importing torch takes seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,10 +116,13 @@ class Shell:
             self.code = result.exit_code
             assert self.code != 2, result.output
             return result.stdout
+        if command.startswith("python "):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                runpy.run_path(str(self.folder / command.removeprefix("python ")), run_name="__main__")
+            return printed.getvalue()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120, check=False
-        )  # fmt: skip
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         self.code = done.returncode
         assert self.code in (0, 1), done.stderr
         return done.stdout
