@@ -20,6 +20,7 @@ from typing import Any
 from kernelllm.app.page import page, view
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.runner import Bench
+from kernelllm.core import writer as writers
 from kernelllm.core.store import Store
 from kernelllm.core.types import (
     Attempt,
@@ -97,16 +98,17 @@ def text(problem: str, sample: int) -> str:
     return "\n".join(parts)
 
 
-class Writer:
+class Writer(writers.Writer):
     """Writes at once."""
 
     name = "mock/instant"
     concurrency = 4
+    in_pool = False
 
     def __init__(self, model: str, **options: Any) -> None:
         pass
 
-    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
         """``n`` drafts from sample ``first`` on."""
         for sample in range(first, first + n):
             source = text(problem.name, sample)
@@ -121,6 +123,9 @@ class Judge:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         pass
+
+    def close(self) -> None:
+        """It holds nothing."""
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """A verdict by the candidate's digest: two of five are correct."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import kernelllm
 from kernelllm.app import optimize as work
 from kernelllm.app.main import cli
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Candidate, KernelUse, Measured, Problem, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, KernelUse, Measured, Problem, Status, Timing, Verdict
+from kernelllm.core.writer import Writer
 
 PROBLEM = Problem(name="relu", source="class Model: ...\n", path="/somewhere/relu.py")
 
@@ -52,8 +53,10 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
     def install(*steps: Verdict | BaseException) -> dict[str, Any]:
         seen: dict[str, Any] = {"closed": 0, "options": None, "settings": None}
 
-        class Writer:
-            def write(self, problem: Problem, n: int, feedback: tuple[object, ...] = ()) -> Iterator[Candidate]:
+        class Scripted(Writer):
+            name = "compiler"
+
+            def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
                 for number, step in list(enumerate(steps))[len(feedback) :][:n]:
                     if isinstance(step, BaseException) and not isinstance(step, KeyboardInterrupt):
                         raise step
@@ -75,11 +78,11 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
 
         def writer(name: str, **options: object) -> Writer:
             seen["options"] = options
-            return Writer()
+            return Scripted()
 
         monkeypatch.setattr("kernelllm.judge.Judge", Judge, raising=False)
         monkeypatch.setattr("kernelllm.judge.JudgeSettings", Settings, raising=False)
-        monkeypatch.setattr("kernelllm.core.writer.open_writer", writer, raising=False)
+        monkeypatch.setattr("kernelllm.app.optimize.open_writer", writer)
         monkeypatch.setattr("kernelllm.suites.file.open_problem", lambda *_, **__: PROBLEM)
         monkeypatch.setattr("kernelllm.app.optimize._check_reference", lambda _: None)
         return seen

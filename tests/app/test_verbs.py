@@ -31,14 +31,19 @@ def test_every_verb_has_help_with_an_example_or_a_sentence(verb: str) -> None:
     assert len(result.output.splitlines()) > 4
 
 
-@pytest.mark.parametrize("kind", ["models", "backends", "suites", "checks", "strategies"])
+@pytest.mark.parametrize("kind", ["writers", "backends", "suites", "checks", "strategies"])
 def test_list_has_every_registered_name(kind: str) -> None:
     rows = json.loads(run("list", kind, "--json").stdout)
-    assert [row["name"].removesuffix("/...") for row in rows] == registry.names(kind)
+    assert [row["name"] for row in rows] == registry.names(kind)
     assert all(row["what"] for row in rows)
     shown = run("list", kind)
     assert shown.exit_code == 0
     assert all(row["name"] in shown.output for row in rows)
+
+
+def test_list_models_has_all_that_the_option_takes() -> None:
+    rows = [row["name"] for row in json.loads(run("list", "models", "--json").stdout)]
+    assert rows == sorted(["compiler", *(f"{name}/..." for name in registry.names("models"))])
 
 
 def test_list_says_what_a_missing_name_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

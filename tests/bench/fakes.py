@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.runner import Bench
+from kernelllm.core import writer as writers
 from kernelllm.core.store import Store
 from kernelllm.core.types import Attempt, Candidate, Draft, Measured, Problem, Ratio, Status, Timing, Verdict
 
@@ -24,7 +25,7 @@ def note(text: str) -> None:
         log.write(text + "\n")
 
 
-class Writer:
+class Writer(writers.Writer):
     """Writes a source that tells problem and sample."""
 
     name = "fake/model"
@@ -32,8 +33,9 @@ class Writer:
 
     def __init__(self, model: str, **options: Any) -> None:
         self.pause, self.offers = options.get("pause", 0.0), options.get("offers", 1000)
+        self.in_pool = options.get("in_pool", False)
 
-    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
         if self.offers < n:
             note(f"asked {problem.name}")
         for sample in range(first, min(first + n, self.offers)):
@@ -48,6 +50,9 @@ class Judge:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.pause = settings.get("pause", 0.0)
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         time.sleep(self.pause)
         number = hashlib.sha256(candidate.source.encode()).digest()[0]
@@ -61,14 +66,14 @@ class Judge:
 
 
 def plan(problems: int, n: int, pause: float = 0.0, in_pool: bool = False) -> Plan:
-    """A plan whose model is ``compiler`` (works in the pool) or ``fake/model`` (works here)."""
+    """A plan whose writer works in the pool, or here."""
     made = tuple(Problem(name=f"level1/{i}_p", source=f"# {i}") for i in range(1, problems + 1))
     return Plan(
         suite="fakes",
         problems=made,
-        model="compiler" if in_pool else "fake/model",
+        model="fake/model",
         n=n,
-        writer={"pause": pause},
+        writer={"pause": pause, "in_pool": in_pool},
         judge={"pause": pause},
         judge_class="tests.bench.fakes:Judge",
         writer_factory="tests.bench.fakes:Writer",

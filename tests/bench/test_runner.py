@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from kernelllm.bench import kernelbench_files
+from kernelllm.bench.known_answers import Generations, StoredDrafts
 from kernelllm.bench.plan import shard
-from kernelllm.bench.runner import Bench, Generations, Stored
+from kernelllm.bench.runner import Bench
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store
 from kernelllm.core.types import Problem
@@ -57,7 +58,7 @@ def test_every_sample_is_judged_once_and_a_second_run_does_nothing(tmp_path: Pat
 
 
 def test_a_writer_that_has_run_dry_is_not_asked_again(tmp_path: Path, log: Path) -> None:
-    plan = msgspec.structs.replace(fakes.plan(5, 4, in_pool=True), writer={"offers": 3})
+    plan = msgspec.structs.replace(fakes.plan(5, 4), writer={"offers": 3, "in_pool": True})
     with Store(tmp_path / "a.db") as store:
         bench = Bench(plan, store, per_device=2)
         assert bench.wanted == 20
@@ -92,7 +93,7 @@ def test_rejudging_asks_no_writer_and_gives_the_same_statuses(tmp_path: Path) ->
         first = Bench(fakes.plan(4, 2), store)
         before = {(a.problem, a.candidate.sample): a.verdict.status for a in first.attempts()}
         second = fakes.plan(4, 2, pause=0.001)
-        bench = Bench(second, store, writer=Stored(first.run))
+        bench = Bench(second, store, writer=StoredDrafts(first.run))
         after = {(a.problem, a.candidate.sample): a.verdict.status for a in bench.attempts()}
         assert bench.run.id != first.run.id
         assert before == after
@@ -179,7 +180,7 @@ def test_the_same_answers_with_the_same_settings_are_judged_again(tmp_path: Path
     with Store(tmp_path / "a.db") as store:
         first = Bench(fakes.plan(3, 2), store)
         list(first.attempts())
-        again = Bench(fakes.plan(3, 2), store, writer=Stored(first.run))
+        again = Bench(fakes.plan(3, 2), store, writer=StoredDrafts(first.run))
         assert len(list(again.attempts())) == 6
         assert again.id != first.id
     assert set(Counter(log.read_text().splitlines()).values()) == {2}

@@ -9,7 +9,7 @@ import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge
 
 from kernelllm.core.store import Store
-from kernelllm.lm import open_writer
+from kernelllm.lm.lm_writer import lm_writer
 from kernelllm.search import Search
 
 POSTGRES = os.environ.get("TEST_POSTGRES", "")
@@ -24,7 +24,8 @@ def test_a_search_is_stored_and_resumed() -> None:
 
         def attempts() -> tuple[int, list[str]]:
             model = Scripted()
-            writer = open_writer(model, answers=store, run=run.id, cache=False)
+            writer = lm_writer(model)
+            writer.attach(store, run=run.id, cache=False)
             found = list(Search(PROBLEM, writer, ScriptedJudge(), strategy="refine", n=3, rounds=2, record=run))
             return len(found), model.asked
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge, code, timing
 
+from kernelllm.core.attempts import best
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import (
     Attempt,
@@ -28,9 +29,10 @@ from kernelllm.core.types import (
     Trial,
     Verdict,
 )
-from kernelllm.lm import feedback, open_writer
+from kernelllm.lm import feedback
+from kernelllm.lm.lm_writer import lm_writer
 from kernelllm.lm.prompt import EXAMPLES, Templates, example, family, first_prompt, next_prompt
-from kernelllm.models.base import Message
+from kernelllm.models.language_model import Message
 from kernelllm.search import Search
 
 GOLDEN = Path(__file__).parent / "prompts"
@@ -239,8 +241,8 @@ def test_headline_and_best() -> None:
     slow, fast = (
         msgspec.structs.replace(succeeded(), verdict=msgspec.structs.replace(succeeded().verdict, timing=timing(ms))) for ms in (4.0, 1.0)
     )
-    assert feedback.best([failed(), slow, fast]) is fast
-    assert feedback.best([failed()]) is None
+    assert best([failed(), slow, fast]) is fast
+    assert best([failed()]) is None
     assert feedback.headline(fast.verdict) == "1 ms, 3.00x over eager"
     assert feedback.headline(failed().verdict) == "incorrect"
 
@@ -257,6 +259,8 @@ def test_no_key_is_in_a_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "runs.db"
     with Store(path) as store:
         run = store.open_run("optimize", "x", {})
-        list(Search(PROBLEM, open_writer(Scripted(), answers=store, run=run.id), ScriptedJudge(), n=3, record=run))
+        writer = lm_writer(Scripted())
+        writer.attach(store, run=run.id)
+        list(Search(PROBLEM, writer, ScriptedJudge(), n=3, record=run))
     for file in tmp_path.iterdir():
         assert key.encode() not in file.read_bytes()

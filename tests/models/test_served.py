@@ -101,10 +101,10 @@ def test_concurrency_has_a_limit() -> None:
 HANGING = """
 import sys
 from scripted import PROBLEM, ScriptedJudge
-from kernelllm.lm import open_writer
+from kernelllm.lm.lm_writer import lm_writer
 from kernelllm.models import open_model
 from kernelllm.search import Budget, Search
-search = Search(PROBLEM, open_writer(open_model("openai/m", base_url=sys.argv[1])), ScriptedJudge(), n=4, budget=Budget(max_seconds=1.0))
+search = Search(PROBLEM, lm_writer(open_model("openai/m", base_url=sys.argv[1])), ScriptedJudge(), n=4, budget=Budget(max_seconds=1.0))
 print(list(search), search.stopped)
 """
 

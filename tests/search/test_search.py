@@ -21,9 +21,9 @@ from scripted import PROBLEM, Scripted, ScriptedJudge, fenced
 from kernelllm.core.errors import ModelError, UnknownName
 from kernelllm.core.store import Store
 from kernelllm.core.types import Attempt, Candidate, Problem, Status
-from kernelllm.lm import open_writer
-from kernelllm.lm.writer import Limit, LMWriter
-from kernelllm.models.base import Completion, Message, SamplingParams
+from kernelllm.core.writer import Allowance, Writer
+from kernelllm.lm.lm_writer import LMWriter, lm_writer
+from kernelllm.models.language_model import Completion, Message, SamplingParams
 from kernelllm.search import Budget, Search, run
 
 
@@ -37,7 +37,7 @@ def course(attempts: Sequence[Attempt]) -> dict[tuple[int, int], tuple[str, str]
 
 
 def test_it_repairs_and_improves_in_the_expected_rounds() -> None:
-    attempts = refined(open_writer(Scripted()))
+    attempts = refined(lm_writer(Scripted()))
     assert course(attempts) == {
         (0, 0): ("incorrect", "wrong: mask"),
         (0, 1): ("correct", "fixed"),
@@ -49,14 +49,14 @@ def test_it_repairs_and_improves_in_the_expected_rounds() -> None:
         (2, 1): ("invalid", ""),
         (2, 2): ("invalid", ""),
     }
-    search = Search(PROBLEM, open_writer(Scripted()), ScriptedJudge(), strategy="refine", n=3, rounds=2)
+    search = Search(PROBLEM, lm_writer(Scripted()), ScriptedJudge(), strategy="refine", n=3, rounds=2)
     list(search)
     assert search.best is not None
     assert search.best.candidate.source.endswith("# fast\n")
 
 
 def test_a_prompt_of_a_later_round_has_the_verdict_and_is_bounded() -> None:
-    attempts = {(a.candidate.sample, a.round): a for a in refined(open_writer(Scripted()), rounds=6)}
+    attempts = {(a.candidate.sample, a.round): a for a in refined(lm_writer(Scripted()), rounds=6)}
     repair = attempts[0, 1].prompt
     for text in ("incorrect", "at [0, 3]: got -1.5, expected 0.0", "decoy", "# wrong: mask", "tolerance is 0.0001"):
         assert text in repair
@@ -69,7 +69,7 @@ def test_a_prompt_of_a_later_round_has_the_verdict_and_is_bounded() -> None:
 
 
 def test_the_best_version_stays_in_the_prompt() -> None:
-    attempts = {(a.candidate.sample, a.round): a for a in refined(open_writer(Scripted()), n=1, rounds=4)}
+    attempts = {(a.candidate.sample, a.round): a for a in refined(lm_writer(Scripted()), n=1, rounds=4)}
     assert "best correct version so far" not in attempts[0, 2].prompt  # the last version is the best one
     assert "# fixed, again" in attempts[0, 3].prompt
     assert "best correct version so far" in attempts[0, 3].prompt  # the first of equal ones
@@ -77,7 +77,7 @@ def test_the_best_version_stays_in_the_prompt() -> None:
 
 def test_sample_asks_once_for_each() -> None:
     model = Scripted()
-    attempts = list(run(PROBLEM, open_writer(model), ScriptedJudge(), n=5))
+    attempts = list(run(PROBLEM, lm_writer(model), ScriptedJudge(), n=5))
     assert [a.candidate.sample for a in attempts] == [0, 1, 2, 3, 4]
     assert len(model.asked) == 5
     assert {a.verdict.status for a in attempts} == {Status.INCORRECT, Status.CORRECT, Status.INVALID}
@@ -87,7 +87,7 @@ def test_sample_asks_once_for_each() -> None:
 
 def test_an_unusable_answer_is_an_attempt_and_never_reaches_the_judge() -> None:
     judge = ScriptedJudge()
-    attempts = list(run(PROBLEM, open_writer(Scripted()), judge, n=3))
+    attempts = list(run(PROBLEM, lm_writer(Scripted()), judge, n=3))
     invalid = attempts[2]
     assert invalid.verdict.status is Status.INVALID
     assert "no Python code" in invalid.verdict.message
@@ -97,7 +97,7 @@ def test_an_unusable_answer_is_an_attempt_and_never_reaches_the_judge() -> None:
 
 def test_writing_and_judging_overlap() -> None:
     started = time.monotonic()
-    attempts = list(run(PROBLEM, open_writer(Scripted(delay_s=0.05)), ScriptedJudge(0.05), n=12))
+    attempts = list(run(PROBLEM, lm_writer(Scripted(delay_s=0.05)), ScriptedJudge(0.05), n=12))
     seconds = time.monotonic() - started
     assert len(attempts) == 12
     assert seconds < 0.05 * 12 * 2 * 0.8  # one after the other would take 1.2 s
@@ -114,7 +114,7 @@ def test_conversations_go_on_while_others_are_judged() -> None:
                     assert release.wait(10)
                 yield completion
 
-    search = Search(PROBLEM, open_writer(Slow(concurrency=4)), ScriptedJudge(), strategy="refine", n=2, rounds=3)
+    search = Search(PROBLEM, lm_writer(Slow(concurrency=4)), ScriptedJudge(), strategy="refine", n=2, rounds=3)
     seen = []
     for attempt in search:
         seen.append((attempt.candidate.sample, attempt.round))
@@ -128,22 +128,25 @@ def test_a_run_resumes_where_it_stopped(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
         record = store.open_run("optimize", "x", {})
         model = Scripted()
-        writer = open_writer(model, answers=store, run=record.id)
+        writer = lm_writer(model)
+        writer.attach(store, run=record.id)
         search = Search(PROBLEM, writer, ScriptedJudge(), strategy="refine", n=3, rounds=3, record=record)
         for count, _ in enumerate(search, 1):
             if count == 4:
                 break
         stored, kept = stored_keys(tmp_path / "runs.db"), record.attempts()
         judge, again = ScriptedJudge(), Scripted()
-        writer = open_writer(again, answers=store, run=record.id)
+        writer = lm_writer(again)
+        writer.attach(store, run=record.id)
         attempts = list(Search(PROBLEM, writer, judge, strategy="refine", n=3, rounds=3, record=record))
-        assert course(attempts) == course(refined(open_writer(Scripted())))
+        assert course(attempts) == course(refined(lm_writer(Scripted())))
         assert len(kept) == 4
         assert len(judge.judged) == 6 - sum(bool(a.candidate.source) for a in kept)  # those that were stored are not judged again
         assert not set(again.asked) & stored
         # Asking for more continues: two rounds and one sample more.
         more = Scripted()
-        writer = open_writer(more, answers=store, run=record.id)
+        writer = lm_writer(more)
+        writer.attach(store, run=record.id)
         assert len(list(Search(PROBLEM, writer, ScriptedJudge(), strategy="refine", n=4, rounds=4, record=record))) == 16
         assert len(more.asked) == len(set(more.asked)) == 3 + 4
 
@@ -153,19 +156,25 @@ def test_a_token_budget_is_hard_and_keeps_what_is_done(tmp_path: Path) -> None:
         def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
             for completion in super().sample(messages, params, n, first):
                 tokens = min(300, params.max_tokens)
-                yield Completion(text=completion.text, tokens_in=500, tokens_out=tokens, sample=completion.sample,
-                                 finish="length" if tokens < 300 else "stop")
+                yield Completion(
+                    text=completion.text,
+                    tokens_in=500,
+                    tokens_out=tokens,
+                    sample=completion.sample,
+                    finish="length" if tokens < 300 else "stop",
+                )
 
-    limit = Limit(tokens=5000)
-    search = Search(PROBLEM, open_writer(Long(), limit=limit, template="kernelbench-zero-shot", max_tokens=1000), ScriptedJudge(), n=50)
+    writer = lm_writer(Long(), template="kernelbench-zero-shot", max_tokens=1000)
+    writer.attach(allowance=Allowance(tokens=5000))
+    search = Search(PROBLEM, writer, ScriptedJudge(), n=50)
     attempts = list(search)
     assert 2 <= len(attempts) <= 6
-    assert limit.spent_tokens <= 5000
+    assert writer.limit.spent_tokens <= 5000
     assert "budget" in search.stopped
 
 
 def test_a_time_budget_stops_in_time() -> None:
-    search = Search(PROBLEM, open_writer(Scripted(delay_s=0.05)), ScriptedJudge(), n=1000, budget=Budget(max_seconds=0.5))
+    search = Search(PROBLEM, lm_writer(Scripted(delay_s=0.05)), ScriptedJudge(), n=1000, budget=Budget(max_seconds=0.5))
     started = time.monotonic()
     attempts = list(search)
     assert time.monotonic() - started < 2.0
@@ -179,7 +188,7 @@ def test_what_a_failing_model_did_before_is_kept() -> None:
             yield from super().sample(messages, params, min(n, 2), first)
             raise ModelError("The server is gone.")
 
-    search = Search(PROBLEM, open_writer(Failing()), ScriptedJudge(), n=5)
+    search = Search(PROBLEM, lm_writer(Failing()), ScriptedJudge(), n=5)
     assert len(list(search)) == 2
     assert [str(e) for e in search.errors] == ["The server is gone."]
 
@@ -188,7 +197,7 @@ def test_what_a_failing_model_did_before_is_kept() -> None:
             raise ModelError("There is no key.")
 
     with pytest.raises(ModelError, match="no key"):
-        list(Search(PROBLEM, open_writer(Dead()), ScriptedJudge(), n=5))
+        list(Search(PROBLEM, lm_writer(Dead()), ScriptedJudge(), n=5))
 
 
 def test_a_fault_in_the_writer_is_not_swallowed() -> None:
@@ -197,11 +206,11 @@ def test_a_fault_in_the_writer_is_not_swallowed() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        list(Search(PROBLEM, open_writer(Broken()), ScriptedJudge(), n=1))
+        list(Search(PROBLEM, lm_writer(Broken()), ScriptedJudge(), n=1))
 
 
 def test_a_writer_of_bare_candidates_works_too() -> None:
-    class Plain:
+    class Plain(Writer):
         name = "plain"
 
         def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
@@ -214,14 +223,15 @@ def test_a_writer_of_bare_candidates_works_too() -> None:
 
 def test_an_unknown_strategy_is_named() -> None:
     with pytest.raises(UnknownName, match="refine"):
-        Search(PROBLEM, open_writer(Scripted()), ScriptedJudge(), strategy="refin")
+        Search(PROBLEM, lm_writer(Scripted()), ScriptedJudge(), strategy="refin")
 
 
 def test_two_hundred_attempts_take_under_six_seconds(tmp_path: Path) -> None:
     def timed(number: int) -> tuple[float, float]:
         with Store(tmp_path / f"runs{number}.db") as store:
             record = store.open_run("optimize", "x", {})
-            writer = open_writer("mock", answers=store, run=record.id)
+            writer = lm_writer("mock")
+            writer.attach(store, run=record.id)
             wall, cpu = time.monotonic(), time.process_time()
             assert len(list(Search(PROBLEM, writer, ScriptedJudge(), n=200, record=record))) == 200
             return time.monotonic() - wall, time.process_time() - cpu
@@ -240,7 +250,9 @@ def test_an_answer_that_no_file_takes_is_stored(tmp_path: Path) -> None:
 
     with Store(tmp_path / "runs.db") as store:
         record = store.open_run("optimize", "x", {})
-        list(Search(PROBLEM, open_writer(Odd(), answers=store, run=record.id), ScriptedJudge(), n=1, record=record))
+        writer = lm_writer(Odd())
+        writer.attach(store, run=record.id)
+        list(Search(PROBLEM, writer, ScriptedJudge(), n=1, record=record))
         (stored,) = record.attempts()
     assert stored.answer.startswith("\ufffd lone, \ufffd null, \U0001f600 fine")
     assert stored.verdict.correct
@@ -250,7 +262,7 @@ def test_an_answer_that_no_file_takes_is_stored(tmp_path: Path) -> None:
 
 
 def expected() -> dict[tuple[int, int], tuple[str, str]]:
-    return course(list(Search(PROBLEM, open_writer(Scripted()), ScriptedJudge(), strategy="refine", n=N, rounds=ROUNDS)))
+    return course(list(Search(PROBLEM, lm_writer(Scripted()), ScriptedJudge(), strategy="refine", n=N, rounds=ROUNDS)))
 
 
 def stored_keys(path: Path) -> set[str]:
@@ -320,8 +332,10 @@ def test_a_cancelled_answer_is_no_attempt(tmp_path: Path) -> None:
 
     with Store(tmp_path / "runs.db") as store:
         record = store.open_run("optimize", "x", {})
-        writer = open_writer(Cancelled(), answers=store, run=record.id)
+        writer = lm_writer(Cancelled())
+        writer.attach(store, run=record.id)
         assert [a.candidate.sample for a in Search(PROBLEM, writer, ScriptedJudge(), n=3, record=record)] == [0, 2]
         assert [a.candidate.sample for a in record.attempts()] == [0, 2]
-        writer = open_writer(Scripted(), answers=store, run=record.id)
+        writer = lm_writer(Scripted())
+        writer.attach(store, run=record.id)
         assert {a.candidate.sample for a in Search(PROBLEM, writer, ScriptedJudge(), n=3, record=record)} == {0, 1, 2}

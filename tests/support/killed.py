@@ -8,7 +8,7 @@ from pathlib import Path
 from scripted import PROBLEM, Scripted, ScriptedJudge
 
 from kernelllm.core.store import Store
-from kernelllm.lm import open_writer
+from kernelllm.lm.lm_writer import lm_writer
 from kernelllm.search import Search
 
 N, ROUNDS = 5, 3
@@ -17,7 +17,8 @@ N, ROUNDS = 5, 3
 def main(store_path: str, log: str, delay: float) -> None:
     with Store(store_path) as store:
         run = store.open_run("optimize", "relu", {"test": "killed"})
-        writer = open_writer(Scripted(Path(log), delay_s=delay), answers=store, run=run.id)
+        writer = lm_writer(Scripted(Path(log), delay_s=delay))
+        writer.attach(store, run=run.id)
         for _ in Search(PROBLEM, writer, ScriptedJudge(delay), strategy="refine", n=N, rounds=ROUNDS, record=run):
             pass
         run.finish()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelllm.core.types import Candidate, Finding, KernelUse, Measured, Problem, Ratio, Status, Timing, Trial, Verdict
-from kernelllm.models.base import AGAIN, Completion, Message, Provider, SamplingParams, as_text, request_key
+from kernelllm.models.language_model import AGAIN, Completion, LanguageModel, Message, SamplingParams, as_text, request_key
 
 PROBLEM = Problem(
     name="relu",
@@ -29,7 +29,7 @@ def fenced(tag: str) -> str:
     return f"```python\n{code(tag)}```\n"
 
 
-class Scripted(Provider):
+class Scripted(LanguageModel):
     """Answers by sample and by what the prompt says; notes each request as it begins.
 
     Sample 0 begins wrong and is repaired when it is told the error; sample 1 begins right and gets faster when
@@ -84,7 +84,11 @@ class ScriptedJudge:
         if tag.startswith("wrong"):
             bad = Trial(sizes="shrunk-1", seed=1, ok=False, max_error=2.5, margin=9.0, message="at [0, 3]: got -1.5, expected 0.0")
             return Verdict(
-                status=Status.INCORRECT, message="The largest error is 2.5 at [0, 3].", trials=(bad,), max_error=2.5, tolerance=1e-4,
+                status=Status.INCORRECT,
+                message="The largest error is 2.5 at [0, 3].",
+                trials=(bad,),
+                max_error=2.5,
+                tolerance=1e-4,
                 findings=(Finding(check="decoy", message="The kernel's result is not used.", line=9),),
             )
         return Verdict(

@@ -35,7 +35,9 @@ asking_options = together(
     click.option("--max-time", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this time."),
     click.option("--fresh", is_flag=True, help="Begin a new run where the same command would go on with an old one."),
     click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME."),
-    click.option("-O", "--option", "options", metavar="KEY=VALUE", multiple=True, help="An option of the provider, e.g. dtype=bfloat16."),
+    click.option(
+        "-O", "--option", "options", metavar="KEY=VALUE", multiple=True, help="An option of the writer, e.g. dtype=bfloat16."
+    ),
     click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]"),
 )
 
@@ -60,17 +62,20 @@ def asking_of(given: dict[str, Any]) -> Asking:
     return Asking(**mine)
 
 
-def refuse_for_compiler(asking: Asking) -> None:
-    """The compiler is not asked anything. Raises UsageError that names the options which were meant for a language model."""
+def refuse_what_means_nothing(model: str, asking: Asking) -> None:
+    """A writer that asks no language model takes no options of asking. Raises UsageError that names those which were given."""
     from kernelllm.app.session import Asking
     from kernelllm.core.errors import UsageError
+    from kernelllm.core.writer import find
 
+    if find(model)[0].asks_model:
+        return
     plain = Asking()
-    meant_for_all = ("db", "fresh", "cache")
+    meant_for_all = ("db", "fresh", "cache", "options")
     names = [n for n in Asking.__struct_fields__ if getattr(asking, n) != getattr(plain, n) and n not in meant_for_all]
     if names:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"{flags}: for language models only, and the compiler is none.", fix="Name a model: -m provider/name.")
+        raise UsageError(f"{flags}: for language models only, and {model!r} is none.", fix="Name a model: -m provider/name.")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -78,5 +83,5 @@ def _pair(text: str) -> tuple[str, str]:
 
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(f"{text!r} is not an option of a provider.", fix="Write -O KEY=VALUE.")
+        raise UsageError(f"{text!r} is not an option.", fix="Write -O KEY=VALUE.")
     return key, value

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.app.session import Asking, is_language_model, model_options, open_store
+from kernelllm.app.session import Asking, open_store, writer_options
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Attempt, Problem
+from kernelllm.core.writer import Allowance, Writer, open_writer
 
 if TYPE_CHECKING:
     from kernelllm.app.page import RunView
+    from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.bench.plan import Plan
     from kernelllm.bench.runner import Bench
     from kernelllm.core.store import Run, Store
@@ -45,48 +47,45 @@ def problems_of(suites: Sequence[str], *, limit: int | None = None, part: str | 
 
 
 def make_plan(
-    suite: tuple[str, str, tuple[Problem, ...]], model: str, n: int, *, asking: Asking, extern: str, judge: JudgeSettings
+    suite: tuple[str, str, tuple[Problem, ...]],
+    model: str,
+    n: int,
+    *,
+    asking: Asking,
+    extern: str,
+    judge: JudgeSettings,
+    known: KnownAnswers | None = None,
 ) -> Plan:
-    """The plan of one model on the suite."""
+    """The plan of one model on the suite; with ``known`` answers nobody is asked, so that the writer has no options."""
     from kernelllm.bench.plan import Plan
 
     spec, version, problems = suite
-    options: dict[str, Any] = {"extern": extern, "target": judge.target}
-    if is_language_model(model):
-        options = {k: v for k, v in asking.sampling().items() if v is not None} | {"template": asking.template}
+    options = {} if known else writer_options(model, asking, target=judge.target, extern=extern)
     settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
     if settings.get("device") == "auto":
         del settings["device"]
     return Plan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
 
 
-def open_bench(plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, again: Any = None) -> Bench:
-    """The run of a plan: with its own writer for a language model, or with the answers of something that has them (``again``)."""
+def open_bench(
+    plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, known: KnownAnswers | None = None
+) -> Bench:
+    """The run of a plan: with its own writer, or with ``known`` answers."""
     from kernelllm.bench.runner import Bench
     from kernelllm.search import Budget
 
-    writer: Any = None
-    if again is not None:
-        writer = again
-    elif is_language_model(plan.model):
-        from kernelllm.lm import open_writer
-        from kernelllm.lm.writer import Limit
-        from kernelllm.models import open_model
-
-        opened = open_model(plan.model, **model_options(plan.model, asking))
-        limit = Limit(asking.max_tokens_total, asking.max_cost)
-        writer = open_writer(
-            opened, template=asking.template, templates=asking.templates, target=str(plan.judge.get("target", "sm_90")),
-            answers=store, cache=asking.cache, limit=limit, **asking.sampling(),
-        )  # fmt: skip
+    writer: Writer | None = known
+    if writer is None:
+        writer = open_writer(plan.model, **plan.writer)
+        writer.attach(store, cache=asking.cache, allowance=Allowance(tokens=asking.max_tokens_total, usd=asking.max_cost))
     return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=Budget(max_seconds=asking.max_time))
 
 
-def answers_of(key: str, store: Store) -> Any:
-    """Who hands out known answers again: a folder of KernelBench's generations, or a stored run. Raises UsageError."""
-    from kernelllm.bench.runner import Generations, Stored
+def known_answers(key: str, store: Store) -> KnownAnswers:
+    """The answers in a folder of KernelBench's generations, or in a stored run. Raises UsageError."""
+    from kernelllm.bench.known_answers import Generations, StoredDrafts
 
-    return Generations(Path(key)) if Path(key).is_dir() else Stored(store.run(key))
+    return Generations(Path(key)) if Path(key).is_dir() else StoredDrafts(store.run(key))
 
 
 def results_of(path: Path, beside: Sequence[str] = ()) -> tuple[list[Attempt], int]:

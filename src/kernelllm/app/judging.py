@@ -65,6 +65,16 @@ def judge_settings(
     return JudgeSettings(**chosen)
 
 
+def opened_judge(given: Any) -> tuple[Any, JudgeSettings | None, bool]:
+    """A judge for JudgeSettings, None (the defaults) or a judge; its settings where they are known; whether it was opened here."""
+    from kernelllm.judge import Judge, JudgeSettings
+
+    if given is None or isinstance(given, JudgeSettings):
+        how = given or JudgeSettings()
+        return Judge(how), how, True
+    return given, None, False
+
+
 def _need_gpu() -> None:
     import torch
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, overload
 import msgspec
 
 from kernelllm.core import settings
+from kernelllm.core.attempts import best
 from kernelllm.core.types import Attempt, Problem
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Optimized(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem
     attempts: tuple[Attempt, ...]
     best: Attempt | None = None
-    """The correct attempt with the least time, None when none is correct."""
+    """The best correct attempt, None when none is correct."""
     n: int = 0
     """First versions judged."""
     correct: int = 0
@@ -231,6 +232,7 @@ class KernelLLM:
         they happen; the same call goes on where an interrupted one stopped. ``asking``: fields of
         :class:`kernelllm.app.session.Asking` (budgets, ``cache``, ``fresh``, ...).
         """
+        from kernelllm.app.judging import opened_judge
         from kernelllm.app.optimize import as_problem
         from kernelllm.app.session import Asking, Session
 
@@ -238,9 +240,10 @@ class KernelLLM:
             rounds=rounds, temperature=temperature, top_p=top_p, max_tokens=max_new_tokens, template=template, seed=seed, **asking
         )
         problem = as_problem(code)
-        judge, identity, close = self._open_judge()
+        judge, how, opened_here = opened_judge(self._judge)
         try:
-            target = getattr(identity, "target", None) or settings.load().target
+            target = how.target if how else settings.load().target
+            identity = how or type(judge).__name__
             with Session(
                 problem, self.model, judge, n=n, asking=asked, judge_identity=identity, target=target, store=self._store
             ) as session:
@@ -252,22 +255,12 @@ class KernelLLM:
                     message = "Interrupted; what was done until then is kept."
                 return _summed(problem, session.search.attempts, message or session.message, session.run.id)
         finally:
-            close()
-
-    def _open_judge(self) -> tuple[Any, Any, Any]:
-        """(judge, what identifies it, how to close it)."""
-        if self._judge is not None and hasattr(self._judge, "judge"):
-            return self._judge, type(self._judge).__name__, lambda: None
-        from kernelllm.judge import Judge, JudgeSettings
-
-        how = self._judge or JudgeSettings()
-        judge = Judge(how)
-        return judge, how, judge.close
+            if opened_here:
+                judge.close()
 
 
 def _summed(problem: Problem, attempts: Sequence[Attempt], message: str, run: str) -> Optimized:
     from kernelllm.bench.metrics import pass_at_k
-    from kernelllm.search.loop import best
 
     first = [a for a in attempts if a.round == 0]
     right = sum(a.verdict.correct for a in first)

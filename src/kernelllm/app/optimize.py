@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,20 @@ from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.core import settings
+from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
-from kernelllm.core.writer import require
+from kernelllm.core.writer import find, open_writer, require
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
     from kernelllm.core.writer import Writer
     from kernelllm.judge import Judge, JudgeSettings
 
+log = logging.getLogger(__name__)
+
 MORE = 2
-"""How many further ways to compile are tried where none of the wanted number is correct."""
+"""How many further candidates are tried where none of the wanted number is correct."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +51,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     """True when Ctrl-C ended the work early; what was done until then is here."""
     run: str = ""
-    """The run in the attempt store; empty for the compiler, which needs no store to do the same again."""
+    """The run in the attempt store; empty for a writer that is not paid for: it needs no store to do the same again."""
     message: str = ""
     """Why there are fewer attempts than were asked for; empty when there are not."""
     seconds: float = 0.0
@@ -140,17 +144,6 @@ def _evidence(verdict: Verdict) -> str:
     return " ".join(text.split()) + "."
 
 
-def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The correct attempt with the least measured time; with no times, the most Triton, then the first."""
-
-    def rank(attempt: Attempt) -> tuple[bool, float, float]:
-        timing = attempt.verdict.timing
-        coverage = attempt.verdict.coverage
-        return (timing is None, timing.candidate.median_ms if timing else 0.0, -(coverage if coverage is not None else 0.0))
-
-    return min((a for a in attempts if a.verdict.correct), key=rank, default=None)
-
-
 def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
     """The folder for all candidates, made and known to be writable. Raises UsageError when it cannot be."""
     if keep is None:
@@ -194,7 +187,7 @@ class _Work:
         return Result(
             problem=self.problem,
             model=self.model,
-            best=best_of(self.attempts),
+            best=best(self.attempts),
             attempts=tuple(self.attempts),
             interrupted=interrupted,
             run=self.run_id,
@@ -205,33 +198,44 @@ class _Work:
 
     def _all(self) -> str:
         """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
-        from kernelllm.app.asking import refuse_for_compiler
-        from kernelllm.app.session import Asking, Session, is_language_model
+        from kernelllm.app.asking import refuse_what_means_nothing
+        from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
 
         how = self.how or JudgeSettings()
         asking = self.asking or Asking()
-        if is_language_model(self.model):
+        refuse_what_means_nothing(self.model, asking)
+        asks_model = find(self.model)[0].asks_model
+        if asks_model:
             _check_reference(self.problem)  # before anything is paid for
-            with closing(Judge(how)) as judge, Session(self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how,
-                                                       target=how.target, on_event=self._told) as session:  # fmt: skip
-                self.run_id = session.run.id
-                self._collect(iter(session))
-                return session.message
-        refuse_for_compiler(asking)
-        from kernelllm.core.writer import open_writer
+        with closing(Judge(how)) as judge:
+            return self._stored(judge, how, asking) if asks_model else self._computed(judge, how, asking)
+
+    def _stored(self, judge: Judge, how: JudgeSettings, asking: Asking) -> str:
+        """With a writer that is paid for every draft: a run that is stored and goes on where it stopped."""
+        from kernelllm.app.session import Session
+
+        with Session(
+            self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how, target=how.target, on_event=self._told
+        ) as session:
+            self.run_id = session.run.id
+            self._collect(iter(session))
+            return session.message
+
+    def _computed(self, judge: Judge, how: JudgeSettings, asking: Asking) -> str:
+        """With a writer that does the same again for nothing: no store, and further ways where none of the first is correct."""
+        from kernelllm.app.session import writer_options
         from kernelllm.search import Search
 
-        with closing(Judge(how)) as judge, ExitStack() as stack:
-            compiler = open_writer(self.model, extern=self.extern, target=how.target)
-            stack.callback(getattr(compiler, "close", lambda: None))
-            search = Search(self.problem, compiler, judge, n=self.n, on_event=self._told)
+        options = writer_options(self.model, asking, target=how.target, extern=self.extern)
+        with closing(open_writer(self.model, **options)) as writer:
+            search = Search(self.problem, writer, judge, n=self.n, on_event=self._told)
             try:
                 self._collect(iter(search))
             except CaptureError:
                 _check_reference(self.problem)  # the likelier cause, and the clearer message
                 raise
-            self._once_more(compiler, judge)
+            self._once_more(writer, judge)
             return " ".join(str(error) for error in search.errors)
 
     def _collect(self, found: Iterator[Attempt]) -> None:
@@ -253,19 +257,24 @@ class _Work:
         if self.folder is not None:
             _keep(self.folder, len(self.attempts), self.problem, attempt)
 
-    def _once_more(self, compiler: Writer, judge: Judge) -> None:
-        """Where no candidate was correct, further ways to compile until one is, at most ``MORE``."""
+    def _once_more(self, writer: Writer, judge: Judge) -> None:
+        """Where no candidate was correct, further ones until one is, at most ``MORE``."""
         last = self.attempts[-1].verdict.status if self.attempts else Status.TIMEOUT
-        if best_of(self.attempts) is not None or last is Status.TIMEOUT:
+        if best(self.attempts) is not None or last is Status.TIMEOUT:
             return
-        with suppress(CaptureError):
-            for candidate in compiler.write(self.problem, MORE, tuple(self.attempts)):
+        known = {attempt.candidate.digest for attempt in self.attempts}
+        try:
+            for candidate in writer.write(self.problem, MORE, tuple(self.attempts)):
+                if candidate.digest in known:
+                    continue
                 self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
                 sample = msgspec.structs.replace(candidate, sample=len(self.attempts))
                 verdict = judge.judge(self.problem, sample)
                 self._add(Attempt(problem=self.problem.name, candidate=sample, verdict=verdict, cost=Cost(judge_s=verdict.seconds)))
                 if verdict.correct:
                     return
+        except CaptureError as error:
+            log.info("%s has no further way to write %s: %s", self.model, self.problem.name, error)
 
     def _told(self, event: str, about: dict[str, Any]) -> None:
         if event == "drafted":

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kernelllm.app.session import Asking, writer_options
 from kernelllm.core import settings
+from kernelllm.core.attempts import best
 from kernelllm.core.errors import KernelLLMError, UsageError
-from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Problem, Status, Verdict
+from kernelllm.core.writer import Writer, open_writer
 
 if TYPE_CHECKING:
     from kernelllm.models import LanguageModel
@@ -63,16 +66,15 @@ class Repl:
         source: TextIO | None = None,
         out: TextIO | None = None,
         max_tokens: int | None = None,
+        base_url: str | None = None,
     ) -> None:
         self.source = source or sys.stdin
         self.out = out or sys.stdout
         self.terminal = source is None and sys.stdin.isatty()
         self._judge = judge
-        self._own_judge: Any = None
-        self._max_tokens = max_tokens
-        self.model: LanguageModel | None = None
-        self.name = ""
-        self._use(model)
+        self._close_judge: Callable[[], None] | None = None
+        self._asking = Asking(max_tokens=max_tokens, base_url=base_url)
+        self.writer = self._opened(model)
         self.problem: Problem | None = None
         self.attempts: list[Attempt] = []
 
@@ -82,7 +84,7 @@ class Repl:
         """Read, answer, and again, until ``exit`` or the end of the input."""
         if self.terminal:
             self._history()
-            self._say(f"kernelllm with {self.name}. {HELP}\n")
+            self._say(f"kernelllm with {self.writer.name}. {HELP}\n")
         try:
             while True:
                 try:
@@ -93,8 +95,9 @@ class Repl:
                 if block is None or not self._step(block):
                     return
         finally:
-            if self._own_judge is not None:
-                self._own_judge.close()
+            self.writer.close()
+            if self._close_judge is not None:
+                self._close_judge()
 
     def _step(self, block: str) -> bool:
         """Do what one block asks for; False when it asks to leave."""
@@ -116,8 +119,7 @@ class Repl:
             else:
                 self._module(block)
         except KeyboardInterrupt:
-            if self.model is not None:
-                self.model.cancel()
+            self.writer.cancel()
             self._say("\n(stopped)")
         except KernelLLMError as error:
             self._say(f"Error: {error}")
@@ -172,28 +174,25 @@ class Repl:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def _use(self, model: LanguageModel | str) -> None:
+    def _opened(self, model: LanguageModel | str) -> Writer:
         if isinstance(model, str):
-            self.name = model
-            if model == "compiler":
-                self.model = None
-                return
-            from kernelllm.app.session import Asking, model_options
-            from kernelllm.models import open_model
+            return open_writer(model, **writer_options(model, self._asking, target=settings.load().target))
+        from kernelllm.lm.lm_writer import lm_writer
 
-            model = open_model(model, **model_options(model, Asking()))
-        self.model, self.name = model, model.name
+        return lm_writer(model, **self._asking.sampling())
 
     def _switch(self, name: str) -> None:
         if not name:
-            self._say(f"The model is {self.name}.")
+            self._say(f"The model is {self.writer.name}.")
             return
-        self._use(name)
-        self._say(f"From now on {self.name} writes.")
+        opened = self._opened(name)
+        self.writer.close()
+        self.writer = opened
+        self._say(f"From now on {name} writes.")
 
     def _best(self, _: str) -> None:
-        best = self._chosen(need_correct=True)
-        self._say(best.candidate.source if best else "There is no correct version yet.")
+        chosen = self._chosen(need_correct=True)
+        self._say(chosen.candidate.source if chosen else "There is no correct version yet.")
 
     def _save(self, file: str) -> None:
         if not file:
@@ -211,8 +210,6 @@ class Repl:
         self._say(f"Written to {path} ({chosen.verdict.status}).")
 
     def _chosen(self, *, need_correct: bool = False) -> Attempt | None:
-        from kernelllm.search.loop import best
-
         usable = [a for a in self.attempts if a.candidate.source]
         return best(usable) or (None if need_correct or not usable else usable[-1])
 
@@ -232,15 +229,22 @@ class Repl:
     # -- an answer and its verdict -------------------------------------------------------------
 
     def _answer(self, feedback: tuple[Attempt, ...] = ()) -> None:
-        candidate, reason, answer, cost = self._written(feedback)
-        if reason:
-            verdict = Verdict(status=Status.INVALID, message=reason)
+        assert self.problem is not None
+        draft = self.writer.stream(self.problem, lambda piece: self._say(piece, end=""), feedback)
+        self._say("")
+        if draft is None:
+            self._say(f"({self.writer.name} has nothing more to offer)")
+            return
+        candidate = draft.candidate
+        if draft.reason:
+            verdict = Verdict(status=Status.INVALID, message=draft.reason)
         else:
+            if candidate.note:
+                self._say(f"({candidate.note})")
             self._say("(judging)")
-            assert self.problem is not None
-            verdict = self._open_judge().judge(self.problem, candidate)
+            verdict = self._opened_judge().judge(self.problem, candidate)
         self.attempts.append(
-            Attempt(problem="pasted", candidate=candidate, verdict=verdict, cost=cost, round=len(self.attempts), answer=answer)
+            Attempt(problem="pasted", candidate=candidate, verdict=verdict, cost=draft.cost, round=len(self.attempts), answer=draft.answer)
         )
         from kernelllm.lm.feedback import headline
 
@@ -250,48 +254,13 @@ class Repl:
             where = f" (line {finding.line})" if finding.line else ""
             self._say(f"  {finding.severity}: {finding.check}: {finding.message}{where}")
 
-    def _written(self, feedback: tuple[Attempt, ...]) -> tuple[Candidate, str, str, Cost]:
-        """(candidate, why it is unusable, the answer, its cost); what is written is shown as it comes."""
-        assert self.problem is not None
-        if self.model is None:
-            from kernelllm.core.writer import open_writer as writer
+    def _opened_judge(self) -> Any:
+        from kernelllm.app.judging import opened_judge
 
-            candidate = next(iter(writer("compiler").write(self.problem, 1)))
-            self._say(candidate.source)
-            return candidate, "", "", Cost()
-        from kernelllm.lm import open_writer
-        from kernelllm.models.base import as_text
-
-        lm = open_writer(self.model, max_tokens=self._max_tokens)
-        messages = lm.messages(self.problem, feedback)
-        parts: list[str] = []
-        for piece in self.model.stream(messages, lm.params):
-            parts.append(piece)
-            self._say(piece, end="")
-        self._say("")
-        completion = self._completion("".join(parts))
-        draft = lm.draft(completion, as_text(messages), feedback)
-        if draft.candidate.note and not draft.reason:
-            self._say(f"({draft.candidate.note})")
-        return draft.candidate, draft.reason, draft.answer, draft.cost
-
-    def _completion(self, text: str) -> Any:
-        """The streamed text with the counts that the provider kept of it."""
-        import msgspec
-
-        from kernelllm.models import Completion
-
-        last = getattr(self.model, "last", None)
-        return msgspec.structs.replace(last, text=text, sample=len(self.attempts)) if last else Completion(text=text)
-
-    def _open_judge(self) -> Any:
-        if self._judge is not None and hasattr(self._judge, "judge"):
-            return self._judge
-        if self._own_judge is None:
-            from kernelllm.judge import Judge
-
-            self._own_judge = Judge(self._judge)
-        return self._own_judge
+        self._judge, _, opened_here = opened_judge(self._judge)
+        if opened_here:
+            self._close_judge = self._judge.close
+        return self._judge
 
 
 def _write_history(file: Path) -> None:

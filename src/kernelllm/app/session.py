@@ -1,4 +1,4 @@
-"""Wiring for a language model at work on one problem: model, prompts, judge, store, budgets, strategy."""
+"""Wiring for a writer at work on one problem: prompts, judge, store, budgets, strategy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelllm.core import settings as settings_of
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, Store
 from kernelllm.core.types import Attempt, Problem
-from kernelllm.core.writer import writers_of_their_own
+from kernelllm.core.writer import Allowance, find, open_writer
 
 if TYPE_CHECKING:
     from kernelllm.models import LanguageModel
@@ -58,34 +58,32 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in names} | {"stop": self.stop or None}
 
 
-def is_language_model(name: str) -> bool:
-    """Whether ``-m NAME`` is written by a language model (and not by the compiler)."""
-    return name.partition("/")[0] not in writers_of_their_own()
-
-
 def open_store(db: str | None = None) -> Store:
     """The attempt store: ``db``, else the setting, else SQLite in the data folder. Raises StoreError, UsageError."""
     resolved = settings_of.load()
     return Store(db or resolved.db or resolved.data / "runs.db")
 
 
-def model_options(name: str, asking: Asking) -> dict[str, Any]:
-    """What the provider is opened with: its own options, and the server's address where it takes one."""
-    from kernelllm.models import accepts
+def writer_options(model: str, asking: Asking, *, target: str, extern: str = "avoid") -> dict[str, Any]:
+    """What the writer behind ``model`` is opened with: of all that was said, the options that it takes.
 
-    options: dict[str, Any] = dict(asking.options)
+    An option of ``-O`` is passed on in any case, so that an unknown one is refused. Raises UnknownName, UsageError.
+    """
+    found, rest = find(model)
+    taken = found.takes(rest)
+    said = {"extern": extern, "target": target, "template": asking.template, "templates": asking.templates, **asking.sampling()}
+    options = {name: value for name, value in said.items() if value is not None and name in taken}
     base_url = asking.base_url or settings_of.load().base_url
-    if base_url and accepts(name, "base_url"):
-        # The setting is for openai/NAME; the flag is for whatever was asked for.
-        if asking.base_url or name.startswith("openai/"):
-            options.setdefault("base_url", base_url)
+    # The setting is for openai/NAME; the flag is for whatever was asked for.
+    if base_url and "base_url" in taken and (asking.base_url or model.startswith("openai/")):
+        options["base_url"] = base_url
     elif asking.base_url:
-        raise UsageError(f"--base-url means nothing to {name.partition('/')[0]!r}.", fix="Use it with openai/NAME.")
-    return options
+        raise UsageError(f"--base-url means nothing to {model.partition('/')[0]!r}.", fix="Use it with openai/NAME.")
+    return {**options, **asking.options}
 
 
 class Session:
-    """One model at work on one problem. A context manager; iterate over it for the attempts as they are judged.
+    """One writer at work on one problem, its attempts stored. A context manager; iterate over it for the attempts as they are judged.
 
     ``judge`` is a ``Judge`` or anything with its ``judge(problem, candidate)``; ``judge_identity`` is what of its
     settings decides a verdict. The same arguments open the same run again and go on where it stopped.
@@ -105,56 +103,40 @@ class Session:
         resume: Run | None = None,
         on_event: Callable[[str, dict[str, Any]], None] | None = None,
     ) -> None:
-        from kernelllm.lm import open_writer
-        from kernelllm.lm.writer import Limit
-        from kernelllm.models import open_model
-
         self.problem = problem
         self.asking = asking = asking or Asking()
-        opened = open_model(model, **model_options(model, asking)) if isinstance(model, str) else model
-        self._owns_store = store is None
-        self.store = store or open_store(asking.db)
-        self._owns_model = isinstance(model, str)
-        self._model = opened
         device = _device()
         # The prompt tells of the device that candidates will run on, where it is known, and of the target elsewhere.
         told = device if gpus.by_name(device) else target
-        plain = open_writer(opened, template=asking.template, templates=asking.templates, target=told, **asking.sampling())
+        if isinstance(model, str):
+            self.writer = open_writer(model, **writer_options(model, asking, target=told))
+        else:
+            from kernelllm.lm.lm_writer import lm_writer
+
+            self.writer = lm_writer(model, template=asking.template, templates=asking.templates, target=told, **asking.sampling())
+        self._owns_store = store is None
+        self.store = store or open_store(asking.db)
         identity = {
             "version": kernelllm.__version__,
-            "model": [opened.name, getattr(opened, "identity", "")],
+            **self.writer.identity(),
             "problem": [problem.name, problem.digest],
-            "template": [plain.template, plain.info.version],
-            "params": msgspec.to_builtins(plain.params),
             "strategy": asking.strategy or "refine",
             "judge": msgspec.to_builtins(judge_identity),
             "device": device,
             "target": target,
             "cache": asking.cache,
         }
-        shown = {"n": n, "model": opened.name, **msgspec.to_builtins(asking), "judge": identity["judge"]}
+        name = self.writer.name
+        shown = {"n": n, "model": name, **msgspec.to_builtins(asking), "judge": identity["judge"]}
         self.run: Run = resume or self.store.open_run(
-            "optimize",
-            f"{problem.name} by {opened.name}",
-            identity,
-            settings=shown,
-            environment={"device": identity["device"]},
-            fresh=asking.fresh,
+            "optimize", f"{problem.name} by {name}", identity, settings=shown, environment={"device": device}, fresh=asking.fresh
         )
         self.run.add_problem(problem)
         spent = self.run.info()
-        self.limit = Limit(asking.max_tokens_total, asking.max_cost, spent_tokens=spent.tokens or 0, spent_usd=spent.usd or 0.0)
-        self.writer = open_writer(
-            opened,
-            template=asking.template,
-            templates=asking.templates,
-            target=told,
-            answers=self.store,
-            run=self.run.id,
-            cache=asking.cache,
-            limit=self.limit,
-            **asking.sampling(),
+        allowance = Allowance(
+            tokens=asking.max_tokens_total, usd=asking.max_cost, spent_tokens=spent.tokens or 0, spent_usd=spent.usd or 0.0
         )
+        self.writer.attach(self.store, run=self.run.id, cache=asking.cache, allowance=allowance)
         self.search = self._search(judge, n, on_event)
 
     def _search(self, judge: Any, n: int, on_event: Callable[[str, dict[str, Any]], None] | None) -> Search:
@@ -188,9 +170,8 @@ class Session:
         return f"{message} What was done is kept; the same command goes on from there." if message else ""
 
     def close(self) -> None:
-        """Free the model and the store where they were opened here."""
-        if self._owns_model and hasattr(self._model, "close"):
-            self._model.close()
+        """Free the writer, and the store where it was opened here."""
+        self.writer.close()
         if self._owns_store:
             self.store.close()
 

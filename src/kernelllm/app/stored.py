@@ -13,7 +13,7 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.types import Attempt, Status, digest, to_json
 from kernelllm.lm.feedback import headline
-from kernelllm.models.base import AGAIN
+from kernelllm.models.language_model import AGAIN
 
 if TYPE_CHECKING:
     from kernelllm.app.progress import Progress

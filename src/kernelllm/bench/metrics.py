@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from kernelllm.core.attempts import best
 from kernelllm.core.types import Attempt, Status
 
 PASS_K = (1, 5, 10, 20, 100)
@@ -62,9 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return max(known) if known else None
 
 
-def outcomes(
-    attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None, problems: Iterable[str] = ()
-) -> list[Outcome]:
+def outcomes(attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None, problems: Iterable[str] = ()) -> list[Outcome]:
     """Group attempts by problem, in order of first appearance; samples in order of their index.
 
     ``problems`` names those that were asked for: one that has no attempt gets an outcome with no sample, which counts as unsolved.
@@ -79,8 +78,8 @@ def outcomes(
 def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
     baselines = sorted({b for a in items if a.verdict.timing for b in a.verdict.timing.speedups})
     speedups = {b: tuple(a.verdict.speedup(b) if a.verdict.correct else None for a in items) for b in baselines}
-    timed = [a.verdict.timing for a in items if a.verdict.correct and a.verdict.timing is not None]
-    fastest = min(timed, key=lambda t: t.candidate.median_ms, default=None)
+    chosen = best(items)
+    fastest = chosen.verdict.timing if chosen else None
     costs = [a.cost.usd for a in items]
     return Outcome(
         problem=name,

@@ -1,7 +1,7 @@
 """A suite through a model: every sample judged and stored as it comes; the same plan again goes on where it stopped.
 
-A writer that computes on this machine's CPUs (``compiler``) works inside the pool's processes, a problem at a
-time. Any other writer works here, in threads, and only its candidates cross to the pool.
+A writer that computes (``in_pool``) works inside the pool's processes, a problem at a time. Any other writer works
+here, in threads, and only its candidates cross to the pool.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import kernelllm
-from kernelllm.bench import kernelbench_files
+from kernelllm.bench.known_answers import KnownAnswers
 from kernelllm.bench.plan import Plan
 from kernelllm.bench.work import Setup, Task, make_writer, work
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.store import Run, Store, run_id
-from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Verdict
+from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
+from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool
 from kernelllm.search import Budget, Search
 
 _Pool = LocalPool[Task, Verdict | list[str]]
-IN_POOL = ("compiler",)
-"""Providers whose writer is work for the pool, not a wait for an answer."""
 LOOK_S = 2.0
 """Seconds between two looks for samples of problems that are under way."""
 
@@ -45,18 +43,18 @@ class Bench:
         devices: Sequence[str] = ("cpu",),
         per_device: int = 1,
         budget: Budget | None = None,
-        writer: Any = None,
+        writer: Writer | None = None,
     ) -> None:
         self.plan, self.store = plan, store
         self._identity = plan.identity()
-        if isinstance(writer, Stored | Generations):
+        if isinstance(writer, KnownAnswers):
             # The same answers judged anew are another run, even where the settings are the same: the judge is not.
             self._identity |= {"answers": writer.name, "kernelllm": kernelllm.__version__}
         self.id = run_id("bench", self._identity)
         self.errors: list[str] = []
         self._pool: _Pool = LocalPool(Setup(plan, store.url, self.id), work, devices=devices, per_device=per_device)
         self._budget = budget
-        self._writer = writer
+        self._writer = writer or make_writer(plan)
 
     @cached_property
     def run(self) -> Run:
@@ -96,11 +94,11 @@ class Bench:
         missing = _mixed(todo)
         state = "stopped: interrupted"
         try:
-            in_pool = self._writer is None and self.plan.model.partition("/")[0] in IN_POOL
-            yield from self._whole(missing, known) if in_pool else self._judged(missing, known)
+            yield from self._whole(missing, known) if self._writer.in_pool else self._judged(missing, known)
             state = "done" if not self.errors else f"stopped: {len(self.errors)} problems failed"
         finally:
             self._pool.close()
+            self._writer.close()
             self.run.finish(state)
 
     def _whole(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
@@ -128,18 +126,17 @@ class Bench:
 
     def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
         """One thread a problem, as many as keep both the writer and the pool busy."""
-        writer = self._writer or make_writer(self.plan)
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in missing:
             todo.put(i)
         made: queue.SimpleQueue[Attempt | BaseException | None] = queue.SimpleQueue()
         halt = threading.Event()
-        width = min(len(missing), max(getattr(writer, "concurrency", 1), 2 * len(self._pool.slots)))
+        width = min(len(missing), max(self._writer.concurrency, 2 * len(self._pool.slots)))
 
         def drain() -> None:
             try:
                 while not halt.is_set():
-                    self._one(todo.get_nowait(), writer, made, known, halt)
+                    self._one(todo.get_nowait(), made, known, halt)
             except queue.Empty:
                 pass
             except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
@@ -161,11 +158,11 @@ class Bench:
                     yield item
         finally:
             halt.set()
-            getattr(writer, "cancel", lambda: None)()
+            self._writer.cancel()
 
-    def _one(self, index: int, writer: Any, made: Any, known: set[tuple[str, int]], halt: threading.Event) -> None:
+    def _one(self, index: int, made: Any, known: set[tuple[str, int]], halt: threading.Event) -> None:
         problem = self.plan.problems[index]
-        search = Search(problem, writer, _PoolJudge(self._pool, index), n=self.plan.n, record=self.run, budget=self._budget)
+        search = Search(problem, self._writer, _PoolJudge(self._pool, index), n=self.plan.n, record=self.run, budget=self._budget)
         try:
             for attempt in search:
                 if (attempt.problem, attempt.candidate.sample) not in known:
@@ -189,46 +186,6 @@ class _PoolJudge:
         if not isinstance(done.result, Verdict):
             raise WorkerError(f"Judging failed: {done.error.strip().splitlines()[-1]}", where=problem.name)
         return done.result
-
-
-class Stored:
-    """A writer that hands out the drafts of an earlier run again: same answers, new judge."""
-
-    concurrency = 4
-
-    def __init__(self, run: Run) -> None:
-        self.name = f"stored/{run.id}"
-        self._run = run
-
-    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
-        """The stored drafts with sample index ``first`` to ``first + n - 1``."""
-        for attempt in self._run.attempts(problem.name):
-            if attempt.round == 0 and first <= attempt.candidate.sample < first + n:
-                yield Draft(candidate=attempt.candidate, prompt=attempt.prompt, answer=attempt.answer, cost=attempt.cost)
-
-
-class Generations:
-    """A writer that hands out what is in a folder of KernelBench's generations. Raises UsageError when there is none."""
-
-    concurrency = 4
-
-    def __init__(self, folder: Path) -> None:
-        self.name = f"kernelbench/{folder.resolve().name}"
-        self._found: dict[tuple[int, int], list[Candidate]] = {}
-        for level, number, candidate in kernelbench_files.read_generations(folder):
-            self._found.setdefault((level, number), []).append(candidate)
-
-    @property
-    def n(self) -> int:
-        """Samples a problem has: one more than the largest index."""
-        return 1 + max(c.sample for found in self._found.values() for c in found)
-
-    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt], first: int) -> Iterator[Draft]:
-        """The generations with sample index ``first`` to ``first + n - 1``."""
-        number = kernelbench_files.problem_number(problem.name)
-        for candidate in self._found.get(number, ()) if number else ():
-            if first <= candidate.sample < first + n:
-                yield Draft(candidate=candidate)
 
 
 def _mixed(problems: Sequence[tuple[int, str]]) -> list[int]:

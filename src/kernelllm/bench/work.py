@@ -10,6 +10,7 @@ import msgspec
 from kernelllm.bench.plan import Plan
 from kernelllm.core.store import Store
 from kernelllm.core.types import Candidate, Problem, Verdict
+from kernelllm.core.writer import Writer
 from kernelllm.pool.local import Slot
 from kernelllm.search import Search
 
@@ -44,11 +45,11 @@ class State:
         self.judge = make_judge(setup.plan, settings)
         self._setup = setup
         self._store: Store | None = None
-        self._writer: Any = None
+        self._writer: Writer | None = None
 
     def whole(self, problem: Problem) -> list[str]:
         """Write and judge every sample of a problem that the store has not; each is stored as it is judged."""
-        if self._store is None:
+        if self._store is None or self._writer is None:
             self._store = Store(self._setup.store_url)
             self._writer = make_writer(self.plan)
         record = self._store.run(self._setup.run)
@@ -60,8 +61,9 @@ class State:
 
     def close(self) -> None:
         """End the judge's processes and the store's connections."""
-        for part in (self.judge, self._writer):
-            getattr(part, "close", lambda: None)()
+        self.judge.close()
+        if self._writer is not None:
+            self._writer.close()
         if self._store is not None:
             self._store.close()
 
@@ -83,9 +85,10 @@ def make_judge(plan: Plan, settings: dict[str, Any]) -> Any:
     return found(settings)
 
 
-def make_writer(plan: Plan) -> Any:
+def make_writer(plan: Plan) -> Writer:
     """The plan's writer."""
-    return _load(plan.writer_factory)(plan.model, **plan.writer)
+    made: Writer = _load(plan.writer_factory)(plan.model, **plan.writer)
+    return made
 
 
 def _load(spec: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Problem
+from kernelllm.core.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ GIVE_UP = 3
 """After this many ways that failed and none that worked, the rest would fail as well."""
 
 
-class Compiler:
+class Compiler(Writer):
     """Writes candidates with no language model. ``options`` are fields of :class:`Options`."""
 
     name = "compiler"
@@ -43,10 +45,24 @@ class Compiler:
 
     def __init__(self, **options: Any) -> None:
         try:
-            self.options = msgspec.convert(options, Options)
+            self.options = msgspec.convert(options, Options, strict=False)  # on a command line they are text
         except msgspec.ValidationError as error:
             raise UsageError(f"An option of the compiler does not fit: {error}.") from error
         self._subprocess: SubprocessWriter | None = None
+
+    @classmethod
+    def takes(cls, rest: str) -> Collection[str]:
+        """The fields of :class:`Options`."""
+        return Options.__struct_fields__
+
+    @classmethod
+    def lacks(cls) -> str:
+        """Triton, where it is not installed."""
+        return "" if find_spec("triton") else "the package triton (Linux only)"
+
+    def identity(self) -> dict[str, Any]:
+        """The options that are not the default."""
+        return {"model": self.name, "options": self.options.differences()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "_subprocess": None}

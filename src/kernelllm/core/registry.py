@@ -27,7 +27,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     "writers": {
         "compiler": "kernelllm.compiler.writer:Compiler",
-        "lm": "kernelllm.lm:open_writer",
+        "lm": "kernelllm.lm.lm_writer:LMWriter",
     },
     "backends": {
         "triton": "kernelllm.backends.triton:Triton",

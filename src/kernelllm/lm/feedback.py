@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from kernelllm.core.gpus import Gpu
-from kernelllm.core.types import Attempt, KernelUse, Severity, Status, Timing, Verdict
+from kernelllm.core.types import KernelUse, Severity, Status, Timing, Verdict
 
 MAX_CHARS = 2400
 """Longest error text that goes into a prompt."""
@@ -39,16 +38,6 @@ def headline(verdict: Verdict) -> str:
         return str(verdict.status)
     ratios = [f"{ratio.value:.2f}x over {name}" for name, ratio in verdict.timing.speedups.items()]
     return ", ".join([f"{verdict.timing.candidate.median_ms:.4g} ms", *ratios])
-
-
-def best(history: Sequence[Attempt]) -> Attempt | None:
-    """The correct attempt with the least time; the earliest where none was timed."""
-
-    def rank(attempt: Attempt) -> tuple[bool, float]:
-        timing = attempt.verdict.timing
-        return (timing is None, timing.candidate.median_ms if timing else 0.0)
-
-    return min((a for a in history if a.verdict.correct), key=rank, default=None)
 
 
 def _failure(verdict: Verdict, source: str) -> str:

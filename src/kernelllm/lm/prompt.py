@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernelllm.core import gpus
+from kernelllm.core.attempts import best as best_of
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.source import parse as parse_source
 from kernelllm.core.types import Attempt, Problem
 from kernelllm.lm import feedback
-from kernelllm.models.base import Message
+from kernelllm.models.language_model import Message
 
 if TYPE_CHECKING:
     import jinja2
@@ -177,7 +178,7 @@ def next_prompt(
 ) -> tuple[Message, ...]:
     """The prompt of the next round: the last attempt with its feedback and the best correct one, nothing older."""
     last = history[-1]
-    best = feedback.best(history)
+    best = best_of(history)
     context = {
         **_context(problem, target),
         "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],

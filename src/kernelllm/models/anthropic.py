@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat
 from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, key_or_error, lacking, need
+from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat
 
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "refusal": "refused"}
 
@@ -23,14 +23,13 @@ class Anthropic(Served):
 
     provider: ClassVar[str] = "anthropic"
     summary: ClassVar[str] = "Anthropic's models"
-    example: ClassVar[str] = "anthropic/claude-sonnet-5-5"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 900.0
     ) -> None:
         super().__init__(model, concurrency)
         if not model:
-            raise UsageError("anthropic needs a model's name.", fix=f"Write it as anthropic/NAME, for example {self.example}.")
+            raise UsageError("anthropic needs a model's name.", fix="Write it as anthropic/NAME, for example anthropic/claude-sonnet-5-5.")
         self.base_url = base_url
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)

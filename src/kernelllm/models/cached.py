@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import msgspec
 
-from kernelllm.models.base import Completion, LanguageModel, Message, SamplingParams, request_key, sound
+from kernelllm.core.attempts import stretches
+from kernelllm.core.writer import Answers
+from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, sound
 
 
-class Answers(Protocol):
-    """Where answers are kept: :class:`kernelllm.core.store.Store`."""
-
-    def answer(self, key: str) -> bytes | None:
-        """The recorded answer (JSON), or None."""
-        ...
-
-    def put_answer(self, key: str, model: str, body: bytes) -> None:
-        """Record an answer."""
-        ...
-
-
-class Cached:
+class Cached(LanguageModel):
     """A model whose answers are recorded by model, messages, parameters and sample index.
 
     ``salt`` parts caches: with a run's id in it, the run finds its own answers again (so a killed one
@@ -30,8 +19,10 @@ class Cached:
     """
 
     def __init__(self, model: LanguageModel, answers: Answers, *, salt: str = "", run: str = "") -> None:
+        super().__init__("")
         self.inner = model
         self.name = model.name
+        self.local = model.local
         self.concurrency = model.concurrency
         self._answers = answers
         self._salt = salt
@@ -40,11 +31,19 @@ class Cached:
     @property
     def identity(self) -> str:
         """That of the model inside."""
-        return getattr(self.inner, "identity", "")
+        return self.inner.identity
+
+    def load(self) -> object:
+        """Load the model inside."""
+        return self.inner.load()
 
     def cancel(self) -> None:
         """Cancel the model inside."""
         self.inner.cancel()
+
+    def close(self) -> None:
+        """Close the model inside."""
+        self.inner.close()
 
     def recorded(self, messages: Sequence[Message], params: SamplingParams, sample: int) -> Completion | None:
         """The recorded answer of one sample, None when there is none."""
@@ -81,7 +80,7 @@ class Cached:
                 missing.append(index)
             else:
                 yield known
-        for start, count in _ranges(missing):
+        for start, count in stretches(missing):
             for completion in map(sound, self.inner.sample(messages, ask or params, count, start)):
                 if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
                     self.record(messages, params, completion)
@@ -89,15 +88,5 @@ class Cached:
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """Streams are not recorded."""
-        return self.inner.stream(messages, params)
-
-
-def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """[3, 4, 7] to [(3, 2), (7, 1)]: neighbours go into one request."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and sum(found[-1]) == number:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((number, 1))
-    return found
+        yield from self.inner.stream(messages, params)
+        self.last = self.inner.last

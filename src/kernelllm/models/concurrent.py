@@ -9,7 +9,7 @@ from functools import partial
 
 from kernelllm.core.errors import ModelError
 from kernelllm.core.threads import DaemonPool
-from kernelllm.models.base import Completion, Provider
+from kernelllm.models.language_model import Completion, LanguageModel
 
 
 def each_as_it_comes(
@@ -53,7 +53,7 @@ def each_as_it_comes(
         raise error
 
 
-class Served(Provider):
+class Served(LanguageModel):
     """Shared part of the providers that ask a server: no more than ``concurrency`` requests at once, in all threads together."""
 
     def __init__(self, model: str, concurrency: int) -> None:

@@ -9,14 +9,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelllm.core.errors import ModelError, UsageError
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, StopCutter, as_chat, as_text, cut_at_stop, plain_text
 from kernelllm.models.extras import lacking, need
+from kernelllm.models.language_model import (
+    Completion,
+    LanguageModel,
+    Message,
+    SamplingParams,
+    StopCutter,
+    as_chat,
+    as_text,
+    cut_at_stop,
+    plain_text,
+)
 
 if TYPE_CHECKING:
     import torch
 
 
-class HF(Provider):
+class HF(LanguageModel):
     """A causal language model of transformers.
 
     ``model`` is a repository of the hub or a folder. ``device``: ``auto`` (a GPU if there is one), ``cpu``,
@@ -30,8 +40,7 @@ class HF(Provider):
 
     provider: ClassVar[str] = "hf"
     summary: ClassVar[str] = "weights on this machine, by transformers: batched samples, 4/8 bit, LoRA adapters"
-    example: ClassVar[str] = "hf/facebook/KernelLLM"
-    local: ClassVar[bool] = True
+    local = True
 
     def __init__(
         self,

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
 from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, lacking, need
+from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
 
 
 class LiteLLM(Served):
@@ -18,14 +18,13 @@ class LiteLLM(Served):
 
     provider: ClassVar[str] = "litellm"
     summary: ClassVar[str] = "the rest of the services, by LiteLLM"
-    example: ClassVar[str] = "litellm/bedrock/NAME"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
     ) -> None:
         super().__init__(model, concurrency)
         if not model:
-            raise UsageError("litellm needs a model's name.", fix=f"Write it as litellm/SERVICE/NAME, for example {self.example}.")
+            raise UsageError("litellm needs a model's name.", fix="Write it as litellm/SERVICE/NAME, for example litellm/bedrock/NAME.")
         self.base_url = base_url
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from kernelllm.core.types import digest
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, as_text, cut_at_stop
+from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, as_text, cut_at_stop
 
 _ANSWER = '''Here is the module with a Triton kernel.
 
@@ -41,13 +41,12 @@ class ModelNew(nn.Module):
 '''
 
 
-class Mock(Provider):
+class Mock(LanguageModel):
     """Answers with a copy kernel, or with what ``answer(messages, sample)`` says."""
 
     provider: ClassVar[str] = "mock"
     summary: ClassVar[str] = "a fake model: always the same copy kernel, no cost"
-    example: ClassVar[str] = "mock"
-    local: ClassVar[bool] = True
+    local = True
 
     def __init__(
         self, model: str = "", *, answer: Callable[[Sequence[Message], int], str] | None = None, delay_s: float = 0.0, concurrency: int = 1

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from kernelllm.core.errors import ModelError, UsageError
-from kernelllm.models.base import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
 from kernelllm.models.concurrent import Served
 from kernelllm.models.extras import failed, find_key, key_or_error, lacking, need
+from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "refused"}
 
@@ -31,7 +31,6 @@ class OpenAI(Served):
 
     provider: ClassVar[str] = "openai"
     summary: ClassVar[str] = "OpenAI, or any server with its protocol by --base-url (vLLM, SGLang, Ollama, llama.cpp, OpenRouter, ...)"
-    example: ClassVar[str] = "openai/NAME --base-url http://localhost:8000/v1"
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ import msgspec
 
 from kernelllm.core.errors import ModelError, UsageError
 from kernelllm.core.types import digest
-from kernelllm.models.base import AGAIN, Completion, Message, Provider, SamplingParams, as_text, cut_at_stop
+from kernelllm.models.language_model import AGAIN, Completion, LanguageModel, Message, SamplingParams, as_text, cut_at_stop
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,13 +37,12 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish: str = "stop"
 
 
-class Replay(Provider):
+class Replay(LanguageModel):
     """Answers from a file. A request that the file does not cover raises ModelError."""
 
     provider: ClassVar[str] = "replay"
     summary: ClassVar[str] = "recorded answers from a JSON-lines file: offline, deterministic"
-    example: ClassVar[str] = "replay/answers.jsonl"
-    local: ClassVar[bool] = True
+    local = True
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

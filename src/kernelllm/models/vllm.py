@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import ModelError, UsageError
-from kernelllm.models.base import Completion, Message, Provider, SamplingParams, as_chat, plain_text
 from kernelllm.models.extras import lacking, need
+from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, as_chat, plain_text
 
 
-class VLLM(Provider):
+class VLLM(LanguageModel):
     """A model in vLLM's offline engine. ``tensor_parallel`` GPUs share it; ``adapter`` is a LoRA adapter's folder."""
 
     provider: ClassVar[str] = "vllm"
     summary: ClassVar[str] = "weights on this machine, by vLLM's offline engine: the fastest for many samples"
-    example: ClassVar[str] = "vllm/facebook/KernelLLM"
-    local: ClassVar[bool] = True
+    local = True
 
     def __init__(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
-from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Verdict
+from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +40,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time after which nothing new is asked for or judged."""
 
 
-class Writer(Protocol):
-    """What a search needs of a writer (``generate.base.Writer``)."""
-
-    name: str
-
-    def write(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
-        """``n`` candidates, lazily."""
-        ...
-
-
 class Judge(Protocol):
     """What a search needs of a judge (``judge.Judge``)."""
 
@@ -68,16 +58,3 @@ class Record(Protocol):
     def attempts(self, problem: str | None = None) -> list[Attempt]:
         """Those that are kept already."""
         ...
-
-
-def drafts(writer: Writer, problem: Problem, task: Task) -> Iterator[Draft]:
-    """A writer's drafts for a task; a writer of bare candidates has them wrapped and numbered."""
-    rich = getattr(writer, "drafts", None)
-    if rich is not None:
-        yield from rich(problem, task.n, task.feedback, task.first)
-        return
-    # A writer with no numbering of its own starts at 0: what comes before the task's first is passed over.
-    numbered = enumerate(writer.write(problem, task.first + task.n, task.feedback))
-    for sample, candidate in numbered:
-        if sample >= task.first:
-            yield Draft(candidate=msgspec.structs.replace(candidate, sample=sample))

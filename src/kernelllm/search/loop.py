@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from kernelllm.core import registry
+from kernelllm.core.attempts import best, stretches
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
 from kernelllm.core.threads import DaemonPool
 from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
-from kernelllm.search.base import Budget, Judge, Record, Strategy, Task, Writer, drafts
+from kernelllm.core.writer import Writer
+from kernelllm.search.base import Budget, Judge, Record, Strategy, Task
 
 Event = Callable[[str, dict[str, Any]], None]
 """Told ``("drafted", {...})`` and ``("judged", {...})`` as they happen, from any thread."""
@@ -70,7 +72,7 @@ class Search:
         known = {(a.round, a.candidate.sample): a for a in (self.record.attempts(self.problem.name) if self.record else [])}
         if self.budget.max_seconds is not None:
             self._deadline = time.monotonic() + self.budget.max_seconds
-        workers = max(1, getattr(self.writer, "concurrency", 1))
+        workers = max(1, self.writer.concurrency)
         self._pool = DaemonPool(workers, "kernelllm-writer")
         try:
             yield from self._replayed(self.strategy.start(self.n, self.rounds), known)
@@ -85,7 +87,7 @@ class Search:
 
     @property
     def best(self) -> Attempt | None:
-        """The correct attempt with the least time, None when none is correct."""
+        """The best correct attempt so far, None when none is correct."""
         return best(self.attempts)
 
     @property
@@ -100,7 +102,7 @@ class Search:
         while todo:
             task = todo.popleft()
             samples = range(task.first, task.first + task.n)
-            for start, count in _ranges([s for s in samples if (task.round, s) not in known]):
+            for start, count in stretches([s for s in samples if (task.round, s) not in known]):
                 self._ask(msgspec.structs.replace(task, first=start, n=count))
             for sample in samples:
                 attempt = known.get((task.round, sample))
@@ -120,7 +122,7 @@ class Search:
         error: BaseException | None = None
         started = time.monotonic()
         try:
-            for draft in drafts(self.writer, self.problem, task):
+            for draft in self.writer.drafts(self.problem, task.n, task.feedback, task.first):
                 if not draft.cost.generate_s:  # a writer that does not say how long it took: the compiler
                     cost = msgspec.structs.replace(draft.cost, generate_s=round(time.monotonic() - started, 4))
                     draft = msgspec.structs.replace(draft, cost=cost)
@@ -196,32 +198,10 @@ class Search:
         unfinished = self._open > 0
         self._halt.set()
         pool.close()
-        cancel = getattr(self.writer, "cancel", None)
-        if unfinished and cancel is not None:
-            cancel()
+        if unfinished:
+            self.writer.cancel()
 
 
 def run(problem: Problem, writer: Writer, judge: Judge, **options: Any) -> Iterator[Attempt]:
     """The attempts of a :class:`Search` (see there for the options), as they are judged."""
     return iter(Search(problem, writer, judge, **options))
-
-
-def best(attempts: Iterable[Attempt]) -> Attempt | None:
-    """The correct attempt with the least measured time; with no times, the first. None when none is correct."""
-
-    def rank(attempt: Attempt) -> tuple[bool, float]:
-        timing = attempt.verdict.timing
-        return (timing is None, timing.candidate.median_ms if timing else 0.0)
-
-    return min((a for a in attempts if a.verdict.correct), key=rank, default=None)
-
-
-def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
-    """[3, 4, 7] to [(3, 2), (7, 1)]."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and sum(found[-1]) == number:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((number, 1))
-    return found

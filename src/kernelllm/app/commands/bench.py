@@ -81,17 +81,14 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
-    again = wiring.answers_of(options["rejudge"], store) if options["rejudge"] else None
+    known = wiring.known_answers(options["rejudge"], store) if options["rejudge"] else None
     n = options["n"]
-    if again is not None and hasattr(again, "n"):
-        model, n = again.name, max(n or 1, again.n)
-    elif again is not None:  # a stored run: its own model and number of samples, unless others are asked for
-        told = store.run(options["rejudge"]).info().settings
-        model, n = (model if options["named"] else str(told.get("model", model))), n or int(told.get("n", 1))
-    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=options["extern"], judge=settings)
+    if known is not None:  # their own model and number of samples, unless others are asked for
+        model, n = (model if options["named"] else known.model), n or known.n
+    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=options["extern"], judge=settings, known=known)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
-    made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, again=again)
+    made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)
     return made
 
 

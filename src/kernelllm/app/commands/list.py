@@ -6,7 +6,7 @@ import click
 
 from kernelllm.app.options import json_option, verbose_option
 
-KINDS = ("models", "backends", "suites", "checks", "strategies")
+KINDS = ("models", "writers", "backends", "suites", "checks", "strategies")
 
 
 @click.command("list")
@@ -14,9 +14,9 @@ KINDS = ("models", "backends", "suites", "checks", "strategies")
 @json_option
 @verbose_option
 def list_(kind: str, as_json: bool, verbose: bool) -> None:
-    """List models, backends, suites, checks or strategies.
+    """List models, writers, backends, suites, checks or strategies.
 
-    Each with what it is and whether it works on this machine.
+    Models are all that -m takes. Each entry with what it is and whether it works on this machine.
     """
     import json
 

@@ -65,21 +65,17 @@ def optimize(
     A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
     from kernelllm.app import optimize as work
-    from kernelllm.app.asking import asking_of, refuse_for_compiler
+    from kernelllm.app.asking import asking_of, refuse_what_means_nothing
     from kernelllm.app.judging import judge_settings
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import OutputError, check_writable
     from kernelllm.app.progress import Console
-    from kernelllm.app.session import is_language_model
     from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
-    from kernelllm.core.writer import require
 
     model = model or stored.load().model
-    require(model)
     asking = asking_of(given)
-    if not is_language_model(model):
-        refuse_for_compiler(asking)
+    refuse_what_means_nothing(model, asking)
     opened = work.as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)

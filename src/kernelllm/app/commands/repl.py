@@ -27,12 +27,10 @@ def repl(model: str | None, max_tokens: int | None, base_url: str | None, verbos
     """
     from kernelllm.app.judging import judge_settings
     from kernelllm.app.repl import Repl
-    from kernelllm.app.session import Asking, model_options
     from kernelllm.core import settings
-    from kernelllm.models import open_model
 
-    name = model or f"hf/{settings.load().kernelllm_weights}"
-    opened: Any = name if name == "compiler" else open_model(name, **model_options(name, Asking(base_url=base_url)))
-    if hasattr(opened, "load"):
-        opened.load()
-    Repl(opened, judge=judge_settings(**judging), max_tokens=max_tokens).run()
+    loop = Repl(
+        model or f"hf/{settings.load().kernelllm_weights}", judge=judge_settings(**judging), max_tokens=max_tokens, base_url=base_url
+    )
+    loop.writer.prepare()  # missing weights are found before anything is typed
+    loop.run()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -66,42 +66,20 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """The run that asked for it."""
 
 
-@runtime_checkable
-class LanguageModel(Protocol):
-    """The contract of a provider.
+class LanguageModel:
+    """The contract of a provider, with a default for all but ``sample``. Requests raise ModelError."""
 
-    ``sample`` yields ``n`` completions, numbered from ``first``, each as soon as it is there and in any
-    order. ``stream`` yields pieces of one answer. Both raise :class:`kernelllm.core.errors.ModelError`.
-    """
+    provider: ClassVar[str] = ""
+    """The registered name."""
+    summary: ClassVar[str] = ""
+    """What it is, in one sentence for ``kernelllm list models``."""
+    local: bool = False
+    """True where no request leaves the machine."""
 
     name: str
     """``provider/name`` as a person writes it."""
-    concurrency: int
-    """How many requests may be under way at once."""
-
-    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """Draw ``n`` answers to one prompt."""
-        ...
-
-    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
-        """Draw one answer and yield it piece by piece."""
-        ...
-
-    def cancel(self) -> None:
-        """Stop what is under way as soon as possible; later calls work again."""
-        ...
-
-
-class Provider:
-    """Shared part of the providers: the name, cancellation, and what ``kernelllm list models`` shows."""
-
-    provider: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
-    example: ClassVar[str] = ""
-    local: ClassVar[bool] = False
-    """True where no request leaves the machine."""
-
     concurrency: int = 1
+    """How many requests may be under way at once."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -120,6 +98,9 @@ class Provider:
         """What makes two models of the same name different (a server's address, an adapter): part of the cache key."""
         return ""
 
+    def load(self) -> object:
+        """Load now what the first request would load."""
+
     def cancel(self) -> None:
         """Stop what is under way as soon as possible; later calls work again."""
         self._cancelled.set()
@@ -134,7 +115,7 @@ class Provider:
             yield completion.text
 
     def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """Draw ``n`` answers to one prompt."""
+        """Draw ``n`` answers to one prompt, numbered from ``first``, each as soon as it is there and in any order."""
         raise NotImplementedError
 
 
@@ -165,11 +146,11 @@ def as_text(messages: Sequence[Message]) -> str:
     return "\n\n".join(m.content for m in messages)
 
 
-def request_key(model: Any, messages: Sequence[Message], params: SamplingParams, sample: int, salt: str = "") -> str:
+def request_key(model: LanguageModel, messages: Sequence[Message], params: SamplingParams, sample: int, salt: str = "") -> str:
     """SHA-256 that names one answer: model, its identity, messages, parameters and sample index."""
     body = {
         "model": model.name,
-        "identity": getattr(model, "identity", ""),
+        "identity": model.identity,
         "messages": [[m.role, m.content] for m in messages],
         "params": msgspec.to_builtins(params),
         "sample": sample,

@@ -1,0 +1,56 @@
+"""Writers that hand out what was written before: it is judged anew, and nobody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernelllm.bench import kernelbench_files
+from kernelllm.core.store import Run
+from kernelllm.core.types import Attempt, Candidate, Draft, Problem
+from kernelllm.core.writer import Writer
+
+
+class KnownAnswers(Writer):
+    """A writer that hands out drafts that exist already: same answers, new judge."""
+
+    in_pool = False
+    concurrency = 4
+    model: str
+    """Who wrote them."""
+    n: int
+    """Samples that a problem has."""
+
+
+class StoredDrafts(KnownAnswers):
+    """The drafts of an earlier run."""
+
+    def __init__(self, run: Run) -> None:
+        told = run.info().settings
+        self.name = f"stored/{run.id}"
+        self.model, self.n = str(told.get("model", self.name)), int(told.get("n", 1))
+        self._run = run
+
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
+        """The stored drafts with sample index ``first`` to ``first + n - 1``."""
+        for attempt in self._run.attempts(problem.name):
+            if attempt.round == 0 and first <= attempt.candidate.sample < first + n:
+                yield Draft(candidate=attempt.candidate, prompt=attempt.prompt, answer=attempt.answer, cost=attempt.cost)
+
+
+class Generations(KnownAnswers):
+    """What is in a folder of KernelBench's generations. Raises UsageError when there is nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = self.model = f"kernelbench/{folder.resolve().name}"
+        self._found: dict[tuple[int, int], list[Candidate]] = {}
+        for level, number, candidate in kernelbench_files.read_generations(folder):
+            self._found.setdefault((level, number), []).append(candidate)
+        self.n = 1 + max(c.sample for found in self._found.values() for c in found)
+
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
+        """The generations with sample index ``first`` to ``first + n - 1``."""
+        number = kernelbench_files.problem_number(problem.name)
+        for candidate in self._found.get(number, ()) if number else ():
+            if first <= candidate.sample < first + n:
+                yield Draft(candidate=candidate)
