@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, Status
+from kernelllm.core.types import Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.timing import clock_check
 
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 
-from kernelllm.judge.transport import arenas, protocol, values, wire
+from kernelllm.judge.transport import arenas, plain, protocol, values, wire
 from kernelllm.judge.transport.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
 
 PLAIN = st.recursive(
@@ -119,6 +120,96 @@ def test_containers_with_ways_of_their_own_are_not_handed_over(value: object) ->
         values.encode(value, [], strict=True)
 
 
+class Lazy(torch.Tensor):
+    """Computes when it is asked for its numbers."""
+
+    def detach(self) -> torch.Tensor:
+        raise AssertionError("a method of the candidate's was called")
+
+
+Named = type("Tensor", (Lazy,), {})
+
+
+def _with(**attributes: object) -> torch.Tensor:
+    tensor = torch.ones(3)
+    tensor.__dict__.update(attributes)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(3).as_subclass(Lazy), torch.ones(3).as_subclass(Named), _with(detach=lambda: torch.zeros(3)), _with(shape=(4,)),
+        torch.eye(3).to_sparse(), torch.empty(3, device="meta"), torch.nn.UninitializedParameter(),
+    ],
+)  # fmt: skip
+def test_only_plain_tensors_are_handed_over(tensor: torch.Tensor) -> None:
+    for value in (tensor, [tensor], {"out": (1, tensor)}):
+        with pytest.raises(plain.NotPlain):
+            values.encode(value, [], strict=True)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.nn.Parameter(torch.ones(3)), torch.ones(2, 3).t(), torch.ones(1).expand(4), _with(note="mine"),
+        torch.ones(3, dtype=torch.complex64).conj(),
+    ],
+)  # fmt: skip
+def test_plain_tensors_are_handed_over_as_they_are(tensor: torch.Tensor) -> None:
+    found: list[torch.Tensor] = []
+    assert values.encode((tensor, [tensor]), found, strict=True) == ["u", [["t", 0], ["l", [["t", 0]]]]]
+    assert found[0] is tensor
+
+
+class Watching(TorchFunctionMode):
+    """Sees every function that is called on a tensor."""
+
+    def __torch_function__(self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None) -> object:
+        raise AssertionError("a mode of the candidate's was called")
+
+
+def test_no_mode_of_a_candidate_is_called_at_delivery() -> None:
+    outputs = [torch.randn(3, 5).t(), torch.tensor([1 + 2j]).conj(), torch.nn.Parameter(torch.ones(2))]
+    arena = arenas.HostArena(2**16)
+    found: list[torch.Tensor] = []
+    with Watching():
+        values.encode(outputs, found, strict=True)
+        specs, _ = arenas.layout(found, contiguous=True)
+        arenas.put(arena, specs, found)
+    arenas.check_delivered(arena, specs)
+    for spec, output in zip(specs, outputs, strict=True):
+        assert torch.equal(arenas.take(arena, spec), output)
+    arena.close()
+
+
+@pytest.mark.parametrize("value", [1, "text", None, 2.5, (1, [2.0, {"a": b"x"}]), torch.Size([1]), torch.float32, True])
+def test_plain_values_are_handed_over(value: object) -> None:
+    assert values.encode(value, [], strict=True) == values.encode(value, [])
+
+
+class Number(int):
+    """Computes when it is turned into a number."""
+
+    def __int__(self) -> int:
+        raise AssertionError("a method of the candidate's was called")
+
+
+class Pretender:
+    """Says that it is a list."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise AssertionError("a property of the candidate's was called")
+
+
+@pytest.mark.parametrize("kind", ["number", "key", "pretender", "many"])
+def test_values_with_ways_of_their_own_are_not_handed_over(kind: str) -> None:
+    value = {"number": Number(1), "key": {Number(1): 2}, "pretender": [Pretender()], "many": [[0] * (values.MAX_NODES + 1)]}[kind]
+    with pytest.raises(values.ValueProblem):
+        values.encode(value, [], strict=True)
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -128,6 +219,56 @@ def test_containers_with_ways_of_their_own_are_not_handed_over(value: object) ->
 )  # fmt: skip
 def test_plain_containers_are(value: object) -> None:
     assert values.encode(value, [], strict=True) == values.encode(value, [])
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [TensorSpec("float32", (2**30,), (0,), 0)], [TensorSpec("float32", (4,), (2,), 0)], [TensorSpec("float32", (4,), (1,), 512)],
+        [TensorSpec("float32", (4,), (1,), 0), TensorSpec("float32", (4,), (1,), 0)], [TensorSpec("float32", (2, 2), (1, 2), 0)],
+        [TensorSpec("float32", (2**18 + 1,), (1,), 0)], [TensorSpec("float32", (-4,), (1,), 0)],
+        [TensorSpec("uint8", (0,), (1,), 512 * n) for n in range(protocol.MAX_TENSORS + 1)],
+    ],
+)  # fmt: skip
+def test_forged_places_of_outputs(specs: list[TensorSpec]) -> None:
+    arena = arenas.HostArena(2**20)
+    try:
+        with pytest.raises(ProtocolError):
+            arenas.check_delivered(arena, specs)
+    finally:
+        arena.close()
+        arena.close()  # twice does no harm
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        protocol.TimedBatch(1, (-1.0,)), protocol.TimedBatch(1, (float("nan"),)), protocol.TimedBatch(1, (float("inf"),)),
+        protocol.TimedBatch(1, (1.0,), launches=(-3,)), protocol.Grow(1, -5), protocol.Grow(1, 2**63), protocol.Reported(1, streams=-1),
+        protocol.Ran(1, ["n", 0], (), flops={"mm": float("nan")}), protocol.Compiled(1, (protocol.CompiledKernel("k", -1),)),
+    ],
+)  # fmt: skip
+def test_numbers_that_cannot_be(reply: protocol.Reply) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(theirs, reply)
+        with pytest.raises(ProtocolError):
+            wire.receive_reply(ours, 1, time.monotonic() + 5)
+
+
+def test_text_of_a_worker_is_printable() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        evil = "a\x1b]0;title\x07\tb\n\x9b31m\r\u202ec\udc80"
+        wire.send(theirs, protocol.Failed(1, "error", "Odd\x1b", evil, 1, evil))
+        failed = wire.receive_reply(ours, 1, time.monotonic() + 5)
+        assert isinstance(failed, protocol.Failed)
+        assert (failed.error, failed.message, failed.trace) == ("Odd", *["a]0;title\tb\n31mc\ufffd"] * 2)
+        seen = protocol.AuditEvent("open\x1b[2J", "x\x00y", 1, "run")
+        wire.send(theirs, protocol.Reported(1, (protocol.CompiledKernel("k\x1b", 1),), {"k\x1b": "body\x1b\n"}, events=(seen,)))
+        report = wire.receive_reply(ours, 1, time.monotonic() + 5)
+        assert isinstance(report, protocol.Reported)
+        assert (report.kernels[0].name, report.bodies, report.events[0].detail) == ("k", {"k": "body\n"}, "xy")
 
 
 def test_who_reads_past_a_tensor_reads_poison() -> None:

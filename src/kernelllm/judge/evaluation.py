@@ -16,7 +16,8 @@ from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severit
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import target_compile, verdict
 from kernelllm.judge.checks.kernel_bodies import branches
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.limits import Ended, call_seconds
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.settings import device_name
@@ -184,6 +185,8 @@ class Case:
         observation = self._observe()
         seen = all_checks.observed_findings(self.judge.checks, observation)
         self.findings = all_checks.tidy([*self.findings, *self.out.findings, *self.measured.findings, *seen])
+        if self.out.failure is not None and self.out.failure.check:
+            self.findings.insert(0, Finding(check=self.out.failure.check, message=self.out.failure.message))
         self._never_without_kernels(observation)
         if self.out.reference_constant and self.out.failure is None:
             text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."

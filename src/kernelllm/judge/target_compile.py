@@ -18,7 +18,8 @@ import torch
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, Status
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.forkserver import ForkServer
 from kernelllm.judge.isolation.limits import Limits
 from kernelllm.judge.transport import arenas, values

@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from kernelllm.core.types import Finding, KernelUse, Severity, Status
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport.protocol import LAUNCH

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from kernelllm.core.types import Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure, death, failure
 from kernelllm.judge.isolation.forkserver import ForkServer
 from kernelllm.judge.isolation.limits import Ended, Limits
 from kernelllm.judge.timing.device_lease import DeviceLease
@@ -20,28 +20,12 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport.arenas import Arena
 
 _FIRST_OUTPUT = 2**16
-MOST_OUTPUT = 2**38
+OUTPUT_ROOM, OUTPUT_FACTOR = 2**26, 4
+"""A candidate's outputs may take so many bytes, and so many times what the reference's take, before they are known to be wrong."""
 TOTAL = 8
-_SIGNALS = {
-    signal.SIGSEGV: "segmentation fault", signal.SIGBUS: "bus error", signal.SIGABRT: "abort", signal.SIGFPE: "arithmetic error",
-    signal.SIGILL: "illegal instruction", signal.SIGKILL: "killed",
-}  # fmt: skip
-
-
 R = TypeVar("R")
-
-
-class CandidateFailure(Exception):
-    """The candidate did not do what was asked. ``line``: of its source, 0 if none."""
-
-    def __init__(self, status: Status, message: str, line: int = 0, trace: str = "") -> None:
-        super().__init__(message)
-        self.status, self.message, self.line, self.trace = status, message, line, trace
-
-    def kept(self) -> CandidateFailure:
-        """This failure without the frames it came through, which hold tensors of the trial and make a cycle with what keeps it."""
-        self.__cause__ = self.__context__ = None
-        return self.with_traceback(None)
+_Packed = tuple[Any, tuple[p.TensorSpec, ...], Arena]
+"""A value's tree, and where its tensors lie."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +52,11 @@ class CandidateProcess:
         self.lease = DeviceLease()
         """To the device; what it waits there counts for no limit."""
         self._arenas: dict[str, Arena] = {}
-        self._broken = False
+        self._timed_sets: dict[str, list[Any]] = {}
+        """Input sets of timed batches that lie in arenas, by the arena's role."""
+        self._state_bytes = 0
+        self.reference_output_bytes: Callable[[], int] = lambda: 0
+        """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
         self.ended: Ended | None = None
 
     def __enter__(self) -> CandidateProcess:
@@ -96,11 +84,11 @@ class CandidateProcess:
         if old is not None and old.size >= size:
             return old
         if old is not None:
-            old.close()
+            self._arenas.pop(role).close()
         self._arenas[role] = arenas.create(max(size, _FIRST_OUTPUT), self.device)
         return self._arenas[role]
 
-    def _pack(self, value: Any, role: str, *, guarded: bool = True) -> tuple[Any, tuple[p.TensorSpec, ...], Arena]:
+    def _pack(self, value: Any, role: str, *, guarded: bool = True) -> _Packed:
         found: list[torch.Tensor] = []
         try:
             tree = values.encode(value, found)
@@ -157,6 +145,7 @@ class CandidateProcess:
 
     def load(self, state: Mapping[str, torch.Tensor], training: bool) -> None:
         """Copy values into the model's parameters and buffers, and set train or eval mode."""
+        self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
@@ -183,22 +172,30 @@ class CandidateProcess:
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
-        value = self._take(ran.tree, ran.tensors, output)
+        (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
 
     def _grown(self, reply: Any, kind: type[Any], output: Arena) -> tuple[Any, Arena]:
         if isinstance(reply, p.Grow):
-            if not 0 < reply.bytes <= MOST_OUTPUT:
-                raise CandidateFailure(Status.OUT_OF_MEMORY, f"The candidate's outputs take {reply.bytes} bytes.")
+            self._check_size(reply)
             output = self._arena("output", reply.bytes)
             output.poison()
             _synchronize(self.device)
             reply = self.ask(p.Collect, (output,), output=self._worker.ref(output, (output,)))
         return _expect(reply, kind), output
 
-    def _take(self, tree: Any, specs: tuple[p.TensorSpec, ...], arena: Arena) -> Any:
+    def _check_size(self, reply: p.Grow, runs: int = 1) -> None:
+        """Refuse outputs that cannot be the reference's, before the judge gives them memory."""
+        if reply.bytes > runs * OUTPUT_ROOM:
+            theirs = self.reference_output_bytes()
+            if reply.bytes > runs * (OUTPUT_ROOM + OUTPUT_FACTOR * theirs):
+                text = f"The candidate's outputs take {reply.bytes / runs:.0f} bytes, the reference's {theirs}: their shapes are wrong."
+                raise CandidateFailure(Status.INCORRECT, text)
+
+    def _take(self, specs: tuple[p.TensorSpec, ...], arena: Arena, *trees: Any) -> list[Any]:
+        """Private copies of what a worker delivered, one value for each tree. Raises CandidateFailure for anything malformed."""
         copies: dict[int, torch.Tensor] = {}
 
         def tensor(index: int) -> torch.Tensor:
@@ -207,19 +204,25 @@ class CandidateProcess:
             return copies[index]
 
         try:
-            return values.decode(tree, tensor)
-        except (values.ValueProblem, p.ProtocolError, IndexError) as error:
-            raise CandidateFailure(Status.RUNTIME_ERROR, f"The worker sent a malformed output ({error}).") from error
+            arenas.check_delivered(arena, specs)
+            return [values.decode(tree, tensor) for tree in trees]
+        except (values.ValueProblem, p.ProtocolError) as error:
+            raise CandidateFailure(Status.RUNTIME_ERROR, f"The worker sent a malformed output ({error})") from error
 
     def state(self, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
         """The model's parameters and buffers of these names (those it has)."""
         output = self._arena("output", _FIRST_OUTPUT)
         reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), names=names)
         if isinstance(reply, p.Grow):
-            output = self._arena("output", min(reply.bytes, MOST_OUTPUT))
+            if reply.bytes > OUTPUT_ROOM + OUTPUT_FACTOR * self._state_bytes:
+                raise CandidateFailure(Status.INCORRECT, "The candidate's parameters and buffers have other shapes after a run.")
+            output = self._arena("output", reply.bytes)
             reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), names=names)
         state = _expect(reply, p.ModelState)
-        return {n: arenas.take(output, spec) for n, spec in zip(state.names, state.tensors, strict=False) if n in names}
+        if len(state.names) != len(state.tensors) or not set(state.names) <= set(names):
+            raise CandidateFailure(Status.RUNTIME_ERROR, "The worker sent other parameters and buffers than it was asked for.")
+        found = self._take(state.tensors, output, *(["t", index] for index in range(len(state.names))))
+        return dict(zip(state.names, found, strict=True))
 
     def compile(self, tree: Any, specs: tuple[p.TensorSpec, ...], target: str, fake: bool, inputs: list[Any] | None = None) -> p.Compiled:
         """Compile what a run launches; on fake tensors of these specs, or on real ``inputs``."""
@@ -253,25 +256,25 @@ class CandidateProcess:
             bags.append((tree, specs, arena))
             filled.append(arena)
         output = self._arena("output", _FIRST_OUTPUT)
+        reply = self._ask_timed(bags, filled, output, fields)
+        if isinstance(reply, p.Grow):
+            self._check_size(reply, max(len(fields.get("keep", ())), 1))
+            output = self._arena("output", reply.bytes)
+            reply = self._ask_timed(bags, filled, output, fields)
+        timed = _expect(reply, p.TimedBatch)
+        runs, kept = len(fields["order"]), tuple(sorted(fields.get("keep", ())))
+        fits = tuple(sorted(timed.kept)) == kept and len(timed.trees) == len(kept)
+        if not fits or len(timed.times_ms) != runs or len(timed.launches) not in (0, runs):
+            raise CandidateFailure(Status.RUNTIME_ERROR, "The worker's timing reply does not fit what was asked.")
+        return timed, dict(zip(timed.kept, self._take(timed.tensors, output, *timed.trees), strict=True))
+
+    def _ask_timed(self, bags: list[_Packed], filled: list[Arena], output: Arena, fields: dict[str, Any]) -> Any:
         if fields.get("keep"):
             output.poison()
         _synchronize(self.device)
         beside = (*filled, output)
         sets = tuple(p.Values(tree, specs, self._worker.ref(arena, beside)) for tree, specs, arena in bags)
-        reply = self.ask(p.TimeRuns, beside, inputs=sets, output=self._worker.ref(output, beside), **fields)
-        if isinstance(reply, p.Grow):
-            output = self._arena("output", min(reply.bytes, MOST_OUTPUT))
-            return self.time_runs(input_sets, **fields)
-        timed = _expect(reply, p.TimedBatch)
-        if len(timed.times_ms) != len(fields["order"]) or len(timed.kept) != len(timed.trees):
-            raise CandidateFailure(Status.RUNTIME_ERROR, "The worker's timing reply does not fit what was asked.")
-        kept = {position: self._take(tree, timed.tensors, output) for position, tree in zip(timed.kept, timed.trees, strict=True)}
-        return timed, kept
-
-    @property
-    def _timed_sets(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.__dict__.setdefault("_timed_inputs", {})
-        return found
+        return self.ask(p.TimeRuns, beside, inputs=sets, output=self._worker.ref(output, beside), **fields)
 
 
 def _expect(reply: Any, kind: type[R]) -> R:
@@ -298,63 +301,3 @@ def _differs(now: torch.Tensor, before: torch.Tensor) -> bool:
     if not now.is_floating_point():
         return True
     return not torch.equal(torch.nan_to_num(now, nan=7.0), torch.nan_to_num(before, nan=7.0))
-
-
-def failure(reply: p.Failed) -> CandidateFailure:
-    """A failed command as status and message. Everything in the reply was written by the worker: text only."""
-    place = f" (line {reply.line})" if reply.line > 0 else ""
-    text = reply.message.strip()[:3000]
-    match reply.kind:
-        case "invalid":
-            fix = "" if "ModelNew" in text else " Send Python source that defines ModelNew."
-            return CandidateFailure(
-                Status.INVALID, f"{reply.error}: {text}{place}{fix}" if reply.error != "NotACandidate" else text + fix, reply.line
-            )
-        case "compile":
-            return CandidateFailure(Status.COMPILE_ERROR, f"A kernel does not compile{place}: {text}", reply.line, reply.trace)
-        case "memory":
-            return CandidateFailure(
-                Status.OUT_OF_MEMORY,
-                f"The candidate ran out of memory{place}: {text}. Allocate less, or reuse buffers.",
-                reply.line,
-                reply.trace,
-            )
-        case "illegal_access":
-            shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"
-            return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
-        case _:
-            trace = f"\n{reply.trace[:2000]}" if reply.trace else ""
-            return CandidateFailure(
-                Status.RUNTIME_ERROR, f"The candidate raised {reply.error[:100]}: {text}{place}{trace}", reply.line, reply.trace
-            )
-
-
-def death(ended: Ended) -> CandidateFailure:
-    """Why a worker that was doing a command is gone."""
-    said = ended.printed.decode(errors="replace").strip()[-600:]
-    told = f" It had printed: {said}" if said else ""
-    if ended.reason == "memory":
-        return CandidateFailure(Status.OUT_OF_MEMORY, "The candidate used more memory than allowed and was stopped. Allocate less.")
-    if ended.reason == "processes":
-        return CandidateFailure(
-            Status.RUNTIME_ERROR, "The candidate started more processes than allowed and was stopped. Do not start processes."
-        )
-    if ended.reason == "disk":
-        return CandidateFailure(Status.RUNTIME_ERROR, "The candidate filled its folder and was stopped. Do not write files.")
-    if ended.reason.startswith("sandbox"):
-        return CandidateFailure(Status.RUNTIME_ERROR, f"The worker could not be confined: {ended.reason.removeprefix('sandbox: ')}")
-    if ended.signal == signal.SIGXCPU:
-        return CandidateFailure(Status.TIMEOUT, "The candidate used more processor time than allowed.")
-    if ended.signal == signal.SIGXFSZ:
-        return CandidateFailure(Status.RUNTIME_ERROR, "The candidate wrote a larger file than allowed (SIGXFSZ). Do not write files.")
-    if ended.signal:
-        try:
-            name = signal.Signals(ended.signal).name
-        except ValueError:
-            name = f"signal {ended.signal}"
-        what = _SIGNALS.get(ended.signal, "signal")  # type: ignore[call-overload]
-        return CandidateFailure(Status.RUNTIME_ERROR, f"The candidate's process died of {name} ({what}).{told}")
-    if ended.code is not None:
-        text = f"The candidate ended its process (exit code {ended.code}) instead of returning.{told} Remove calls that exit."
-        return CandidateFailure(Status.RUNTIME_ERROR, text)
-    return CandidateFailure(Status.RUNTIME_ERROR, f"The candidate's process disappeared ({ended.reason or 'no reason given'}).{told}")

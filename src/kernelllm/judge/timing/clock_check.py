@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kernelllm.core.types import Finding
-from kernelllm.judge.isolation.candidate_process import CandidateFailure
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.timing import rounds
 from kernelllm.judge.transport import values
 

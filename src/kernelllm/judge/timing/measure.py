@@ -21,7 +21,8 @@ import torch
 from kernelllm.core import gpus
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Finding, Floor, Problem, Severity, Timing
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.timing import clock_check, device_rates, roofline, rounds, watched_runs
 from kernelllm.judge.timing.launch_lead import LaunchLead

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelllm.judge.transport.protocol import ArenaRef, ProtocolError, TensorSpec
+from kernelllm.judge.transport import plain
+from kernelllm.judge.transport.protocol import MAX_TENSORS, ArenaRef, ProtocolError, TensorSpec
 from kernelllm.judge.transport.values import ValueProblem, dtype, dtype_name
 
 ALIGN = 512
@@ -59,7 +60,7 @@ class HostArena:
         if count == 0:
             return torch.empty(spec.shape, dtype=kind)
         flat = torch.frombuffer(self._map, dtype=kind, count=count, offset=spec.offset)
-        return flat.as_strided(spec.shape, spec.stride)
+        return plain.as_strided(flat, spec.shape, spec.stride)
 
     def poison(self, start: int = 0, stop: int | None = None) -> None:
         """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
@@ -71,11 +72,12 @@ class HostArena:
         return (self._bytes[start:stop] != POISON).any()
 
     def close(self) -> None:
-        """Let go of descriptor and mapping (the mapping ends with the last tensor over it)."""
+        """Let go of descriptor and mapping (the mapping ends with the last tensor over it). Safe to call twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        del self._bytes, self._map
+        self.__dict__.pop("_bytes", None)
+        self.__dict__.pop("_map", None)
 
 
 class CudaArena:
@@ -107,7 +109,7 @@ class CudaArena:
         if count == 0:
             return torch.empty(spec.shape, dtype=kind, device=f"cuda:{self.device}")
         flat = cuda_ipc.as_tensor(self._pointer + spec.offset, count * kind.itemsize, self.device).view(kind)
-        return flat.as_strided(spec.shape, spec.stride)
+        return plain.as_strided(flat, spec.shape, spec.stride)
 
     def poison(self, start: int = 0, stop: int | None = None) -> None:
         """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
@@ -174,12 +176,32 @@ def layout(tensors: Sequence[torch.Tensor], *, contiguous: bool = False, start: 
     Strides are kept (so that a transposed input arrives transposed) unless ``contiguous``.
     """
     specs, offset = [], start
-    for tensor in tensors:
-        shape = tuple(tensor.shape)
-        stride = _contiguous_stride(shape) if contiguous else tuple(tensor.stride())
-        specs.append(TensorSpec(dtype_name(tensor.dtype), shape, stride, offset))
-        offset += -(-extent(shape, stride) * tensor.dtype.itemsize // ALIGN) * ALIGN + GUARD
+    with plain.no_hooks():
+        for tensor in tensors:
+            kind, shape = plain.dtype(tensor), tuple(plain.shape(tensor))
+            stride = _contiguous_stride(shape) if contiguous else tuple(plain.stride(tensor))
+            specs.append(TensorSpec(dtype_name(kind), shape, stride, offset))
+            offset += _room(shape, stride, kind)
     return tuple(specs), offset
+
+
+def check_delivered(arena: Arena, specs: Sequence[TensorSpec]) -> None:
+    """Raise ProtocolError unless a worker put these tensors where :func:`layout` puts contiguous ones.
+
+    Then none lies outside of the arena, none over another, and copies of all of them take no more memory than the arena.
+    """
+    if len(specs) > MAX_TENSORS:
+        raise ProtocolError(f"The worker delivered {len(specs)} tensors; the limit is {MAX_TENSORS}.")
+    offset = 0
+    for spec in specs:
+        kind = checked_dtype(spec, arena.size)
+        if spec.offset != offset or spec.stride != _contiguous_stride(spec.shape):
+            raise ProtocolError("The worker delivered a tensor that is not contiguous, or not in its place.")
+        offset += _room(spec.shape, spec.stride, kind)
+
+
+def _room(shape: Sequence[int], stride: Sequence[int], kind: torch.dtype) -> int:
+    return -(-extent(shape, stride) * kind.itemsize // ALIGN) * ALIGN + GUARD
 
 
 def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -192,15 +214,18 @@ def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def put(arena: Arena, specs: Sequence[TensorSpec], tensors: Sequence[torch.Tensor]) -> None:
-    """Copy tensors to their places. Where a dimension is expanded (stride 0) one element stands for all of it."""
-    for spec, tensor in zip(specs, tensors, strict=True):
-        source, index = tensor.detach(), []
-        for length, step in zip(spec.shape, spec.stride, strict=True):
-            index.append(slice(0, 1) if step == 0 and length > 1 else slice(None))
-        target = arena.view(spec)
-        if index:
-            target, source = target[tuple(index)], source[tuple(index)]
-        target.copy_(source.resolve_conj().resolve_neg())
+    """Copy tensors to their places. Where a dimension is expanded (stride 0) one element stands for all of it.
+
+    Uses PyTorch's own functions alone: the tensors may be a candidate's.
+    """
+    with plain.no_hooks():
+        for spec, tensor in zip(specs, tensors, strict=True):
+            source, target = plain.detach(tensor), arena.view(spec)
+            expanded = (step == 0 and length > 1 for length, step in zip(spec.shape, spec.stride, strict=True))
+            index = tuple(slice(0, 1) if one else slice(None) for one in expanded)
+            if index:
+                target, source = plain.getitem(target, index), plain.getitem(source, index)
+            plain.copy_(target, plain.resolve_neg(plain.resolve_conj(source)))
 
 
 def guard(arena: Arena, specs: Sequence[TensorSpec]) -> None:

@@ -224,7 +224,7 @@ class Failed(msgspec.Struct, tag="failed"):
 
     id: int
     kind: str
-    """``invalid``, ``compile``, ``memory``, ``illegal_access`` or ``error``."""
+    """``invalid``, ``compile``, ``memory``, ``illegal_access``, ``not_plain`` or ``error``."""
     error: str
     """Exception type name."""
     message: str

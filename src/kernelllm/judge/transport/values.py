@@ -22,12 +22,13 @@ tag      value                               payload
 
 from __future__ import annotations
 
-import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from kernelllm.judge.transport import plain
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000
@@ -41,31 +42,48 @@ class ValueProblem(ValueError):
 def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False) -> Tree:
     """``value`` as a tree; its tensors are appended to ``tensors`` (the same tensor twice gets one index).
 
-    Raises ValueProblem for an object of a type not in the table above, and with ``strict`` for a container with ways of its own to be read.
+    ``strict`` is for what a candidate returns: only exact types are taken, and no method of theirs is called.
+    Raises ValueProblem for an object of a type not in the table above, :class:`.plain.NotPlain` for an unusual tensor.
     """
     if strict:
-        _plain_containers(value, 0)
+        return _encode_strict(value, tensors, {}, [MAX_NODES], 0)
     return _encode(value, tensors, 0)
 
 
-_READING = ("__iter__", "__getitem__", "__len__", "__getattribute__")
-_IN_C = types.WrapperDescriptorType | types.MethodDescriptorType | types.MemberDescriptorType | types.GetSetDescriptorType
-_READING_DICT = (*_READING, "items", "keys", "values")
+_DICTS = (dict, OrderedDict, defaultdict)
+_EXACT: dict[type[Any], Callable[[Any], Tree]] = {
+    type(None): lambda value: ["n", 0], bool: lambda value: ["b", value], int: lambda value: ["i", str(value)],
+    float: lambda value: ["f", value], complex: lambda value: ["c", [value.real, value.imag]], str: lambda value: ["s", value],
+    bytes: lambda value: ["y", value], torch.Size: lambda value: ["z", list(value)], torch.dtype: lambda value: ["p", dtype_name(value)],
+    torch.device: lambda value: ["v", str(value)],
+}  # fmt: skip
 
 
-def _plain_containers(value: Any, depth: int) -> None:
-    base = next((kind for kind in (list, tuple, dict) if isinstance(value, kind)), None)
-    if base is None:
-        if isinstance(value, Mapping):
-            raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a dict.")
-        return
-    names = _READING_DICT if base is dict else _READING
-    kinds = type(value).__mro__[: type(value).__mro__.index(base)]
-    if any(name in vars(kind) and not isinstance(vars(kind)[name], _IN_C) for kind in kinds for name in names if kind is not OrderedDict):
-        raise ValueProblem(f"A value of type {type(value).__qualname__} cannot be handed over: return a plain {base.__name__}.")
-    if depth < MAX_DEPTH:
-        for item in value.values() if isinstance(value, dict) else value:
-            _plain_containers(item, depth + 1)
+def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int], budget: list[int], depth: int) -> Tree:
+    """``known``: index of each tensor seen, by identity; ``budget``: how many nodes may still follow."""
+    budget[0] -= 1
+    if depth > MAX_DEPTH or budget[0] < 0:
+        raise ValueProblem("The output is nested too deeply, or has too many values.")
+    kind = type(value)
+    if plain.is_tensor(kind):
+        if id(value) not in known:
+            plain.check(value)
+            known[id(value)] = len(tensors)
+            tensors.append(value)
+        return ["t", known[id(value)]]
+    if kind in _EXACT:
+        return _EXACT[kind](value)
+    if kind is list or tuple in kind.__mro__:  # named tuples too; they are read as plain ones
+        items = list.__iter__(value) if kind is list else tuple.__iter__(value)
+        return ["l" if kind is list else "u", [_encode_strict(item, tensors, known, budget, depth + 1) for item in items]]
+    if kind in _DICTS:
+        pairs = dict.items(value)
+        return ["d", [[_encode_strict(part, tensors, known, budget, depth + 1) for part in pair] for pair in pairs]]
+    if torch.Tensor in kind.__mro__:
+        raise plain.NotPlain(f"An output is a {kind.__qualname__}, a subclass of torch.Tensor: return a plain torch.Tensor.")
+    raise ValueProblem(
+        f"An output of type {kind.__qualname__} cannot be handed over: return plain tensors, numbers, lists, tuples and dicts."
+    )
 
 
 def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:

@@ -9,6 +9,7 @@ import time
 
 import msgspec
 
+from kernelllm.judge.transport import replies
 from kernelllm.judge.transport.protocol import MAX_COMMAND, MAX_REPLY, Command, ProtocolError, Reply, WorkerGone, WorkerTimeout
 
 _HEADER = struct.Struct(">I")
@@ -19,7 +20,10 @@ _commands = msgspec.msgpack.Decoder(Command)
 
 def send(sock: socket.socket, message: Command | Reply, fds: tuple[int, ...] = (), deadline: float | None = None) -> None:
     """Write one message. ``deadline`` by ``time.monotonic``. Raises WorkerGone, WorkerTimeout."""
-    body = _encoder.encode(message)
+    try:
+        body = _encoder.encode(message)
+    except UnicodeEncodeError:  # a candidate's text may hold halves of surrogate pairs
+        body = _encoder.encode(replies.checked(message))
     if len(body) > MAX_COMMAND:
         raise ProtocolError(f"A message of {len(body)} bytes is too long for the worker protocol.")
     header = _HEADER.pack(len(body))
@@ -45,7 +49,7 @@ def receive_reply(sock: socket.socket, expected_id: int, deadline: float, watch:
         raise ProtocolError(f"The worker sent a reply that breaks the protocol ({error}).") from error
     if reply.id != expected_id:
         raise ProtocolError("The worker answered a command that was not asked.")
-    return reply
+    return replies.checked(reply)
 
 
 def receive_command(sock: socket.socket) -> tuple[Command, list[int]]:

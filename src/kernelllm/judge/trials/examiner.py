@@ -14,7 +14,8 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Candidate, Finding, Problem, Status, Trial
-from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess, CandidateRun
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.observation import CHANGED_STATES, OutputStats, TrialRun, WatchedOperators
 from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import values
@@ -145,6 +146,7 @@ class Examiner:
         if lock is not None:
             lock.acquire_shared()
         process.lease = DeviceLease(lock, exclusive_allowed=last)
+        process.reference_output_bytes = reference.output_bytes
         built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
         mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
         state = reference.state()

@@ -84,6 +84,7 @@ class Reference:
         self.draws = False
         """Whether a run so far drew random numbers."""
         self._exact = exact
+        self._output_bytes: int | None = None
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
         self._models: dict[str, torch.nn.Module] = {}
@@ -185,12 +186,21 @@ class Reference:
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
             return ReferenceRun(Expected(None), False, error=str(explain(error, "forward", self.problem, self.instance._filename)))
         self.ops, self.flops = ops, flops
+        self._output_bytes = sum(t.numel() * t.element_size() for t in values.flatten(value))
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
         if closer:
             outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
+
+    def output_bytes(self) -> int:
+        """What the outputs of a run take: of the latest, or where there was none, of one that is made for this."""
+        if self._output_bytes is None:
+            before = {n: t.clone() for n, t in self.buffers().items()}
+            self.run(self.inputs(self.seed), self.seed, closer=False)
+            self.load(before)
+        return self._output_bytes or 0
 
     def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """A candidate's run beside this reference's latest."""

@@ -58,6 +58,8 @@ def _kind(chain: list[BaseException]) -> str:
     lowered = str(root).lower()
     if "NotACandidate" in names or (isinstance(root, SyntaxError) and "CompilationError" not in names):
         return "invalid"
+    if "NotPlain" in names:
+        return "not_plain"
     if "IllegalAccess" in names or any(mark in lowered for mark in _ILLEGAL):
         return "illegal_access"
     if isinstance(root, MemoryError | torch.OutOfMemoryError) or any(mark in lowered for mark in _OUT_OF_MEMORY):
