@@ -7,6 +7,7 @@ verdict; the source alone fails a candidate only where it leaves no doubt. docs/
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def load(names: Iterable[str] | None = None) -> list[Any]:
 def source_findings(checks: Sequence[Any], text: str) -> list[Finding]:
     """What the source alone tells, worst first. Raises SyntaxError where ``text`` is not Python."""
     try:
-        tree = parse(text)
+        tree = _as_imported(parse(text))
         found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, text)]
     except (RecursionError, MemoryError):
         return [Finding(check="dynamic_code", message="The source is nested too deeply to be read.")]
@@ -46,3 +47,20 @@ def tidy(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         kept.setdefault((finding.check, finding.line, finding.severity), finding)
     return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))
+
+
+def _as_imported(tree: ast.Module) -> ast.Module:
+    """The tree without what runs only where the file is a program: ``if __name__ == "__main__":``."""
+    for node in ast.walk(tree):  # it may say that it is one
+        if isinstance(node, ast.Constant) and node.value == "__name__":
+            return tree
+        if isinstance(node, ast.Name) and node.id == "__name__" and not isinstance(node.ctx, ast.Load):
+            return tree
+    body: list[ast.stmt] = []
+    for statement in tree.body:
+        match statement:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")])):
+                body += statement.orelse
+            case _:
+                body.append(statement)
+    return ast.Module(body=body, type_ignores=tree.type_ignores)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.attribute_names import made_at_run_time, safe_name
+from kernelllm.judge.checks.syntax import MATTER_WHEN_IMPORTED, Source, Use, analyse, starts
 
 _CERTAIN = (
     "builtins.exec", "builtins.eval", "builtins.compile", "builtins.__builtins__", "builtins.__loader__", "builtins.__spec__",
@@ -15,9 +16,6 @@ _CERTAIN = (
     "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil",
 )  # fmt: skip
 _LIBRARIES = ("torch", "triton", "numpy", "math")
-_REFERENCES = (
-    "reference", "ref", "problem", "model", "baseline", "original", "kernelbench", "KernelBench", "harness", "evaluate", "candidate",
-)  # fmt: skip
 
 
 class DynamicCode:
@@ -31,11 +29,12 @@ class DynamicCode:
         known = analyse(tree)
         found = [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in known.uses() if starts(use.path, *_CERTAIN)
+            for use in known.uses() if starts(use.path, *_CERTAIN) and not _looks_for_a_module(known, use)
         ]  # fmt: skip
         found += [
             Finding(check=self.name, message=f"Imports {use.path}, which is no library.", line=use.line)
-            for use in known.uses() if isinstance(use.node, ast.Import | ast.ImportFrom) and use.path.partition(".")[0] in _REFERENCES
+            for use in known.uses()
+            if isinstance(use.node, ast.Import | ast.ImportFrom) and use.path.partition(".")[0] in MATTER_WHEN_IMPORTED
         ]  # fmt: skip
         found += [
             Finding(check=self.name, message=f"Imports all of {node.module}: names that cannot be followed.", line=node.lineno)
@@ -43,16 +42,26 @@ class DynamicCode:
             if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *_LIBRARIES, "typing")
         ]  # fmt: skip
         for call, path in known.calls():
-            unknown = len(call.args) >= 1 and known.text(call.args[0]) is None
+            unknown = len(call.args) >= 1 and known.texts(call.args[0]) is None
             if path in ("builtins.__import__", "importlib.import_module") and unknown:
                 found.append(Finding(check=self.name, message="Imports a module whose name is made at run time.", line=call.lineno))
-            elif path == "builtins.getattr" and len(call.args) >= 2 and known.text(call.args[1]) is None and known.paths(call.args[0]):
-                whose = min(known.paths(call.args[0]))
-                message = f"Takes an attribute of {whose} by a name made at run time."
-                severity = Severity.WARN if starts(whose, *_LIBRARIES) else Severity.FAIL
-                found.append(Finding(check=self.name, message=message, severity=severity, line=call.lineno))
-        found += [
-            Finding(check=self.name, message=f"Reads {node.attr!r} of a function.", line=node.lineno)
-            for node in known.attributes() if node.attr in ("__code__", "__closure__", "__globals__")
-        ]  # fmt: skip
+            elif path == "builtins.getattr" and len(call.args) >= 2 and known.texts(call.args[1]) is None and known.paths(call.args[0]):
+                found.append(self._by_name(known, call))
+        found += [Finding(check=self.name, message=what, line=line) for what, line in made_at_run_time(known)]
         return found
+
+    def _by_name(self, known: Source, call: ast.Call) -> Finding:
+        """``getattr(torch, str(x.dtype)[6:])`` is let pass, any other name made at run time may be that of anything."""
+        whose = min(known.paths(call.args[0]))
+        of_type = any(isinstance(node, ast.Attribute) and node.attr == "dtype" for node in ast.walk(call.args[1]))
+        severity = Severity.WARN if (starts(whose, *_LIBRARIES) and of_type) or safe_name(known, call.args[1]) else Severity.FAIL
+        message = f"Takes an attribute of {whose} by a name made at run time."
+        return Finding(check=self.name, message=message, severity=severity, line=call.lineno)
+
+
+def _looks_for_a_module(known: Source, use: Use) -> bool:
+    """``importlib.util.find_spec("triton")``: whether a module is there, nothing is run."""
+    if use.path == "importlib.util":
+        above = known.parents.get(use.node)
+        return isinstance(use.node, ast.Import | ast.ImportFrom) or (isinstance(above, ast.Attribute) and above.attr == "find_spec")
+    return use.path == "importlib.util.find_spec"

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 from kernelllm.core.types import Finding
+from kernelllm.judge.checks.attribute_names import internals
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
 
 _CERTAIN = (
-    "sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys._getframemodulename", "inspect.stack", "inspect.currentframe",
-    "inspect.trace", "inspect.getouterframes", "inspect.getinnerframes", "gc.get_objects", "gc.get_referrers", "gc.get_referents",
-    "traceback.walk_stack", "traceback.extract_stack", "traceback.StackSummary", "__main__", "kernelllm",
-    "threading._active", "threading.enumerate", "torch._C._cuda_memorySnapshot", "torch.cuda.memory_snapshot", "tracemalloc",
-    "weakref.getweakrefs", "sys.last_value", "sys.last_traceback", "faulthandler",
+    "traceback", "__main__", "kernelllm", "threading._active", "threading.enumerate", "torch._C._cuda_memorySnapshot",
+    "torch.cuda.memory_snapshot", "tracemalloc", "weakref.getweakrefs", "faulthandler", "logging.currentframe", "logging.config",
+    "logging.Logger.findCaller", "types.FrameType", "types.TracebackType", "types.CellType", "types.GetSetDescriptorType",
+    "types.MemberDescriptorType", "types.WrapperDescriptorType", "string.Formatter", "pydoc", "builtins.breakpoint", "pdb", "bdb", "code",
+    "dataclasses.make_dataclass", "torch.utils._traceback", "torch._dynamo.eval_frame", "triton.runtime.interpreter",
 )  # fmt: skip
-_FRAME_ATTRIBUTES = {"f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "__subclasses__"}
+_ALLOWED = {
+    "inspect": (
+        "signature", "Signature", "Parameter", "isfunction", "isclass", "ismethod", "ismodule", "isbuiltin", "iscoroutinefunction",
+        "getfullargspec", "getdoc", "cleandoc", "getsource", "getmodule", "getmembers",  # the last three are for dynamic_code
+    ),
+    "gc": ("collect", "enable", "disable", "isenabled", "freeze", "unfreeze", "callbacks"),
+    "sys": (
+        "maxsize", "version_info", "version", "platform", "float_info", "int_info", "byteorder", "stdout", "stderr", "stdin", "argv",
+        "path", "executable", "exit", "getsizeof", "intern", "setrecursionlimit", "getrecursionlimit", "implementation", "hexversion",
+        "flags", "getrefcount", "prefix", "modules", "settrace", "setprofile", "addaudithook", "monitoring", "setswitchinterval",
+    ),
+    "traceback": ("print_exc", "format_exc"),
+}  # fmt: skip
+"""What there is no harm in, of modules that lead to frames and to all objects; or what other checks know."""
 _EVENTS = {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 
 
@@ -30,11 +45,15 @@ class Introspection:
         known = analyse(tree)
         found = [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in known.uses() if starts(use.path, *_CERTAIN)
+            for use in known.uses() if starts(use.path, *_CERTAIN) and not _allowed(use.path)
         ]  # fmt: skip
         found += [
-            Finding(check=self.name, message=f"Reads {node.attr!r} of a frame or class.", line=node.lineno)
-            for node in known.attributes() if node.attr in _FRAME_ATTRIBUTES
+            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
+            for use in known.uses() if _not_allowed(use.path)
+        ]  # fmt: skip
+        found += [
+            Finding(check=self.name, message=f"Names {name!r}, which leads to code, frames or modules behind an object.", line=line)
+            for name, line in internals(known)
         ]  # fmt: skip
         own = {
             node.value for node in analyse(tree).nodes
@@ -52,3 +71,20 @@ class Introspection:
             Finding(check=self.name, message=f"Called {event.name} ({event.count} times, while in {event.phase}).")
             for event in seen.events if event.name in _EVENTS
         ]  # fmt: skip
+
+
+def _allowed(path: str) -> bool:
+    module, _, member = path.partition(".")
+    return module in _ALLOWED and (not member or member.partition(".")[0] in _ALLOWED[module])
+
+
+def _not_allowed(path: str) -> bool:
+    """A member that is not allowed, or a private one of a module of Python's own."""
+    module, _, member = path.partition(".")
+    if module in _ALLOWED:
+        return not _allowed(path)
+    return module in sys.stdlib_module_names and not module.startswith("_") and module not in ("builtins", "os") and _private(member)
+
+
+def _private(member: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in member.split("."))

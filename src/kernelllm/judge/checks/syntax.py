@@ -13,18 +13,20 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-_DEPTH = 8
+from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
+from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
+
 _LOAD = ast.Load()
 _NAMING = ast.Name | ast.Attribute | ast.Subscript | ast.Call
-_PASSED_ON = frozenset((
-    "os", "sys", "subprocess", "ctypes", "socket", "threading", "gc", "inspect", "builtins", "importlib", "pickle", "traceback", "shutil",
-    "tempfile", "mmap", "weakref",
-))  # fmt: skip
 _SETTERS = {
     "builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.type.__setattr__", "unittest.mock.patch.object",
 }  # fmt: skip
-Binding = ast.expr | str | None
-"""An expression to follow, a dotted path, or None where the text does not tell."""
+
+MATTER_WHEN_IMPORTED = frozenset((
+    "reference", "ref", "problem", "model", "baseline", "original", "kernelbench", "KernelBench", "harness", "evaluate", "candidate",
+    "kernelllm", "__main__", "antigravity", "this",
+))  # fmt: skip
+"""Modules whose import alone is an attempt at something: the names that a reference might have, and those of the judge."""
 
 
 class Use(NamedTuple):
@@ -39,30 +41,6 @@ class Use(NamedTuple):
         return getattr(self.node, "lineno", 0)
 
 
-class _Scope:
-    def __init__(self, parent: _Scope | None, *, is_class: bool = False) -> None:
-        self.parent = parent
-        self.is_class = is_class
-        self.bindings: dict[str, list[Binding]] = {}
-        self.module_names: set[str] = set()
-
-    def bind(self, name: str, value: Binding) -> None:
-        scope = self
-        if name in self.module_names:
-            while scope.parent is not None:
-                scope = scope.parent
-        scope.bindings.setdefault(name, []).append(value)
-
-    def find(self, name: str) -> tuple[_Scope, list[Binding]] | None:
-        scope: _Scope | None = self
-        first = True
-        while scope is not None:
-            if name in scope.bindings and (first or not scope.is_class):
-                return scope, scope.bindings[name]
-            scope, first = scope.parent, False
-        return None
-
-
 class Source:
     """A parsed candidate with resolved names. Build with :func:`analyse`."""
 
@@ -70,12 +48,9 @@ class Source:
         self.tree = tree
         self.nodes = tuple(ast.walk(tree))
         """Every node, in the order of ``ast.walk``: many checks look at all of them."""
-        self.scopes: dict[ast.AST, _Scope] = {}
-        self.members: dict[str, list[tuple[_Scope, ast.expr]]] = {}
-        """Attribute name to what is assigned to it on ``self`` anywhere."""
+        self.scopes = Scopes(tree)
+        self.members = self.scopes.members
         self._known: dict[ast.AST, set[str]] = {}
-        self.module = _Scope(None)
-        self._bind(tree, self.module)
 
     def uses(self) -> Sequence[Use]:
         """Every expression that names a known path, and every import."""
@@ -88,11 +63,26 @@ class Source:
     def _find_uses(self) -> Iterator[Use]:
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                yield from (Use(node, alias.name) for alias in node.names)
+                yield from (Use(node, alias.name) for alias in node.names if not self._idle(node, alias, alias.name))
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield from (Use(node, _direct(f"{node.module}.{alias.name}")) for alias in node.names)
+                paths = ((alias, f"{node.module}.{alias.name}") for alias in node.names)
+                yield from (Use(node, direct(path)) for alias, path in paths if not self._idle(node, alias, path))
             elif isinstance(node, _NAMING) and isinstance(getattr(node, "ctx", _LOAD), ast.Load):
                 yield from (Use(node, path) for path in self.paths(node))
+
+    def _idle(self, node: ast.AST, alias: ast.alias, path: str) -> bool:
+        """Whether an import is never used: whatever it brings, nothing is done with it."""
+        if path.partition(".")[0] in MATTER_WHEN_IMPORTED or self._scope(node).is_class or self._by_table or alias.name == "*":
+            return False
+        if alias.asname is None and isinstance(node, ast.Import) and "." in alias.name:
+            reads = self.named.get(alias.name.rpartition(".")[2], ())
+            return not any(starts(p, path) for read in reads if isinstance(read, ast.Attribute) for p in self.paths(read))
+        return not any(isinstance(read, ast.Name) for read in self.named.get(alias.asname or alias.name, ()))
+
+    @cached_property
+    def _by_table(self) -> bool:
+        """Whether the file may reach its own names other than by writing them."""
+        return not self.named.keys().isdisjoint(("globals", "locals", "vars", "modules", "__dict__", "__builtins__"))
 
     def calls(self) -> Sequence[tuple[ast.Call, str]]:
         """Every call of a known path."""
@@ -124,33 +114,66 @@ class Source:
         """Every attribute access, whatever its object."""
         yield from (node for node in self.nodes if isinstance(node, ast.Attribute))
 
-    def text(self, node: ast.AST, depth: int = 0) -> str | None:
+    def texts(self, node: ast.AST) -> set[str] | None:
+        """Every string that an expression may give, None where the text does not tell."""
+        return texts(self, node)
+
+    def text(self, node: ast.AST) -> str | None:
         """The string that an expression gives, where it is built from constants."""
-        if depth > _DEPTH:
+        found = texts(self, node)
+        return next(iter(found)) if found is not None and len(found) == 1 else None
+
+    def bindings(self, node: ast.Name) -> list[Binding] | None:
+        """What a name is bound to anywhere in its scope, None for a name that the file does not bind."""
+        found = self._scope(node).find(node.id)
+        return found[1] if found else None
+
+    def arguments(self, parameter: Parameter) -> list[ast.expr] | None:
+        """What the file's own calls give for a parameter, None where a function may be called in other ways."""
+        function = parameter.function
+        if isinstance(function, ast.Lambda) or function.decorator_list or function.args.vararg or function.args.kwarg:
             return None
-        match node:
-            case ast.Constant(value=str(value)):
-                return value
-            case ast.Name(id=name):
-                found = self._scope(node).find(name)
-                if found is not None and len(found[1]) == 1 and isinstance(found[1][0], ast.expr):
-                    return self.text(found[1][0], depth + 1)
-            case ast.BinOp(op=ast.Add(), left=left, right=right):
-                return _joined([self.text(left, depth + 1), self.text(right, depth + 1)])
-            case ast.JoinedStr(values=values):
-                return _joined([self.text(value, depth + 1) for value in values])
-            case ast.FormattedValue(value=value, format_spec=None):
-                return self.text(value, depth + 1)
-            case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp(operand=ast.Constant(value=1)))):
-                inner = self.text(value, depth + 1)
-                return inner[::-1] if inner is not None else None
-            case ast.Call(func=ast.Attribute(value=glue, attr="join"), args=[ast.List(elts=parts) | ast.Tuple(elts=parts)]):
-                between = self.text(glue, depth + 1)
-                pieces = [self.text(part, depth + 1) for part in parts]
-                return None if between is None or None in pieces else between.join(p for p in pieces if p is not None)
-            case ast.Call(func=ast.Name(id="chr"), args=[ast.Constant(value=int(code))]) if 0 <= code < 0x110000:
-                return chr(code)
-        return None
+        method = isinstance(self.parents.get(function), ast.ClassDef)
+        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][1 if method else 0 :]
+        given: list[ast.expr] = [parameter.default] if parameter.default is not None else []
+        for node in self.named.get(function.name, ()):
+            call = self.parents.get(node)
+            if not isinstance(call, ast.Call) or call.func is not node or isinstance(node, ast.Attribute) is not method:
+                return None
+            if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+                return None
+            given += [a for name, a in zip(names, call.args, strict=False) if name == parameter.name]
+            given += [k.value for k in call.keywords if k.arg == parameter.name]
+        return given or None
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node that each node stands in."""
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def named(self) -> dict[str, list[ast.expr]]:
+        """Every place where a name or an attribute is read, by that name."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id if isinstance(node, ast.Name) else node.attr, []).append(node)
+        return found
+
+    @cached_property
+    def docstrings(self) -> frozenset[ast.AST]:
+        """Strings that stand alone."""
+        return frozenset(node.value for node in self.nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+    @cached_property
+    def classes(self) -> frozenset[str]:
+        """Names of the classes that the file defines."""
+        return frozenset(node.name for node in self.nodes if isinstance(node, ast.ClassDef))
+
+    def built_by(self, node: ast.Name) -> set[str]:
+        """Names of what is called for every value of a name, ``?`` for any other value."""
+        calls = [value.func if isinstance(value, ast.Call) else None for value in self.bindings(node) or []]
+        return {called.id if isinstance(called, ast.Name) else "?" for called in calls}
 
     def paths(self, node: ast.AST) -> set[str]:
         """Dotted paths that an expression may stand for; builtins as ``builtins.NAME``. Empty when unknown."""
@@ -166,7 +189,7 @@ class Source:
             case ast.Attribute(value=ast.Name(id="self"), attr=attr) if attr in self.members:
                 return {path for _, value in self.members[attr] for path in self.paths(value)}
             case ast.Attribute(value=value, attr=attr):
-                return {_direct(f"{path}.{attr}") for path in self.paths(value)}
+                return {direct(f"{path}.{attr}") for path in self.paths(value)}
             case ast.Call():
                 return self._call(node)
             case ast.Subscript():
@@ -179,7 +202,7 @@ class Source:
                 return self.paths(value)
         return set()
 
-    def _name(self, name: str, scope: _Scope) -> set[str]:
+    def _name(self, name: str, scope: Scope) -> set[str]:
         found = scope.find(name)
         if found is None:
             return {f"builtins.{name}"} if hasattr(builtins, name) else set()
@@ -187,6 +210,11 @@ class Source:
         for value in found[1]:
             if isinstance(value, str):
                 paths.add(value)
+            elif isinstance(value, Parameter):
+                given = [*([value.default] if value.default is not None else []), *(self.arguments(value) or [])]
+                paths |= {path for argument in given for path in self.paths(argument)}
+            elif isinstance(value, Element):
+                paths |= {path for part in of_element(self, value) or () for path in self.paths(part)}
             elif value is not None:
                 paths |= self.paths(value)
         return paths
@@ -206,13 +234,13 @@ class Source:
             case ast.Call(func=called, args=[getter, ast.List(elts=names) | ast.Tuple(elts=names), owner]):
                 dotted = [self.text(name) for name in names]
                 if "functools.reduce" in self.paths(called) and "builtins.getattr" in self.paths(getter) and None not in dotted:
-                    return {_direct(".".join([path, *filter(None, dotted)])) for path in self.paths(owner)}
+                    return {direct(".".join([path, *filter(None, dotted)])) for path in self.paths(owner)}
         functions = self.paths(node.func)
         if not functions or not node.args:
             return set()
         if "builtins.getattr" in functions and len(node.args) >= 2:
             name = self.text(node.args[1])
-            return {_direct(f"{path}.{name}") for path in self.paths(node.args[0])} if name else set()
+            return {direct(f"{path}.{name}") for path in self.paths(node.args[0])} if name else set()
         if functions & {"importlib.import_module", "builtins.__import__"}:
             name = self.text(node.args[0])
             if name and "builtins.__import__" in functions and len(node.args) < 4:
@@ -224,7 +252,7 @@ class Source:
 
     def _member(self, owner: ast.expr, named: ast.expr) -> set[str]:
         name = self.text(named)
-        return {_direct(f"{path}.{name}") for path in self.paths(owner)} if name else set()
+        return {direct(f"{path}.{name}") for path in self.paths(owner)} if name else set()
 
     def _item(self, node: ast.Subscript) -> set[str]:
         """``sys.modules["x"]``, ``x.__dict__["y"]``, ``vars(x)["y"]``, ``globals()["y"]`` and tables of functions."""
@@ -264,93 +292,8 @@ class Source:
                 paths.add(key)
         return paths
 
-    def _scope(self, node: ast.AST) -> _Scope:
-        return self.scopes.get(node, self.module)  # annotations have none of their own
-
-    def _bind(self, node: ast.AST, scope: _Scope) -> None:
-        """Walk once: give every node its scope and every scope its names."""
-        self.scopes[node] = scope
-        match node:
-            case ast.Import(names=names):
-                for alias in names:
-                    scope.bind(alias.asname or alias.name.partition(".")[0], alias.name if alias.asname else alias.name.partition(".")[0])
-            case ast.ImportFrom(module=module, names=names, level=level):
-                for alias in names:
-                    scope.bind(alias.asname or alias.name, _direct(f"{module}.{alias.name}") if module and not level else None)
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                self._bind_function(node, scope)
-                return
-            case ast.ClassDef(name=name, bases=bases, keywords=keywords, decorator_list=decorators, body=body):
-                scope.bind(name, None)
-                inner = _Scope(scope, is_class=True)
-                for child in (*bases, *keywords, *decorators):
-                    self._bind(child, scope)
-                for child in body:
-                    self._bind(child, inner)
-                return
-            case ast.Global(names=names):
-                scope.module_names.update(names)
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._bind_target(target, value, scope)
-            case ast.AnnAssign(target=target, value=value) if value is not None:
-                self._bind_target(target, value, scope)
-            case ast.NamedExpr(target=target, value=value):
-                self._bind_target(target, value, scope)
-            case ast.AugAssign(target=target) | ast.For(target=target) | ast.comprehension(target=target):
-                self._bind_target(target, None, scope)
-            case ast.withitem(optional_vars=target) if target is not None:
-                self._bind_target(target, None, scope)
-            case ast.ExceptHandler(name=name) if name:
-                scope.bind(name, None)
-        for child in ast.iter_child_nodes(node):
-            self._bind(child, scope)
-
-    def _bind_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _Scope) -> None:
-        if not isinstance(node, ast.Lambda):
-            scope.bind(node.name, None)
-            for decorator in node.decorator_list:
-                self._bind(decorator, scope)
-        inner = _Scope(scope)
-        args = node.args
-        named = [*args.posonlyargs, *args.args]
-        defaults: list[ast.expr | None] = [None] * (len(named) - len(args.defaults)) + list(args.defaults)
-        for argument, default in (*zip(named, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)):
-            inner.bind(argument.arg, default)
-        for extra in (args.vararg, args.kwarg):
-            if extra is not None:
-                inner.bind(extra.arg, None)
-        for given in (*args.defaults, *args.kw_defaults):
-            if given is not None:
-                self._bind(given, scope)
-        for child in node.body if isinstance(node.body, list) else [node.body]:
-            self._bind(child, inner)
-
-    def _bind_target(self, target: ast.AST, value: ast.expr | None, scope: _Scope) -> None:
-        match target:
-            case ast.Name(id=name):
-                scope.bind(name, value)
-            case ast.Attribute(value=ast.Name(id="self"), attr=attr) if value is not None:
-                self.members.setdefault(attr, []).append((scope, value))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                values = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(parts) else [None] * len(parts)
-                for part, item in zip(parts, values, strict=True):
-                    self._bind_target(part, item, scope)
-            case ast.Starred(value=inner):
-                self._bind_target(inner, None, scope)
-
-
-def _joined(parts: list[str | None]) -> str | None:
-    return None if None in parts else "".join(part for part in parts if part is not None)
-
-
-def _direct(path: str) -> str:
-    """``torch.os.fork`` to ``os.fork``: modules that other modules happen to hold."""
-    parts = path.split(".")
-    for index in range(len(parts) - 1, 0, -1):
-        if parts[index] in _PASSED_ON:
-            return ".".join(parts[index:])
-    return path
+    def _scope(self, node: ast.AST) -> Scope:
+        return self.scopes.of.get(node, self.scopes.module)  # annotations have none of their own
 
 
 @lru_cache(maxsize=8)
