@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.shrink import describe, shrunk
-from kernelllm.problems.trace import Tracer
 from kernelllm.suites.file import open_problem
 
 
@@ -34,7 +34,7 @@ def main() -> None:
             print(f"{name:70s} FAILED {error}")
             continue
         seconds.append(time.process_time() - start)
-        traces = [Tracer(problem).trace(overrides) for overrides in sets]
+        traces = [DryRuns(problem).trace(overrides) for overrides in sets]
         flops.append(max(t.flops for t in traces))
         elements.append(max(t.largest for t in traces))
         enough += len(sets) >= 2

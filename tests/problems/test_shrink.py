@@ -10,9 +10,9 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.shrink import describe, shrunk
-from kernelllm.problems.trace import Tracer
 from kernelllm.suites.file import open_problem
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -59,7 +59,7 @@ def test_the_examples_shrink_to_two_different_small_sets(examples: Path, name: s
     odd = [v for value in second.values() for v in (value if isinstance(value, tuple) else [value]) if v % 2]
     assert odd
     for overrides, room in ((first, 1), (second, 10)):
-        trace = Tracer(problem).trace(overrides)
+        trace = DryRuns(problem).trace(overrides)
         assert trace.largest <= 100_000 * room
         assert trace.flops <= 60_000_000 * room
         assert all(size > 1 for shape in trace.inputs for size in shape[:1])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernelllm.app.interrupt import remembered
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
+from kernelllm.core.source import LARGEST
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
@@ -91,7 +92,11 @@ def read_source(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder.", fix="Name a Python file.")
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UsageError(f"{path} has over {LARGEST / 1e6:g} million characters.", fix="Name one candidate's source.")
+        return text
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {path}.", fix="Check the path.") from error
     except UnicodeDecodeError as error:

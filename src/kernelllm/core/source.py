@@ -8,6 +8,8 @@ from typing import Literal, cast, overload
 
 _LOCK = threading.Lock()
 _TRIES = 10
+LARGEST = 2_000_000
+"""Characters. Parsing takes a second and a gigabyte for each million lines; no kernel and no module is that long."""
 
 
 @overload
@@ -25,6 +27,8 @@ def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast
     SystemError ("recursion depth mismatch"). Libraries do not take this lock, so such a failure is tried again. Raises what
     ``ast.parse`` raises: SyntaxError, ValueError, RecursionError, MemoryError.
     """
+    if len(text) > LARGEST:
+        raise ValueError(f"it has {len(text) / 1e6:.1f} million characters, and {LARGEST / 1e6:g} million are allowed")
     for _ in range(_TRIES):
         try:
             with _LOCK:

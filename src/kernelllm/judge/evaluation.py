@@ -28,6 +28,7 @@ from kernelllm.judge.trials.examiner import Examiner, Findings
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.pool.locks import DeviceLock, DeviceMemory, MemoryReservation
 from kernelllm.problems import shrink
+from kernelllm.problems.first_run import first_run
 
 if TYPE_CHECKING:
     from kernelllm.judge.judging import Judge
@@ -68,6 +69,7 @@ class Case:
         if any(f.severity is Severity.FAIL for f in self.findings):
             status, message = verdict.decide(None, self.findings, None)
             return self.finish(status, message)
+        first_run(self.problem)
         self.judge.counting(self.problem)
         with self.judge.borrowed(self.problem) as references, self._lock(references[-1]):
             references = self._wanted(references)

@@ -110,7 +110,9 @@ class Instance:
                 return self._as_list(self.namespace["get_inputs"]())
         try:
             values = draw(device)
-        except ProblemError:
+        except ProblemError as error:
+            if isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
             values = draw("cpu")
         with self._running("get_inputs()"):
             return [moved(v, device) for v in values]

@@ -8,7 +8,8 @@ from typing import Any
 
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
-from kernelllm.problems.trace import Trace, Tracer
+from kernelllm.problems.dry_runs import DryRuns
+from kernelllm.problems.trace import Trace
 
 SMALL = 8
 COUNT = 16
@@ -60,7 +61,7 @@ class Search:
     """The state of one problem's search."""
 
     problem: Problem
-    tracer: Tracer
+    dry_runs: DryRuns
     original: Sizes
     start: Sizes
     """Where trials begin: the original sizes, or fewer time steps where the original run was too long to be followed."""
@@ -80,7 +81,7 @@ class Search:
 
     def run(self, values: Sizes) -> Trace | None:
         """A dry run; None where the problem does not work at these sizes or a dimension has fallen to 1 that was more."""
-        trace = self.tracer.works(self.overrides(values))
+        trace = self.dry_runs.works(self.overrides(values))
         return None if trace is None or self._collapsed(trace) else trace
 
     def over(self, trace: Trace) -> float:
@@ -101,7 +102,7 @@ def shorten(search: Search) -> None:
     for slot, value in search.original.items():
         if value >= 64:
             values = {**search.original, slot: max(8, value // 32)}
-            trace = search.tracer.works(search.overrides(values))
+            trace = search.dry_runs.works(search.overrides(values))
             if trace is not None and trace.ran:
                 search.start, search.base = values, trace
                 return
@@ -115,7 +116,7 @@ def classify(search: Search) -> list[Group]:
         if value < 2:
             continue
         down = [value // 2, value // 3, value * 3 // 4, value - 1] if value > SMALL else [value - 1, value + 1]
-        trace = next((t for v in down if v >= 2 and (t := search.tracer.works(search.overrides({**search.start, slot: v})))), None)
+        trace = next((t for v in down if v >= 2 and (t := search.dry_runs.works(search.overrides({**search.start, slot: v})))), None)
         if trace is None:
             stuck.append(slot)
         elif trace != search.base or not search.base.ran:
@@ -139,7 +140,7 @@ def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
             values = {s: search.start[s] // 2**e for s, e in members.items()}
             if min(values.values()) < 2:
                 continue
-            trace = search.tracer.works(search.overrides({**search.start, **values}))
+            trace = search.dry_runs.works(search.overrides({**search.start, **values}))
             if trace is not None:
                 groups.append(Group(members, structural=len(trace.shapes) != len(search.base.shapes)))
                 left = [s for s in left if s not in members]
@@ -168,11 +169,11 @@ def _find_step(search: Search, group: Group) -> None:
     """Whether the group's value must be a multiple of something (heads, groups), found by adding small amounts."""
     slot = group.head
     value = search.start[slot]
-    if len(group.slots) > 1 or search.tracer.works(search.overrides({**search.start, slot: value + 1})):
+    if len(group.slots) > 1 or search.dry_runs.works(search.overrides({**search.start, slot: value + 1})):
         return
     steps = sorted({v for v in search.start.values() if 1 < v < value and value % v == 0} | {2, 4, 8, 16, 32})
     for step in steps:
-        if value % step == 0 and search.tracer.works(search.overrides({**search.start, slot: value + step})):
+        if value % step == 0 and search.dry_runs.works(search.overrides({**search.start, slot: value + step})):
             group.step = step
             group.coupled = tuple(s for s, v in search.start.items() if v == step and s != slot)
             return

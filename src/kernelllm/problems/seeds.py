@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Iterator
 
 from kernelllm.core.threads import TORCH
 
 _depth = 0
+_here = threading.local()
 
 
 def seed_all(seed: int) -> None:
@@ -29,6 +31,9 @@ def own_generators() -> Iterator[None]:
     Torch's default dtype, its tracing and ``sys.path`` are shared in the same way, so problem code runs inside this. May be nested.
     """
     global _depth
+    if getattr(_here, "lent", False):
+        yield
+        return
     with TORCH:
         _depth += 1
         try:
@@ -36,6 +41,16 @@ def own_generators() -> Iterator[None]:
                 yield
         finally:
             _depth -= 1
+
+
+@contextlib.contextmanager
+def lent() -> Iterator[None]:
+    """For a thread that works for the holder of :func:`own_generators` while that one waits: it need not ask for them."""
+    _here.lent = True
+    try:
+        yield
+    finally:
+        _here.lent = False
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -17,9 +18,11 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.problems import confirm, sizes
+from kernelllm.problems.dry_runs import DryRuns
+from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import COUNT, SMALL, Budget, Group, Search, Sizes, Slot, classify, shorten, slots
-from kernelllm.problems.trace import Trace, Tracer, tensors
+from kernelllm.problems.trace import Trace, tensors
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,7 @@ def flops(problem: Problem, overrides: Mapping[str, Any]) -> int:
 
 @lru_cache(maxsize=512)
 def _flops(problem: Problem, constants: str) -> int:
-    return Tracer(problem).trace(ast.literal_eval(constants)).flops
+    return DryRuns(problem).trace(ast.literal_eval(constants)).flops
 
 
 def describe(problem: Problem, overrides: Mapping[str, Any]) -> SizeSet:
@@ -86,6 +89,7 @@ def describe(problem: Problem, overrides: Mapping[str, Any]) -> SizeSet:
 def _input_texts(problem: Problem, overrides: Mapping[str, Any]) -> tuple[str, ...]:
     import torch
 
+    first_run(problem)
     instance = Instance(problem, overrides)
     try:
         with torch.device("meta"):
@@ -108,15 +112,17 @@ def input_text(value: Any) -> str:
 
 
 def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]]:
-    tracer = Tracer(problem)
-    base = tracer.trace({})
+    dry_runs = DryRuns(problem)
+    base = dry_runs.trace({})
     original = dict(slots(sizes.constants(problem)))
-    search = Search(problem, tracer, original, original, base, budget)
+    search = Search(problem, dry_runs, original, original, base, budget)
     if not base.ran:
         shorten(search)
     search.groups = classify(search)
     grade: Callable[[Sizes], int] = lambda values: _grade(search, values)
-    first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
+    reduced = _reduce(search, dict(search.start))
+    _refuse_what_does_not_fit(search, reduced)
+    first, reached = _confirmed_first(search, reduced, grade)
     if reached == confirm.FAILS:
         raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
     found = [first]
@@ -127,8 +133,22 @@ def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]
         if values is None:
             break
         found.append(values)
-    log.debug("%s: %d dry runs by %s", problem.name, tracer.runs, tracer._ways[0])
+    log.debug("%s: %d dry runs by %s", problem.name, dry_runs.count, dry_runs.way)
     return [search.overrides(values) for values in found]
+
+
+def _refuse_what_does_not_fit(search: Search, values: Sizes) -> None:
+    """The smallest sizes found run for real next, on the CPU."""
+    trace = search.run(values)
+    wanted = trace.input_bytes + trace.parameter_bytes if trace else 0
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > memory:
+        raise ProblemError(
+            f"The problem's inputs and parameters take {wanted / 1e9:.0f} GB at the smallest sizes found, and this machine has"
+            f" {memory / 1e9:.0f} GB.",
+            where=search.problem.path or search.problem.name,
+            fix="Write its sizes as numbers in module-level constants, or make them smaller.",
+        )
 
 
 def _grade(search: Search, values: Sizes) -> int:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.types import Problem
-from kernelllm.problems import sizes
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.seeds import own_generators
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +28,9 @@ class Trace:
     shapes: tuple[tuple[int, ...], ...]
     """Every operator's output tensors, in the order of the run."""
     flops: int
+    input_bytes: int = 0
+    parameter_bytes: int = 0
+    """Of parameters and buffers."""
     ran: bool = True
     """False where the run was not followed to its end (too many operators, or too large to run for real): counts are then too low."""
 
@@ -51,69 +50,6 @@ class Trace:
         return sum(math.prod(s) for s in self.shapes)
 
 
-class Tracer:
-    """Dry runs of one problem at any sizes. The cheapest way that works at all for it is kept: meta, fake, then real tensors."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.runs = 0
-        self._ways = list(_WAYS)
-        self._seen: dict[str, Trace | ProblemError] = {}
-        self._models: dict[str, torch.nn.Module] = {}
-        self._of_model = sizes.model_constants(problem.source)
-
-    def trace(self, constants: Mapping[str, Any]) -> Trace:
-        """The run at these constants. Raises ProblemError where the problem does not work at them."""
-        key = repr(sorted(constants.items()))
-        if key not in self._seen:
-            self.runs += 1
-            try:
-                self._seen[key] = self._trace(constants)
-            except ProblemError as error:
-                self._seen[key] = error
-        known = self._seen[key]
-        if isinstance(known, ProblemError):
-            raise known
-        return known
-
-    def works(self, constants: Mapping[str, Any]) -> Trace | None:
-        """The run at these constants, None where the problem does not work at them."""
-        try:
-            return self.trace(constants)
-        except ProblemError:
-            return None
-
-    def _trace(self, constants: Mapping[str, Any]) -> Trace:
-        with own_generators(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._first_way(constants)
-
-    def _first_way(self, constants: Mapping[str, Any]) -> Trace:
-        instance = Instance(self.problem, constants)
-        if len(self._ways) == 1:
-            return _WAYS[self._ways[0]](instance, self._model(constants))
-        errors: list[ProblemError] = []
-        for way in list(self._ways):  # the first run, at the problem's own sizes, decides
-            try:
-                found = _WAYS[way](instance, None)
-            except ProblemError as error:
-                errors.append(error)
-                continue
-            self._ways = [way]
-            return found
-        raise errors[-1]
-
-    def _model(self, constants: Mapping[str, Any]) -> torch.nn.Module | None:
-        """The model of an earlier run, where only the inputs' sizes have changed since; building is most of a run's time."""
-        key = repr(sorted((k, v) for k, v in constants.items() if k in self._of_model))
-        if self._ways[0] not in ("meta", "built"):
-            return None
-        if key not in self._models:
-            self._models.clear()
-            self._models[key] = _BUILD[self._ways[0]](Instance(self.problem, constants))
-        return self._models[key]
-
-
 class _TooMany(BaseException):
     """Ends a run that was followed for long enough; not an Exception, so that no problem's own ``except`` swallows it."""
 
@@ -123,10 +59,10 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
 
     model = model or instance.model(0)
     inputs = instance.inputs(0)
-    parameters = tuple(tuple(t.shape) for t in (*model.parameters(), *model.buffers()))
-    shapes = tuple(tuple(t.shape) for t in tensors(inputs))
-    if limit and sum(math.prod(s) for s in (*shapes, *parameters)) > REAL_ELEMENTS:
-        return Trace(inputs=shapes, parameters=parameters, shapes=(), flops=0, ran=False)
+    kept, given = [*model.parameters(), *model.buffers()], list(tensors(inputs))
+    found = _sizes(given, kept)
+    if limit and _elements(found) > REAL_ELEMENTS:
+        return replace(found, ran=False)
     counter = _counter()
     ran = True
     try:
@@ -134,7 +70,26 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
             model(*inputs)
     except _TooMany:
         ran = False
-    return Trace(inputs=shapes, parameters=parameters, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
+    return replace(found, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
+
+
+def _sizes(given: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> Trace:
+    """Before anything has run."""
+    return Trace(
+        inputs=_shapes(given), parameters=_shapes(kept), shapes=(), flops=0, input_bytes=_bytes(given), parameter_bytes=_bytes(kept)
+    )
+
+
+def _shapes(values: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(t.shape) for t in values)
+
+
+def _bytes(values: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in values)
+
+
+def _elements(found: Trace) -> int:
+    return sum(math.prod(s) for s in (*found.inputs, *found.parameters))
 
 
 def _on_meta(instance: Instance) -> torch.nn.Module:
@@ -148,7 +103,8 @@ def _built_first(instance: Instance) -> torch.nn.Module:
     return instance.model(0).to("meta")
 
 
-_BUILD = {"meta": _on_meta, "built": _built_first}
+BUILD = {"meta": _on_meta, "built": _built_first}
+"""How a model that later runs can share is built, where a way has one."""
 
 
 def _meta(instance: Instance, model: torch.nn.Module | None) -> Trace:
@@ -187,15 +143,15 @@ def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
 def _outline(instance: Instance) -> Trace | None:
     """Sizes of inputs and parameters alone, on meta tensors; None where even that is impossible."""
     try:
-        parameters = tuple(tuple(t.shape) for t in instance.model(0).parameters())
-        shapes = tuple(tuple(t.shape) for t in tensors(instance.inputs(0)))
+        kept, given = list(instance.model(0).parameters()), list(tensors(instance.inputs(0)))
     except ProblemError:
         return None
-    small = sum(math.prod(s) for s in (*shapes, *parameters)) <= REAL_ELEMENTS
-    return Trace(inputs=shapes, parameters=parameters, shapes=(), flops=0, ran=small)
+    found = _sizes(given, kept)
+    return replace(found, ran=_elements(found) <= REAL_ELEMENTS)
 
 
-_WAYS = {"meta": _meta, "built": _built, "fake": _fake, "real": _real}
+WAYS = {"meta": _meta, "built": _built, "fake": _fake, "real": _real}
+"""The ways of a dry run, the cheapest first."""
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelllm.core.errors import ProblemError, UsageError
+from kernelllm.core.source import LARGEST
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 
@@ -59,11 +60,14 @@ def read(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, not a file.", fix=f"Name a file in it, or use the whole folder as a suite: folder/{path}.")
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {path}.", fix=_nearest(path)) from error
     except OSError as error:
         raise UsageError(f"The file {path} cannot be read: {error.strerror or error}.") from error
+    if len(raw) > LARGEST:
+        raise ProblemError(f"The file is larger than {LARGEST / 1e6:g} MB.", where=str(path), fix="Give the source of one module.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

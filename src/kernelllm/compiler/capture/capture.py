@@ -15,6 +15,7 @@ from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem
+from kernelllm.problems.first_run import first_run
 
 
 def capture(problem: Problem, options: Options) -> Captured:
@@ -25,6 +26,7 @@ def capture(problem: Problem, options: Options) -> Captured:
     """
     failures: list[str] = []
     unknown: list[str] = []
+    first_run(problem)
     with TORCH, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
         if options.symbolic:
