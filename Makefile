@@ -51,7 +51,7 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy (strict) and import-linter alone
 	@$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed  ## write the generated pages of docs/reference
-	@$(BIN)/python -m kernelllm.app.reference
+	@$(BIN)/python -m kernelllm.app.reference_pages
 
 clean:  ## remove the environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

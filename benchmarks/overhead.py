@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelllm.app.page import page, view
-from kernelllm.bench.plan import Plan
+from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.runner import Bench
 from kernelllm.core import writer as writers
 from kernelllm.core.store import Store
@@ -171,11 +171,11 @@ class Figures:
         )
 
 
-def plan(problems: int, n: int) -> Plan:
+def plan(problems: int, n: int) -> BenchPlan:
     """The mock plan. The names of this module's classes go to the pool's processes."""
     made = tuple(Problem(name=f"level{1 + i % 3}/{i}_mock", source=_REFERENCE.format(size=i)) for i in range(1, problems + 1))
     classes = {"judge_class": f"{__name__}:Judge", "writer_factory": f"{__name__}:Writer"}
-    return Plan(suite="mock", problems=made, model="mock/instant", n=n, **classes)
+    return BenchPlan(suite="mock", problems=made, model="mock/instant", n=n, **classes)
 
 
 def measure(problems: int, n: int, folder: Path, slots: int = 2) -> Figures:

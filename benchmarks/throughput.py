@@ -21,8 +21,8 @@ from pathlib import Path
 
 from mutants import mutants
 
-from kernelllm.bench.plan import Plan
-from kernelllm.bench.work import Setup, State, Task, work
+from kernelllm.bench.bench_plan import BenchPlan
+from kernelllm.bench.pool_jobs import Setup, State, Task, work
 from kernelllm.core.types import Candidate, Problem, Verdict
 from kernelllm.pool.local import LocalPool
 from kernelllm.suites import open_suite
@@ -54,7 +54,7 @@ def main() -> int:
     chance = random.Random(options.seed)
     problems = tuple(open_suite("builtin").problems())
     settings = {"cache": False, "measure": options.device != "cpu"}
-    plan = Plan(suite="builtin", problems=problems, model="file", judge=settings)
+    plan = BenchPlan(suite="builtin", problems=problems, model="file", judge=settings)
     tasks = []
     for index in range(options.count):
         which = chance.randrange(len(problems))

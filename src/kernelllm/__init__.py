@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kernelllm.app.kernelllm_api import KernelLLM
-    from kernelllm.app.optimize import Result, optimize
+    from kernelllm.app.pipeline import Result, optimize
     from kernelllm.core.errors import KernelLLMError
     from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
     from kernelllm.judge import Judge, JudgeSettings, judge
@@ -31,11 +31,11 @@ _PUBLIC = {
     "KernelLLM": "kernelllm.app.kernelllm_api",
     "KernelLLMError": "kernelllm.core.errors",
     "Problem": "kernelllm.core.types",
-    "Result": "kernelllm.app.optimize",
+    "Result": "kernelllm.app.pipeline",
     "Status": "kernelllm.core.types",
     "Verdict": "kernelllm.core.types",
     "open_problem": "kernelllm.suites.file",
-    "optimize": "kernelllm.app.optimize",
+    "optimize": "kernelllm.app.pipeline",
 }
 
 __all__ = [

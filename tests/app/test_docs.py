@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernelllm.app.main import COMMANDS, cli
-from kernelllm.app.reference import PAGES
+from kernelllm.app.reference_pages import PAGES
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pages import blocks, compare
 
-from kernelllm.app.optimize import Result
-from kernelllm.app.report import show_result
+from kernelllm.app.pipeline import Result
+from kernelllm.app.verdict_view import show_result
 from kernelllm.core.types import from_json
 
 

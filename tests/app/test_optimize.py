@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import kernelllm
-from kernelllm.app import optimize as work
+from kernelllm.app import pipeline as work
 from kernelllm.app.main import cli
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Attempt, Candidate, KernelUse, Measured, Problem, Status, Timing, Verdict
@@ -82,9 +82,9 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
 
         monkeypatch.setattr("kernelllm.judge.Judge", Judge, raising=False)
         monkeypatch.setattr("kernelllm.judge.JudgeSettings", Settings, raising=False)
-        monkeypatch.setattr("kernelllm.app.optimize.open_writer", writer)
+        monkeypatch.setattr("kernelllm.app.pipeline.open_writer", writer)
         monkeypatch.setattr("kernelllm.suites.file.open_problem", lambda *_, **__: PROBLEM)
-        monkeypatch.setattr("kernelllm.app.optimize._check_reference", lambda _: None)
+        monkeypatch.setattr("kernelllm.app.pipeline._check_reference", lambda _: None)
         return seen
 
     return install

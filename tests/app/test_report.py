@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kernelllm.app import report
+from kernelllm.app import verdict_view
 from kernelllm.core.types import Finding, Floor, KernelUse, Measured, Ratio, Severity, SizeSet, Status, Timing, Trial, Verdict
 
 FLOOR = Floor(ms=0.559, bytes=2_684_354_560, flops={"fp32": 1e9}, bound="memory", device="NVIDIA H200")
@@ -35,7 +35,7 @@ VERDICT = Verdict(
 def text_of(verdict: Verdict) -> dict[str, str]:
     merged: dict[str, str] = {}
     label = ""
-    for name, text in report.verdict_rows(verdict):
+    for name, text in verdict_view.verdict_rows(verdict):
         label = name or label
         merged[label] = (merged.get(label, "") + " " + text).strip()
     return merged
@@ -92,8 +92,8 @@ def test_a_failure_leads_with_its_message() -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_it_fits(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(report, "PLAIN_WIDTH", width)
-    report.show_verdict("a candidate against a problem", VERDICT)
+    monkeypatch.setattr(verdict_view, "PLAIN_WIDTH", width)
+    verdict_view.show_verdict("a candidate against a problem", VERDICT)
     shown = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     assert "\x1b" not in shown

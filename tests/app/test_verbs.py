@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import kernelllm
-from kernelllm.app import doctor
+from kernelllm.app import probes
 from kernelllm.app.main import COMMANDS, cli
 from kernelllm.core import registry
 
@@ -64,7 +64,7 @@ def test_doctor_looks_at_everything_the_main_job_needs() -> None:
 def test_doctor_tells_of_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**40, 2**40, 1000))
-    (probe,) = doctor.examine("disk")
+    (probe,) = probes.examine("disk")
     assert probe.state == "limited"
     assert "under 1 GiB" in probe.detail
 
@@ -73,8 +73,8 @@ def test_doctor_survives_a_broken_install(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(_: str) -> None:
         raise ImportError("libcudart.so: cannot open shared object file")
 
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", broken)
-    (probe,) = doctor.examine("torch")
+    monkeypatch.setattr(probes.importlib.util, "find_spec", broken)
+    (probe,) = probes.examine("torch")
     assert probe.state == "missing"
     assert "libcudart" in probe.detail
 

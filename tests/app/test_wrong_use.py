@@ -203,5 +203,5 @@ def test_fault_of_our_own_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr("kernelllm.app.optimize.as_problem", broken)
+    monkeypatch.setattr("kernelllm.app.pipeline.as_problem", broken)
     refused(kernelllm("optimize", problem(GOOD)), "fault in kernelllm", "ZeroDivisionError", "--verbose", code=1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelllm.bench.plan import Plan
+from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.runner import Bench
 from kernelllm.core import writer as writers
 from kernelllm.core.store import Store
@@ -65,10 +65,10 @@ class Judge:
         return Verdict(status=Status.CORRECT, message="yes", timing=timing)
 
 
-def plan(problems: int, n: int, pause: float = 0.0, in_pool: bool = False) -> Plan:
+def plan(problems: int, n: int, pause: float = 0.0, in_pool: bool = False) -> BenchPlan:
     """A plan whose writer works in the pool, or here."""
     made = tuple(Problem(name=f"level1/{i}_p", source=f"# {i}") for i in range(1, problems + 1))
-    return Plan(
+    return BenchPlan(
         suite="fakes",
         problems=made,
         model="fake/model",

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from kernelllm.bench import kernelbench_files
+from kernelllm.bench.bench_plan import shard
 from kernelllm.bench.known_answers import Generations, StoredDrafts
-from kernelllm.bench.plan import shard
 from kernelllm.bench.runner import Bench
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store

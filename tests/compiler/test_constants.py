@@ -7,7 +7,7 @@ from pathlib import Path
 from compiled import problem
 from emitted import agrees_with_reference
 
-from kernelllm.compiler.writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler
 
 CONSTANTS = """
 class Model(nn.Module):

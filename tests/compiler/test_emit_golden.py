@@ -9,9 +9,9 @@ import pytest
 import torch
 from emitted import GOLDEN, NAMES, ROOT, agrees_with_reference, example, without_templates, written
 
+from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.emit import with_header
 from kernelllm.compiler.options import Options
-from kernelllm.compiler.writer import compiled
 from kernelllm.core.types import Problem
 
 pytestmark = pytest.mark.filterwarnings("ignore")

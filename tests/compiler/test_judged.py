@@ -3,7 +3,7 @@
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.judge import Judge

@@ -5,8 +5,8 @@ import re
 import pytest
 from compiled import problem
 
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.loops.loop import loop_step
-from kernelllm.compiler.writer import Compiler
 from kernelllm.core.errors import CaptureError
 from kernelllm.judge import Judge
 

@@ -56,9 +56,9 @@ def test_a_damaged_file_is_as_good_as_none(folder: Path) -> None:
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelllm.app import doctor
+    from kernelllm.app import probes
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    (probe,) = doctor.measure()
+    (probe,) = probes.measure()
     assert "no GPU" in probe.detail
     assert probe.state == "limited"

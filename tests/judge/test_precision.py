@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelllm.compiler.writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.types import Candidate, Problem, SizeSet
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.precision import Precision

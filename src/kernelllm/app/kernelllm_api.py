@@ -177,7 +177,7 @@ class KernelLLM:
 
     def run_repl(self) -> None:
         """Paste a module, end with Ctrl-D or a line ``END``, see the answer and its verdict; ``exit`` leaves."""
-        from kernelllm.app.repl import Repl
+        from kernelllm.app.conversation import Repl
 
         Repl(self.model, judge=self._judge).run()
 
@@ -232,8 +232,8 @@ class KernelLLM:
         they happen; the same call goes on where an interrupted one stopped. ``asking``: fields of
         :class:`kernelllm.app.session.Asking` (budgets, ``cache``, ``fresh``, ...).
         """
-        from kernelllm.app.judging import opened_judge
-        from kernelllm.app.optimize import as_problem
+        from kernelllm.app.judge_options import opened_judge
+        from kernelllm.app.pipeline import as_problem
         from kernelllm.app.session import Asking, Session
 
         asked = Asking(

@@ -16,7 +16,7 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
     """
     from rich.table import Table
 
-    from kernelllm.app.report import stdout
+    from kernelllm.app.verdict_view import stdout
     from kernelllm.bench import summary
 
     console = stdout()

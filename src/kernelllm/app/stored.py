@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.app.report import show, stdout
 from kernelllm.app.session import Asking, Session, open_store
+from kernelllm.app.verdict_view import show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.types import Attempt, Status, digest, to_json

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 import kernelllm
+from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.known_answers import KnownAnswers
-from kernelllm.bench.plan import Plan
-from kernelllm.bench.work import Setup, Task, make_writer, work
+from kernelllm.bench.pool_jobs import JobSetup, PoolJob, make_writer, run_job
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.store import Run, Store, run_id
 from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
@@ -27,7 +27,7 @@ from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool
 from kernelllm.search import Budget, Search
 
-_Pool = LocalPool[Task, Verdict | list[str]]
+_Pool = LocalPool[PoolJob, Verdict | list[str]]
 LOOK_S = 2.0
 """Seconds between two looks for samples of problems that are under way."""
 
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BenchPlan,
         store: Store,
         *,
         devices: Sequence[str] = ("cpu",),
@@ -52,7 +52,7 @@ class Bench:
             self._identity |= {"answers": writer.name, "kernelllm": kernelllm.__version__}
         self.id = run_id("bench", self._identity)
         self.errors: list[str] = []
-        self._pool: _Pool = LocalPool(Setup(plan, store.url, self.id), work, devices=devices, per_device=per_device)
+        self._pool: _Pool = LocalPool(JobSetup(plan, store.url, self.id), run_job, devices=devices, per_device=per_device)
         self._budget = budget
         self._writer = writer or make_writer(plan)
 
@@ -102,7 +102,7 @@ class Bench:
             self.run.finish(state)
 
     def _whole(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
-        with closing(self._pool.watched((Task(i) for i in missing), LOOK_S)) as finished:
+        with closing(self._pool.watched((PoolJob(i) for i in missing), LOOK_S)) as finished:
             for done in finished:
                 if done is None:  # nothing has finished; but single samples may be there
                     for name in {name for name, sample in self.run.keys() - known if sample < self.plan.n}:
@@ -182,7 +182,7 @@ class _PoolJudge:
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Raises WorkerError when the pool's process failed: the attempt is not recorded and is made again on resuming."""
-        done = self._pool.call(Task(self._index, candidate))
+        done = self._pool.call(PoolJob(self._index, candidate))
         if not isinstance(done.result, Verdict):
             raise WorkerError(f"Judging failed: {done.error.strip().splitlines()[-1]}", where=problem.name)
         return done.result
@@ -198,5 +198,5 @@ def _mixed(problems: Sequence[tuple[int, str]]) -> list[int]:
     return [index for _, index in sorted(places)]
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
+def _settings(plan: BenchPlan) -> dict[str, Any]:
     return {k: v for k, v in msgspec.to_builtins(plan).items() if k != "problems"} | {"count": len(plan.problems)}

@@ -26,7 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "vllm": "kernelllm.models.vllm:VLLM",
     },
     "writers": {
-        "compiler": "kernelllm.compiler.writer:Compiler",
+        "compiler": "kernelllm.compiler.compiler_writer:Compiler",
         "lm": "kernelllm.lm.lm_writer:LMWriter",
     },
     "backends": {

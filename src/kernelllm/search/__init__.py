@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelllm.search.base import Budget, Strategy, Task
-from kernelllm.search.loop import Search, run
+from kernelllm.search.search_loop import Search, run
+from kernelllm.search.strategy import Budget, Strategy, Task
 
 __all__ = ["Budget", "Search", "Strategy", "Task", "run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelllm.core.types import Attempt
-from kernelllm.search.base import Task
+from kernelllm.search.strategy import Task
 
 
 class Sample:

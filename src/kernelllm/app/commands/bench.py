@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.options import json_option, judge_options, verbose_option
+from kernelllm.app.cli_options import json_option, judge_options, verbose_option
 
 if TYPE_CHECKING:
     from kernelllm.bench.runner import Bench
@@ -43,7 +43,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
     kernelllm bench builtin -m compiler -n 4
     kernelllm bench kernelbench/level1 -m openai/MODEL -n 20 --temperature 1.0 --top-p 0.97
     """
-    from kernelllm.app import bench as wiring
+    from kernelllm.app import suite_runs as wiring
     from kernelllm.app.session import open_store
     from kernelllm.core import settings
     from kernelllm.core.types import to_json
@@ -72,7 +72,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
 def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, Any]) -> Bench:
     import os
 
-    from kernelllm.app.judging import judge_settings
+    from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.session import Asking
     from kernelllm.core.writer import require
 
@@ -107,10 +107,10 @@ def _plan_line(plan: dict[str, Any]) -> str:
 
 def _run(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
-    from kernelllm.app.bench import SPENT
     from kernelllm.app.interrupt import remembered
     from kernelllm.app.meter import Meter
     from kernelllm.app.progress import Console
+    from kernelllm.app.suite_runs import SPENT
 
     stored = one.stored()
     meter = Meter(one.plan.model, one.wanted, stored)
@@ -138,7 +138,7 @@ def _run(one: Bench, limited: bool) -> None:
 
 
 def _summary(one: Bench) -> dict[str, Any]:
-    from kernelllm.app.bench import asked_of
+    from kernelllm.app.suite_runs import asked_of
     from kernelllm.bench import metrics, summary
 
     attempts = one.stored()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.options import json_option, judge_options, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, judge_options, problem_options, verbose_option
 
 
 @click.command()
@@ -44,9 +44,9 @@ def check(
     \b
     kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
     """
-    from kernelllm.app.judging import judge_settings as settings_of
-    from kernelllm.app.judging import read_source
-    from kernelllm.app.optimize import as_problem
+    from kernelllm.app.judge_options import judge_settings as settings_of
+    from kernelllm.app.judge_options import read_source
+    from kernelllm.app.pipeline import as_problem
     from kernelllm.app.progress import Console
     from kernelllm.core import registry
     from kernelllm.core.types import Candidate, Status, to_json
@@ -63,7 +63,7 @@ def check(
     if as_json:
         click.echo(to_json(verdict))
     else:
-        from kernelllm.app.report import show_verdict
+        from kernelllm.app.verdict_view import show_verdict
 
         show_verdict(f"{candidate} against {opened.name}", verdict)
     ctx.exit({Status.CORRECT: 0, Status.PROBLEM_ERROR: 2}.get(verdict.status, 1))

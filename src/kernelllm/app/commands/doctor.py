@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kernelllm.app.options import json_option, verbose_option
+from kernelllm.app.cli_options import json_option, verbose_option
 
 
 @click.command()
@@ -19,7 +19,7 @@ def doctor(ctx: click.Context, /, measured: bool, as_json: bool, verbose: bool) 
 
     Exit code 0: 'kernelllm optimize' works here; 1: something that it needs is missing.
     """
-    from kernelllm.app.doctor import examine, measure
+    from kernelllm.app.probes import examine, measure
     from kernelllm.core.types import to_json
 
     probes = [*examine(), *(measure() if measured else ())]
@@ -29,7 +29,7 @@ def doctor(ctx: click.Context, /, measured: bool, as_json: bool, verbose: bool) 
         from rich.table import Table
         from rich.text import Text
 
-        from kernelllm.app.report import put
+        from kernelllm.app.verdict_view import put
 
         styles = {"ok": "green", "limited": "yellow", "missing": "bold red"}
         grid = Table.grid(padding=(0, 2))

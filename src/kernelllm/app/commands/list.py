@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kernelllm.app.options import json_option, verbose_option
+from kernelllm.app.cli_options import json_option, verbose_option
 
 KINDS = ("models", "writers", "backends", "suites", "checks", "strategies")
 
@@ -21,7 +21,7 @@ def list_(kind: str, as_json: bool, verbose: bool) -> None:
     import json
 
     from kernelllm.app.catalogue import entries
-    from kernelllm.app.report import put
+    from kernelllm.app.verdict_view import put
 
     found = entries(kind)
     if as_json:

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from kernelllm.app.asking import asking_options
-from kernelllm.app.options import json_option, judge_options, problem_options, verbose_option
+from kernelllm.app.cli_options import asking_options, json_option, judge_options, problem_options, verbose_option
 
 
 @click.command()
@@ -64,9 +63,9 @@ def optimize(
 
     A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
-    from kernelllm.app import optimize as work
-    from kernelllm.app.asking import asking_of, refuse_what_means_nothing
-    from kernelllm.app.judging import judge_settings
+    from kernelllm.app import pipeline as work
+    from kernelllm.app.cli_options import asking_of, refuse_what_means_nothing
+    from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import OutputError, check_writable
     from kernelllm.app.progress import Console
@@ -93,7 +92,7 @@ def optimize(
     if as_json:
         click.echo(to_json(result))
     else:
-        from kernelllm.app.report import show_result
+        from kernelllm.app.verdict_view import show_result
 
         show_result(result)
     ctx.exit(INTERRUPTED if result.interrupted else 0 if result.best and written else 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kernelllm.app.options import json_option, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, problem_options, verbose_option
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,7 +18,7 @@ def problems() -> None:
 @verbose_option
 def list_(suite: str, as_json: bool, verbose: bool) -> None:
     """List the problems of SUITE: a folder, a registered suite, or one file. What is left out, and why, goes to standard error."""
-    from kernelllm.app.problems import left_out, rows
+    from kernelllm.app.problem_specs import left_out, rows
     from kernelllm.suites import open_suite
 
     opened = open_suite(suite)
@@ -34,8 +34,8 @@ def list_(suite: str, as_json: bool, verbose: bool) -> None:
 @verbose_option
 def show(problem: str, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool, verbose: bool) -> None:
     """Show a problem: where it comes from, its sizes, its inputs and its source."""
-    from kernelllm.app.optimize import as_problem
-    from kernelllm.app.problems import describe
+    from kernelllm.app.pipeline import as_problem
+    from kernelllm.app.problem_specs import describe
 
     told = describe(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype))
     if as_json:
@@ -56,8 +56,8 @@ def show(problem: str, inputs: str | None, shapes: tuple[str, ...], init: str | 
 def shrink(problem: str, count: int, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool,
            verbose: bool) -> None:  # fmt: skip
     """Show the smaller sizes at which the judge would verify PROBLEM on a machine with no GPU."""
-    from kernelllm.app.optimize import as_problem
-    from kernelllm.app.problems import shrunk
+    from kernelllm.app.pipeline import as_problem
+    from kernelllm.app.problem_specs import shrunk
 
     found = shrunk(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype), count)
     if as_json:
@@ -79,8 +79,8 @@ def lint(ctx: click.Context, /, suite: str, as_json: bool, verbose: bool) -> Non
 
     SUITE is one file, a folder, or a registered suite. Exit code 0: no problem lets a wrong kernel pass; 1: some do.
     """
-    from kernelllm.app.problems import find
-    from kernelllm.app.problems import lint as measured
+    from kernelllm.app.problem_specs import find
+    from kernelllm.app.problem_specs import lint as measured
     from kernelllm.app.progress import Console
 
     table = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kernelllm.app.options import json_option, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, problem_options, verbose_option
 
 
 @click.command()
@@ -44,7 +44,7 @@ def prompt(
     """
     import msgspec
 
-    from kernelllm.app.optimize import as_problem
+    from kernelllm.app.pipeline import as_problem
     from kernelllm.core import settings
     from kernelllm.core.errors import UsageError
     from kernelllm.lm.prompt import DEFAULT, Templates, first_prompt

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.options import judge_options, verbose_option
+from kernelllm.app.cli_options import judge_options, verbose_option
 
 
 @click.command()
@@ -25,8 +25,8 @@ def repl(model: str | None, max_tokens: int | None, base_url: str | None, verbos
     \b
     kernelllm repl -m compiler < examples/hinge_loss.py
     """
-    from kernelllm.app.judging import judge_settings
-    from kernelllm.app.repl import Repl
+    from kernelllm.app.conversation import Repl
+    from kernelllm.app.judge_options import judge_settings
     from kernelllm.core import settings
 
     loop = Repl(

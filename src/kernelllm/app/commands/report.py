@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelllm.app.options import json_option, verbose_option
+from kernelllm.app.cli_options import json_option, verbose_option
 
 if TYPE_CHECKING:
-    from kernelllm.bench.compare import Comparison
+    from kernelllm.bench.paired import PairedComparison
 
 
 @click.command()
@@ -43,7 +43,7 @@ def report(
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """
-    from kernelllm.app import bench as wiring
+    from kernelllm.app import suite_runs as wiring
     from kernelllm.app.output import check_writable, write_text
     from kernelllm.app.scores import show_scores
     from kernelllm.bench import summary
@@ -117,8 +117,8 @@ def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: 
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """
-    from kernelllm.app import bench as wiring
-    from kernelllm.bench import compare as comparing
+    from kernelllm.app import suite_runs as wiring
+    from kernelllm.bench import paired as comparing
     from kernelllm.core.types import to_json
 
     one, *rest = wiring.views([first, *others], db)
@@ -132,7 +132,7 @@ def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: 
             click.echo(f"  {line}")
 
 
-def _comparison(found: Comparison, each: bool) -> Iterator[str]:
+def _comparison(found: PairedComparison, each: bool) -> Iterator[str]:
     """The figures, the problems that only one solved or has, and with ``each`` every shared problem."""
     timed = any(s is not None for p in found.pairs for s in p.speedups)
     for label, estimate, scale, unit in (

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.options import json_option, judge_options, together, verbose_option
+from kernelllm.app.cli_options import json_option, judge_options, together, verbose_option
 
 db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
 common = together(db_option, json_option, verbose_option)
@@ -89,7 +89,7 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
 def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: Any) -> None:
     """Judge a run's candidates again, as a run of its own; no model is asked."""
     from kernelllm.app import stored
-    from kernelllm.app.judging import judge_settings
+    from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.progress import Console
 
     settings = judge_settings(**{**judging, "no_cache": True})  # again means again

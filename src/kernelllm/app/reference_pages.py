@@ -1,4 +1,4 @@
-"""Writes docs/reference: the pages that are generated, so that they cannot drift. ``python -m kernelllm.app.reference [FOLDER]``."""
+"""Writes docs/reference: the pages that are generated, so that they cannot drift. ``python -m kernelllm.app.reference_pages [FOLDER]``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def settings_page() -> str:
 
 def types_page() -> str:
     """The structs that Python users and `--json` readers meet, field by field."""
-    from kernelllm.app.optimize import Result
+    from kernelllm.app.pipeline import Result
     from kernelllm.core import types
 
     structs: list[Any] = [Result, types.Problem, types.Candidate, types.Attempt, types.Verdict, types.Finding, types.SizeSet, types.Trial,

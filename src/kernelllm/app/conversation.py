@@ -200,8 +200,8 @@ class Repl:
         chosen = self._chosen()
         if chosen is None:
             raise UsageError("There is nothing to save yet.", fix="Paste a module first.")
-        from kernelllm.app.optimize import header
         from kernelllm.app.output import check_writable, write_text
+        from kernelllm.app.pipeline import header
 
         path = Path(file).expanduser()
         check_writable(path)
@@ -255,7 +255,7 @@ class Repl:
             self._say(f"  {finding.severity}: {finding.check}: {finding.message}{where}")
 
     def _opened_judge(self) -> Any:
-        from kernelllm.app.judging import opened_judge
+        from kernelllm.app.judge_options import opened_judge
 
         self._judge, _, opened_here = opened_judge(self._judge)
         if opened_here:

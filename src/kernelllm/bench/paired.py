@@ -21,7 +21,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """Best speed-up over the baseline."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class PairedComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Second run against first: positive differences and ratios above 1 favour the second."""
 
     baseline: str
@@ -42,7 +42,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Problems that only the first solved."""
 
 
-def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str = "eager") -> Comparison:
+def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str = "eager") -> PairedComparison:
     """Pair the outcomes of two runs by problem name; problems that only one has are listed, not scored."""
     left, right = {o.problem: o for o in first}, {o.problem: o for o in second}
     shared = [name for name in left if name in right]
@@ -50,7 +50,7 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str =
     pairs = tuple(_pair(a, b, baseline) for a, b in couples)
     logs = [math.log(p.speedups[1] / p.speedups[0]) for p in pairs if p.speedups[0] and p.speedups[1]]
     ratio = metrics.mean_estimate(logs)
-    return Comparison(
+    return PairedComparison(
         baseline=baseline,
         pairs=pairs,
         only_first=tuple(n for n in left if n not in right),

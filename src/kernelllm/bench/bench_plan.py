@@ -11,7 +11,7 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem, digest
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One model on one list of problems. Everything in it is plain data: it crosses to other processes."""
 
     suite: str

@@ -17,13 +17,13 @@ from kernelllm.core.errors import BudgetExceeded, KernelLLMError
 from kernelllm.core.threads import DaemonPool
 from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
 from kernelllm.core.writer import Writer
-from kernelllm.search.base import Budget, Judge, Record, Strategy, Task
+from kernelllm.search.strategy import Budget, Record, Strategy, Task, VerdictSource
 
 Event = Callable[[str, dict[str, Any]], None]
 """Told ``("drafted", {...})`` and ``("judged", {...})`` as they happen, from any thread."""
 
 
-class _Done(msgspec.Struct, frozen=True):
+class _TaskEnded(msgspec.Struct, frozen=True):
     """A task has come to its end, with the error that ended it."""
 
     task: Task
@@ -41,7 +41,7 @@ class Search:
         self,
         problem: Problem,
         writer: Writer,
-        judge: Judge,
+        judge: VerdictSource,
         *,
         strategy: str | Strategy = "sample",
         n: int = 1,
@@ -63,7 +63,7 @@ class Search:
         self.stopped = ""
         self._event = on_event or (lambda name, data: None)
         self._halt = threading.Event()
-        self._queue: queue.SimpleQueue[tuple[Task, Draft] | _Done] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Task, Draft] | _TaskEnded] = queue.SimpleQueue()
         self._pool: DaemonPool | None = None
         self._open = 0
         self._deadline: float | None = None
@@ -133,7 +133,7 @@ class Search:
                     break
         except BaseException as caught:  # noqa: BLE001 - handed to the loop, which raises it in its own thread
             error = caught
-        self._queue.put(_Done(task, error))
+        self._queue.put(_TaskEnded(task, error))
 
     def _next(self) -> Attempt | None:
         """The next draft judged, None when a task ended or the time is up."""
@@ -143,7 +143,7 @@ class Search:
         except queue.Empty:
             self._stop("time")
             return None
-        if isinstance(item, _Done):
+        if isinstance(item, _TaskEnded):
             self._open -= 1
             self._note(item.error)
             return None
@@ -202,6 +202,6 @@ class Search:
             self.writer.cancel()
 
 
-def run(problem: Problem, writer: Writer, judge: Judge, **options: Any) -> Iterator[Attempt]:
+def run(problem: Problem, writer: Writer, judge: VerdictSource, **options: Any) -> Iterator[Attempt]:
     """The attempts of a :class:`Search` (see there for the options), as they are judged."""
     return iter(Search(problem, writer, judge, **options))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kernelllm.bench.plan import Plan
+from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.core.store import Store
 from kernelllm.core.types import Candidate, Problem, Verdict
 from kernelllm.core.writer import Writer
@@ -15,28 +15,28 @@ from kernelllm.pool.local import Slot
 from kernelllm.search import Search
 
 
-class Task(msgspec.Struct, frozen=True):
+class PoolJob(msgspec.Struct, frozen=True):
     """Judge ``candidate`` for problem number ``problem`` of the plan; with no candidate, write and judge all its samples."""
 
     problem: int
     candidate: Candidate | None = None
 
 
-class Setup(msgspec.Struct, frozen=True):
+class JobSetup(msgspec.Struct, frozen=True):
     """Builds a slot's state: picklable, called in the pool's process."""
 
-    plan: Plan
+    plan: BenchPlan
     store_url: str
     run: str
 
-    def __call__(self, slot: Slot) -> State:
-        return State(self, slot)
+    def __call__(self, slot: Slot) -> JobRunner:
+        return JobRunner(self, slot)
 
 
-class State:
+class JobRunner:
     """A slot's judge, and for whole problems its writer and its own connection to the store."""
 
-    def __init__(self, setup: Setup, slot: Slot) -> None:
+    def __init__(self, setup: JobSetup, slot: Slot) -> None:
         self.plan = setup.plan
         settings = dict(setup.plan.judge)
         settings.setdefault("device", "cpu" if slot.device == "cpu" else "cuda")
@@ -68,7 +68,7 @@ class State:
             self._store.close()
 
 
-def work(state: State, task: Task) -> Verdict | list[str]:
+def run_job(state: JobRunner, task: PoolJob) -> Verdict | list[str]:
     """The pool's function: a verdict for a task with a candidate, otherwise the errors of the writer."""
     problem = state.plan.problems[task.problem]
     if task.candidate is None:
@@ -77,7 +77,7 @@ def work(state: State, task: Task) -> Verdict | list[str]:
     return verdict
 
 
-def make_judge(plan: Plan, settings: dict[str, Any]) -> Any:
+def make_judge(plan: BenchPlan, settings: dict[str, Any]) -> Any:
     """The plan's judge, with its settings."""
     found = _load(plan.judge_class)
     if plan.judge_class == "kernelllm.judge:Judge":
@@ -85,7 +85,7 @@ def make_judge(plan: Plan, settings: dict[str, Any]) -> Any:
     return found(settings)
 
 
-def make_writer(plan: Plan) -> Writer:
+def make_writer(plan: BenchPlan) -> Writer:
     """The plan's writer."""
     made: Writer = _load(plan.writer_factory)(plan.model, **plan.writer)
     return made

@@ -99,7 +99,7 @@ def as_problem(problem: Problem | str | os.PathLike[str], **how: Any) -> Problem
         return problem
     if isinstance(problem, str) and "\n" in problem:
         return Problem(name="module", source=problem, origin="text")
-    from kernelllm.app.problems import in_suite, single
+    from kernelllm.app.problem_specs import in_suite, single
     from kernelllm.suites.file import open_problem
 
     spec = os.fspath(problem)
@@ -198,7 +198,7 @@ class _Work:
 
     def _all(self) -> str:
         """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
-        from kernelllm.app.asking import refuse_what_means_nothing
+        from kernelllm.app.cli_options import refuse_what_means_nothing
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
 

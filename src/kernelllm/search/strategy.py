@@ -40,7 +40,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time after which nothing new is asked for or judged."""
 
 
-class Judge(Protocol):
+class VerdictSource(Protocol):
     """What a search needs of a judge (``judge.Judge``)."""
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelllm.app.optimize import Result
+from kernelllm.app.pipeline import Result
 from kernelllm.core.types import Floor, Ratio, Severity, Status, Timing, Verdict
 
 if TYPE_CHECKING:

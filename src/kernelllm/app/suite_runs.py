@@ -18,8 +18,8 @@ from kernelllm.core.writer import Allowance, Writer, open_writer
 
 if TYPE_CHECKING:
     from kernelllm.app.page import RunView
+    from kernelllm.bench.bench_plan import BenchPlan
     from kernelllm.bench.known_answers import KnownAnswers
-    from kernelllm.bench.plan import Plan
     from kernelllm.bench.runner import Bench
     from kernelllm.core.store import Run, Store
     from kernelllm.judge import JudgeSettings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def problems_of(suites: Sequence[str], *, limit: int | None = None, part: str | None = None) -> tuple[str, str, tuple[Problem, ...]]:
     """(spec, version, problems) of one or several suites. Raises UsageError where there is no problem."""
-    from kernelllm.bench.plan import shard
+    from kernelllm.bench.bench_plan import shard
     from kernelllm.suites import open_suite
 
     opened = [open_suite(spec) for spec in suites]
@@ -55,20 +55,20 @@ def make_plan(
     extern: str,
     judge: JudgeSettings,
     known: KnownAnswers | None = None,
-) -> Plan:
+) -> BenchPlan:
     """The plan of one model on the suite; with ``known`` answers nobody is asked, so that the writer has no options."""
-    from kernelllm.bench.plan import Plan
+    from kernelllm.bench.bench_plan import BenchPlan
 
     spec, version, problems = suite
     options = {} if known else writer_options(model, asking, target=judge.target, extern=extern)
     settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
     if settings.get("device") == "auto":
         del settings["device"]
-    return Plan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
+    return BenchPlan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
 
 
 def open_bench(
-    plan: Plan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, known: KnownAnswers | None = None
+    plan: BenchPlan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, known: KnownAnswers | None = None
 ) -> Bench:
     """The run of a plan: with its own writer, or with ``known`` answers."""
     from kernelllm.bench.runner import Bench
