@@ -110,7 +110,7 @@ def relu(context: Context) -> None:
 @contextmanager
 def worker(judge: Judge, reference: Reference, source: str) -> Iterator[CandidateProcess]:
     """A worker that holds the candidate, built as the judge builds it before it measures."""
-    with CandidateProcess(judge._servers[0], source, judge.limits(), judge.device, 60.0, None) as process:
+    with CandidateProcess(judge.servers()[0], source, judge.limits(), judge.device, 60.0, None) as process:
         process.construct(reference.init_args, INIT_SEED)
         have = set(process.state(tuple(reference.state())))
         process.load({n: t for n, t in reference.state().items() if n in have}, reference.training)

@@ -169,7 +169,7 @@ def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
 
 def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> str:
     seconds = 300.0 if judge.device == "cpu" else 20.0
-    server, limits = judge._servers[0], judge.limits(seconds)
+    server, limits = judge.servers()[0], judge.limits(seconds)
     with (
         CandidateProcess(server, original, limits, judge.device, seconds, None) as one,
         CandidateProcess(server, mutant, limits, judge.device, seconds, None) as two,

@@ -48,8 +48,10 @@ def without_templates(text: str) -> str:
 
 RUN = """
 import os, sys
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.worker import setup
-setup.prepare("interpret", "sm_90")
+setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
 import torch
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance

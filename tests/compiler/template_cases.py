@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge.worker import interpreter
+from kernelllm.backends.triton.emulator import interpreter
 
 interpreter.install()
 

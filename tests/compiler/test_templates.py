@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
+from kernelllm.backends.triton.emulator.cubin import resources
 from kernelllm.compiler import template_ops, templates
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.templates import attention, conv, conv_packed, matmul, pooling, recurrent, scan
-from kernelllm.judge.worker.cubin import resources
 
 FOLDER = Path(templates.__file__).parent
 SHARED_LIMIT = 227 * 1024

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from kernelllm.backends.base import open_backend
+from kernelllm.backends.triton.source import computes
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
-from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
+from kernelllm.core.types import DEFAULT_BACKEND, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
-from kernelllm.judge.checks.kernel_bodies import branches, computes
+from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation, OutputStats, TrialRun, WatchedOperators
 from kernelllm.judge.transport.protocol import AuditEvent
@@ -29,6 +31,7 @@ FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "p
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
+LANGUAGE = open_backend(DEFAULT_BACKEND)
 
 
 def label(path: Path) -> str:
@@ -44,7 +47,7 @@ def header(path: Path) -> dict[str, Any]:
 
 
 def fails(text: str) -> set[str]:
-    return {f.check for f in checks.source_findings(ALL, text) if f.severity is Severity.FAIL}
+    return {f.check for f in checks.source_findings(ALL, text, LANGUAGE) if f.severity is Severity.FAIL}
 
 
 def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:
@@ -122,7 +125,7 @@ def test_source_that_is_too_deep_or_broken_is_told() -> None:
     with contextlib.suppress(SyntaxError):  # some versions of Python call it that
         assert "dynamic_code" in fails(deep)
     with pytest.raises(SyntaxError):
-        checks.source_findings(ALL, "def f(:")
+        checks.source_findings(ALL, "def f(:", LANGUAGE)
 
 
 COPY = {

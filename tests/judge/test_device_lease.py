@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from kernelllm.backends.base import DeviceAccess
 from kernelllm.judge.isolation.forkserver import Worker
 from kernelllm.judge.timing import device_lease
 from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import wire
-from kernelllm.judge.transport.protocol import AccessGranted, AccessRequest, DeviceAccess, Done, ReadReport, WorkerGone, WorkerTimeout
+from kernelllm.judge.transport.protocol import AccessGranted, AccessRequest, Done, ReadReport, WorkerGone, WorkerTimeout
 from kernelllm.pool.locks import DeviceLock
 
 

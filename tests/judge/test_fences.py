@@ -9,9 +9,9 @@ import pytest
 import torch
 from judge.problems import SQUARE, elementwise
 
+from kernelllm.backends.base import IllegalAccess
 from kernelllm.core.types import Status
 from kernelllm.judge import Judge
-from kernelllm.judge.worker.failures import IllegalAccess
 from kernelllm.judge.worker.fences import Fences
 
 X = torch.randn(6, 5)

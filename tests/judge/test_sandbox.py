@@ -282,7 +282,7 @@ def test_a_filled_folder_ends_the_worker_and_nothing_else() -> None:
         assert verdict.status is Status.RUNTIME_ERROR
         assert "filled its folder" in verdict.message
         assert judge.judge(problem, Candidate(source=honest)).status is Status.CORRECT
-        assert not list(judge._servers[0].root.glob("w*"))
+        assert not list(judge.servers()[0].root.glob("w*"))
 
 
 def test_a_weaker_machine_is_told_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

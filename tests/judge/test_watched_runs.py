@@ -51,7 +51,7 @@ def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Ref
     judge.judge(MATMUL, EXACT)  # the server is up now
     with (
         judge.borrowed(MATMUL) as references,
-        CandidateProcess(judge._servers[0], one.source, judge.limits(), judge.device, 30.0, None) as process,
+        CandidateProcess(judge.servers()[0], one.source, judge.limits(), judge.device, 30.0, None) as process,
     ):
         process.construct(references[0].init_args, INIT_SEED)
         references[0].run(references[0].inputs(1), 1, first=True)

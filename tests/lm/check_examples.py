@@ -6,16 +6,16 @@ import types
 
 import torch
 
-from kernelllm.lm.prompt import EXAMPLES
+from kernelllm.backends.triton.prompt import examples
 
 
 def load(name: str) -> types.ModuleType:
     import importlib
 
-    return importlib.import_module(f"kernelllm.lm.examples.{name}")
+    return importlib.import_module(f"kernelllm.backends.triton.examples.{name}")
 
 
-for name in EXAMPLES:
+for name in examples():
     reference, kernel = load(f"{name}_reference"), load(f"{name}_kernel")
     made = reference.get_init_inputs()
     torch.manual_seed(0)

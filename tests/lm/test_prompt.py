@@ -11,9 +11,11 @@ import msgspec
 import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge, code, timing
 
+from kernelllm.backends.base import open_backend
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import (
+    DEFAULT_BACKEND,
     Attempt,
     Candidate,
     Finding,
@@ -31,9 +33,11 @@ from kernelllm.core.types import (
 )
 from kernelllm.lm import feedback
 from kernelllm.lm.lm_writer import lm_writer
-from kernelllm.lm.prompt import EXAMPLES, Templates, example, family, first_prompt, next_prompt
+from kernelllm.lm.prompt import Templates, example, family, first_prompt, next_prompt
 from kernelllm.models.language_model import Message
 from kernelllm.search import Search
+
+LANGUAGE = open_backend(DEFAULT_BACKEND)
 
 GOLDEN = Path(__file__).parent / "prompts"
 FIRST = ("kernelllm", "kernelbench-zero-shot", "kernelbench-one-shot", "kernelbench-few-shot", "hardware", "category")
@@ -189,17 +193,17 @@ def test_examples_are_right() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok") == len(EXAMPLES)
+    assert done.stdout.count("ok") == len(LANGUAGE.examples())
 
 
 def test_examples_are_shown_whole() -> None:
-    for name in EXAMPLES:
-        shown = example(name)
+    for name in LANGUAGE.examples():
+        shown = example(name, LANGUAGE)
         assert "class Model(" in shown.reference
         assert "class ModelNew(" in shown.kernel
         assert "@triton.jit" in shown.kernel
     with pytest.raises(UnknownName):
-        example("nosuch")
+        example("nosuch", LANGUAGE)
 
 
 # -- feedback --------------------------------------------------------------------------------------

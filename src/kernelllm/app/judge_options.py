@@ -10,6 +10,7 @@ from kernelllm.app.interrupt import remembered
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.source import LARGEST
+from kernelllm.core.types import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
@@ -28,6 +29,7 @@ def judge_settings(
     require_sandbox: str | None = None,
     no_measure: bool = False,
     no_cache: bool = False,
+    backend: str = DEFAULT_BACKEND,
     here: bool = False,
 ) -> JudgeSettings:
     """JudgeSettings for these options; ``here``: this process is going to judge with them.
@@ -36,6 +38,7 @@ def judge_settings(
     """
     target = target or settings.load().target
     gpus.by_arch(target)
+    registry.require("backends", backend)
     for name in checks:
         registry.require("checks", name)
     if profile not in PROFILES:
@@ -45,7 +48,7 @@ def judge_settings(
     if here:
         from kernelllm.judge.isolation import prestart
 
-        prestart.begin(device, target)  # before torch is imported
+        prestart.begin(device, target, backend)  # before torch is imported
     with remembered() as interrupted:
         from kernelllm.judge import JudgeSettings
 
@@ -53,6 +56,7 @@ def judge_settings(
     chosen: dict[str, Any] = {
         "device": device,
         "target": target,
+        "backend": backend,
         "profile": profile,
         "tolerance": tolerance,
         "checks": tuple(checks) or None,

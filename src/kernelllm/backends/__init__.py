@@ -1,1 +1,1 @@
-"""Layer 1: kernel languages, one file each. A backend says how its code is fenced, written, found and loaded."""
+"""Layer 1: kernel languages, one folder each. A backend knows how its code is written, loaded, launched, compiled and emulated."""

@@ -1,19 +1,36 @@
-"""What a kernel language has to say about itself."""
+"""What a kernel language has to say about itself: :class:`Backend`, one folder a language.
+
+The judge and the language models' prompts know no language; they ask the backend that a candidate names. To add a language, write a
+folder with a class derived from :class:`Backend`, and register it under ``backends`` (in core/registry.py, or by an entry point of the
+group ``kernelllm.backends`` of a package of your own).
+
+What CUDA C++ would say, for instance: ``modes`` are COMPILE (nvcc needs no GPU) and CUDA; it has no emulator, so that candidates are
+judged on a GPU alone. ``load`` builds the file's C++ and imports it. ``watch`` cannot wrap a launch in Python: it subscribes to the
+profiler's launch callbacks (CUPTI), which name the kernel; :meth:`Launches.suppress` has them skip it, :meth:`Launches.counted` counts.
+``native_code`` names ``torch.utils.cpp_extension``, which is cheating in other languages.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from kernelllm.core import registry
+
 
 class State(StrEnum):
-    """``available``: runs on this machine's GPU; ``can_build``: compiles and is emulated here; ``missing``: neither."""
+    """``available``: runs on this machine's GPU; ``can_build``: compiles or is emulated here; ``missing``: neither."""
 
     AVAILABLE = "available"
     CAN_BUILD = "can_build"
@@ -28,37 +45,211 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-class Backend(Protocol):
-    """One kernel language. Registered under the registry kind ``backends``; tests/backends holds the conformance test."""
+class Mode(StrEnum):
+    """What the launches of a worker do. A worker has one mode for its life."""
+
+    INTERPRET = "interpret"
+    """They run on the CPU, by the language's emulator."""
+    COMPILE = "compile"
+    """They compile for a target that need not be there, and run nothing."""
+    CUDA = "cuda"
+    """They run on this machine's GPU."""
+
+
+class DeviceAccess(StrEnum):
+    """How a worker may hold the device."""
+
+    RELEASED = "released"
+    """Not at all: it compiles."""
+    SHARED = "shared"
+    """Beside others."""
+    EXCLUSIVE = "exclusive"
+    """Alone, to measure which configuration of a kernel is the fastest. Granted for a limited time, and only where it is timed."""
+
+
+class IllegalAccess(Exception):
+    """A kernel read or wrote outside of every tensor that it was given."""
+
+
+COMPILE_THREADS = "KERNELLLM_COMPILE_THREADS"
+"""In a worker's environment: threads in which it may compile at once."""
+LAUNCH = "launch: "
+"""Begins the error of a kernel that compiles but cannot be launched with the grid it was given."""
+
+
+class CompiledKernel(msgspec.Struct, frozen=True):
+    """A kernel that was launched, with its resources where it was compiled."""
+
+    name: str
+    launches: int
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    error: str = ""
+    """The compiler's message when the compile failed."""
+    line: int = 0
+    """Of the candidate's source, for ``error``."""
+
+
+@dataclass
+class KernelSeen:
+    """A kernel while launches of it are noted; a backend fills in what its compiler says."""
+
+    name: str
+    launches: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spills: int | None = None
+    num_warps: int | None = None
+    errors: list[tuple[str, int]] = field(default_factory=list)
+    """Messages of the compiler, each with a line of the candidate's source."""
+
+
+class Observer(Protocol):
+    """What a backend tells of launches, and whom it asks for the GPU. The worker's recorder is one."""
+
+    in_launch: bool
+    """Set by the backend while a launch is under way: what torch and Python do then is the language's doing, not the candidate's."""
+
+    def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
+        """Note ``count`` launches of a kernel; ``body`` gives its source text."""
+
+    request_access: Callable[[DeviceAccess], None]
+    """Hold the GPU in another way; returns when it is so. For languages that compile or tune in the middle of a run."""
+
+
+class Launches:
+    """A worker's hold on the launches that it watches; this one is for COMPILE mode, where none runs."""
+
+    def suppress(self, on: bool) -> None:
+        """While on, launches are noted and checked, and run nothing. For modes INTERPRET and CUDA."""
+
+    def counted(self) -> AbstractContextManager[Callable[[], int]]:
+        """Around timed runs: launches are only counted, as cheaply as can be. Gives a function that says how many there were so far.
+
+        For mode CUDA.
+        """
+        return nullcontext(lambda: 0)
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A worked example for prompts: a reference module and the same with kernels."""
+
+    title: str
+    reference: str
+    kernel: str
+
+
+class Backend(ABC):
+    """One kernel language. Registered under the kind ``backends``; tests/backends/test_conformance.py holds for every one of them.
+
+    Objects have no state and are made without arguments. Nothing heavy is imported before :meth:`prepare`.
+    """
+
+    # -- who it is ------------------------------------------------------------------------------
 
     name: str
     """The registered name."""
     title: str
     """The name as people write it."""
-    fence: str
-    """The language tag of a Markdown code fence that holds a candidate."""
-    suffix: str
+    suffix: str = ".py"
     """File name suffix of a candidate, with the dot."""
-    rules: str
-    """What a prompt tells a model about writing candidates in this language; plain text, one rule a line."""
+    modes: frozenset[Mode]
+    """What it can do. Without INTERPRET its candidates need a GPU; without COMPILE they are not compiled where there is none."""
 
+    @property
+    def emulated(self) -> bool:
+        """Whether kernels run on a machine without a GPU."""
+        return Mode.INTERPRET in self.modes
+
+    @abstractmethod
     def availability(self) -> Availability:
         """What this machine can do; never raises."""
 
-    def load(self, source: str, folder: Path, name: str = "candidate") -> ModuleType:
-        """Import ``source`` as a module from a file in ``folder``. Raises whatever the source raises."""
+    # -- in source ------------------------------------------------------------------------------
+
+    kernel_decorators: tuple[str, ...] = ()
+    """Dotted paths of what turns a function into a kernel, or a helper of one; as a decorator or called."""
+    libraries: tuple[str, ...] = ()
+    """Top-level packages that a candidate may import beside torch. Workers may read them."""
+    native_code: tuple[str, ...] = ()
+    """Dotted paths that leave Python and are part of this language, though they are cheating in others."""
+    narrow_types: Mapping[str, str] = {}
+    """Types narrower than float32, by the names that kernels give them, and torch's name of each."""
+
+    def computes(self, body: str) -> bool:
+        """False when the kernel of this source text only moves data. True in doubt."""
+        return True
+
+    def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
+        """How a call of ``path`` with these keyword arguments (``...``: not a constant) lowers float32's precision; else empty."""
+        return ""
+
+    # -- in a worker ----------------------------------------------------------------------------
+
+    def environment(self, mode: Mode, folder: str) -> dict[str, str]:
+        """Environment variables that a worker needs whose files lie in ``folder``, beside the usual ones."""
+        return {}
+
+    def prepare(self, mode: Mode, target: str) -> AbstractContextManager[None]:
+        """Around the import of torch in a forkserver, before its first fork: on leaving, the language is imported and warm.
+
+        Work that needs no torch may begin on entering. CUDA must not be initialised: a context does not survive a fork.
+        """
+        return nullcontext()
+
+    def versions(self) -> dict[str, str]:
+        """Versions that verdicts depend on, by package. Called after :meth:`prepare`, and by the judge."""
+        return {}
+
+    def load(self, path: Path, name: str) -> ModuleType:
+        """Import the candidate in a file as module ``name``. Raises whatever the source raises."""
+        return import_file(path, name)
+
+    @abstractmethod
+    def watch(self, mode: Mode, observer: Observer) -> Launches:
+        """Tell ``observer`` of every launch of this process from now on. Called once, before the candidate is loaded.
+
+        In COMPILE mode a launch compiles for the target of :meth:`prepare`, notes resources and errors, and runs nothing; tensors may
+        be fake. In CUDA mode the device is initialised, and the language should be made warm: a candidate comes next.
+        """
+
+    compile_errors: frozenset[str] = frozenset()
+    """Names of exception classes that say that a kernel does not compile."""
+    wrapping_errors: frozenset[str] = frozenset()
+    """Names of exception classes that wrap what was raised inside a kernel, as their cause."""
+
+    # -- for language models --------------------------------------------------------------------
+
+    fence: str
+    """The language tag of a Markdown code fence that holds a candidate."""
+    fence_names: frozenset[str] = frozenset()
+    """Other tags that models give such a fence."""
+    rules: str
+    """What a prompt tells a model about kernels in this language: plain text, one rule a line."""
+    usual_imports: Mapping[str, str] = {}
+    """Names that a model may use without importing them, and the import that is meant."""
+    kernel_pattern: re.Pattern[str]
+    """Found in every text that defines a kernel."""
+
+    def examples(self) -> Mapping[str, Example]:
+        """Worked examples by operator family: any of ``add``, ``elementwise``, ``epilogue``, ``matmul``, ``reduction``, ``softmax``."""
+        return {}
 
 
-def import_source(source: str, path: Path) -> ModuleType:
-    """Write ``source`` to ``path`` and import it under the file's stem.
+def open_backend(name: str) -> Backend:
+    """The backend of a name. Raises UnknownName."""
+    found: Backend = registry.resolve("backends", name)()
+    return found
 
-    A real file is needed: Triton reads the text of a kernel with ``inspect``. Raises whatever the source raises.
-    """
-    path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+
+def import_file(path: Path, name: str) -> ModuleType:
+    """Import a Python file as module ``name``. Raises whatever its code raises."""
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

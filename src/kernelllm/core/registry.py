@@ -30,7 +30,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "lm": "kernelllm.lm.lm_writer:LMWriter",
     },
     "backends": {
-        "triton": "kernelllm.backends.triton:Triton",
+        "triton": "kernelllm.backends.triton.backend:Triton",
     },
     "suites": {
         "builtin": "kernelllm.suites.builtin:BuiltinSuite",
@@ -99,5 +99,10 @@ def require(kind: str, name: str, also: Sequence[str] = ()) -> str:
 
 def resolve(kind: str, name: str) -> Any:
     """The object behind a name. Raises UnknownName with the known names and the nearest one."""
-    module, _, attribute = require(kind, name).partition(":")
+    return imported(require(kind, name))
+
+
+def imported(place: str) -> Any:
+    """The object of a ``module:attribute``."""
+    module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

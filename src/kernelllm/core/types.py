@@ -64,11 +64,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return digest(self.source)
 
 
+DEFAULT_BACKEND = "triton"
+"""The kernel language where none is named."""
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Source text that defines ModelNew, and where it came from."""
 
     source: str
-    backend: str = "triton"
+    backend: str = DEFAULT_BACKEND
+    """The kernel language that it is written in."""
     model: str = "file"
     """Which model wrote it (``provider/name``), or ``file`` when a person handed it in."""
     sample: int = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import kernelllm
+from kernelllm.backends.base import CompiledKernel, open_backend
 from kernelllm.core.source import parse
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial, Verdict
 from kernelllm.judge import checks as all_checks
@@ -22,7 +23,7 @@ from kernelllm.judge.isolation.limits import Ended, call_seconds
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.settings import device_name
 from kernelllm.judge.timing import measure
-from kernelllm.judge.transport.protocol import CompiledKernel, Reported
+from kernelllm.judge.transport.protocol import Reported
 from kernelllm.judge.trials.compare import KERNELBENCH, STRICT, Rules, tolerance_for
 from kernelllm.judge.trials.examiner import Examiner, Findings
 from kernelllm.judge.trials.reference import Reference
@@ -47,7 +48,8 @@ class Case:
 
     def __init__(self, judge: Judge, problem: Problem, candidate: Candidate, *, alone: bool = False) -> None:
         self.judge, self.settings, self.alone = judge, judge.settings, alone
-        self.problem, self.candidate = problem, candidate
+        self.problem, self.candidate, self.backend = problem, candidate, open_backend(candidate.backend)
+        self.servers = judge.servers(candidate.backend)
         self.shapes: tuple[SizeSet, ...] = ()
         self.out = Findings()
         self.report: Reported | None = None
@@ -65,7 +67,7 @@ class Case:
         refused = invalid(self.candidate.source)
         if refused:
             return self.finish(Status.INVALID, refused)
-        self.findings = all_checks.source_findings(self.judge.checks, self.candidate.source)
+        self.findings = all_checks.source_findings(self.judge.checks, self.candidate.source, self.backend)
         if any(f.severity is Severity.FAIL for f in self.findings):
             status, message = verdict.decide(None, self.findings, None)
             return self.finish(status, message)
@@ -74,7 +76,7 @@ class Case:
         with self.judge.borrowed(self.problem) as references, self._lock(references[-1]):
             references = self._wanted(references)
             self.shapes = tuple(r.sizes for r in references)
-            rows = self._try_and_compile(references) if self.judge.device == "cpu" else self._try(references)
+            rows = self._try_and_compile(references) if len(self.servers) > 1 else self._try(references)
         return self._conclude(rows)
 
     def _wanted(self, references: list[Reference]) -> list[Reference]:
@@ -111,8 +113,7 @@ class Case:
 
     def _compiling(self) -> target_compile.Compiling:
         judge = self.judge
-        server = judge._servers[1]
-        return target_compile.Compiling(server, self.candidate.source, judge.limits(), judge.target, self.settings.require_sandbox)
+        return target_compile.Compiling(self.servers[1], self.candidate.source, judge.limits(), judge.target, self.settings.require_sandbox)
 
     def _try(self, references: list[Reference]) -> tuple[CompiledKernel, ...]:
         """All trials, then the measurement. On a GPU each size may have a worker of its own, so that their kernels compile side by side."""
@@ -120,7 +121,7 @@ class Case:
         patience = judge.call_limit_s
         if judge.device == "cpu":
             patience = call_seconds(patience, max(shrink.flops(self.problem, r.instance.constants) for r in references))
-        arguments = (judge._servers[0], self.candidate.source, judge.limits(patience), judge.device, patience, s.require_sandbox)
+        arguments = (self.servers[0], self.candidate.source, judge.limits(patience), judge.device, patience, s.require_sandbox)
         with contextlib.ExitStack() as stack:
             workers = len(references) if judge.device != "cpu" and s.side_by_side else 1
             processes = [stack.enter_context(CandidateProcess(*arguments)) for _ in range(workers)]
@@ -132,7 +133,7 @@ class Case:
                 lock=self.lock, reservation=self.reservation,
             )  # fmt: skip
             # not before: their start would slow down the start of those at work
-            self.out = examiner.examine(references, lambda: judge.stock(judge.limits(patience)))
+            self.out = examiner.examine(references, lambda: judge.stock(judge.limits(patience), self.candidate.backend))
             if self.out.failure is None or self.out.failure.status in (Status.INCORRECT, Status.CHEATING):
                 self.report = verdict.merge_reports(processes)
             for process in processes[:-1]:
@@ -177,7 +178,7 @@ class Case:
     def _conclude(self, rows: tuple[CompiledKernel, ...]) -> Verdict:
         ran = self.report.kernels if self.report else ()
         never = [k.name for k in ran if k.launches and k.name not in {row.name for row in rows}]
-        if self.judge.device == "cpu" and self.out.failure is None and never:
+        if len(self.servers) > 1 and self.out.failure is None and never:
             text = f"The kernel {never[0]!r} ran in the interpreter and was never compiled for {self.judge.target}."
             self.findings.append(Finding(check="not_compiled", message=text, severity=Severity.WARN))
         self.kernels, lines = verdict.merge_kernels(ran, rows, self.judge.target)
@@ -251,13 +252,13 @@ class Case:
         return max((tolerance_for(getattr(torch, k)) for k in kinds), default=1e-4)
 
     def _environment(self) -> dict[str, str]:
-        server = self.judge._servers[0].ready if self.judge._servers else None
+        ready = self.servers[0].ready
         s = self.settings
         facts = {
             "kernelllm": kernelllm.__version__, "device": device_name(self.judge.device), "target": self.judge.target,
             "profile": s.profile,
-            "python": platform.python_version(), "torch": server.torch if server else str(torch.__version__),
-            "triton": server.triton if server else "", "sandbox": self.ended.sandbox, "track": s.track or "",
+            "python": platform.python_version(), **(ready.versions if ready else {"torch": str(torch.__version__)}),
+            "sandbox": self.ended.sandbox, "track": s.track or "",
         }  # fmt: skip
         return {k: v for k, v in facts.items() if v}
 

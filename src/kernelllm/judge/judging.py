@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from kernelllm.core.errors import KernelLLMError, ProblemError, WorkerError
-from kernelllm.core.types import Candidate, Floor, Problem, SizeSet, Status, Verdict
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError, WorkerError
+from kernelllm.core.types import DEFAULT_BACKEND, Candidate, Floor, Problem, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict_cache
 from kernelllm.judge.evaluation import Case
@@ -45,21 +46,15 @@ class Judge:
             sandbox.available(gpu=self.device != "cpu").require(self.settings.require_sandbox)
         target = self.settings.target if self.device == "cpu" else capability(self.device)
         self.target, self.sizes = target, self.settings.sizes or SMALL_SETS
-        self._lock = threading.Lock()
+        self._lock, self._starting = threading.Lock(), threading.Lock()
         self._references: OrderedDict[str, list[Reference]] = OrderedDict()
         self._verdicts = verdict_cache.opened(self.settings, self.device, target)
         self.baselines = measure.Baselines(self.settings.baselines, self.device)
         self._floors: dict[str, Future[Floor | None]] = {}
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kernelllm-compile")
-        self._servers: list[ForkServer] = []
+        self._servers: dict[str, list[ForkServer]] = {}
         try:
-            if self.device == "cpu":
-                self._servers = [prestart.server("interpret", target), prestart.server("compile", target)]
-            else:
-                # a spare for each size that every candidate is tried at: more would delay the first verdict
-                spares = (self.settings.sizes or 1) + 1 if self.settings.side_by_side else 1
-                self._servers = [prestart.server("cuda", target, spares=spares)]
-                self.stock(self.limits())
+            self.servers(self.settings.backend)
         except BaseException:
             self.close()
             raise
@@ -73,12 +68,34 @@ class Judge:
     def close(self) -> None:
         """End all workers and servers and remove their files."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for server in self._servers:
+        for server in (one for several in self._servers.values() for one in several):
             server.close()
-        self._servers = []
+        self._servers = {}
         self._references.clear()
         if self.device != "cpu":
             self.baselines.clear()
+
+    def servers(self, backend: str = DEFAULT_BACKEND) -> list[ForkServer]:
+        """The warm servers for candidates in a kernel language, started when first asked for: the one that runs them, and on a CPU the
+        one that compiles them, where the language can. Raises UnknownName, and UsageError for a language that needs a GPU."""
+        with self._starting:
+            if backend not in self._servers:
+                self._servers[backend] = self._started(backend)
+            return self._servers[backend]
+
+    def _started(self, backend: str) -> list[ForkServer]:
+        gpu = self.device != "cpu"
+        language = open_backend(backend)
+        if Mode.CUDA not in language.modes if gpu else not language.emulated:
+            fix = "Judge them with --device cpu." if gpu else "Judge them on a machine with a CUDA GPU."
+            raise UsageError(f"{language.title} kernels cannot run on {'a GPU' if gpu else 'a CPU'}.", fix=fix)
+        # on a GPU a spare for each size that every candidate is tried at: more would delay the first verdict
+        spares = ((self.settings.sizes or 1) + 1 if self.settings.side_by_side else 1) if gpu else 0
+        modes = prestart.modes("cuda" if gpu else "cpu", backend)
+        started = [prestart.server(mode, self.target, spares, backend) for mode in modes]
+        if gpu:
+            self._stock(started[0], self.limits())
+        return started
 
     def floor(self, problem: Problem) -> Floor | None:
         """The speed of light of a problem on this device, or on the target's; counted once a problem."""
@@ -149,9 +166,12 @@ class Judge:
             references.append(prepare(problem, size, overrides, self.device, INIT_SEED, exact))
         return references
 
-    def stock(self, limits: Limits) -> None:
+    def stock(self, limits: Limits, backend: str = DEFAULT_BACKEND) -> None:
         """Have spare workers made ready beside everything else."""
-        self._pool.submit(self._servers[0].stock, limits, self.settings.require_sandbox)
+        self._stock(self.servers(backend)[0], limits)
+
+    def _stock(self, server: ForkServer, limits: Limits) -> None:
+        self._pool.submit(server.stock, limits, self.settings.require_sandbox)
 
     def limits(self, call_s: float | None = None) -> Limits:
         """Limits of a worker under these settings, where one call may take ``call_s`` seconds (None: as the settings say)."""

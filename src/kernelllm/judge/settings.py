@@ -8,6 +8,7 @@ import torch
 
 from kernelllm.core import gpus
 from kernelllm.core.errors import UsageError
+from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.trials.compare import KERNELBENCH, STRICT
 
 PROFILES = (STRICT, KERNELBENCH)
@@ -23,6 +24,8 @@ class JudgeSettings:
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     target: str = "sm_90"
     """What kernels are compiled for on a machine without a GPU."""
+    backend: str = DEFAULT_BACKEND
+    """The kernel language to be ready for. Candidates in others are judged as well: their workers start when the first one comes."""
     sizes: int | None = None
     """How many shrunk sets of sizes to try. None: two; on a GPU, where the original sizes come last, one for a candidate without branches.
     The second takes 0.3 s more there."""

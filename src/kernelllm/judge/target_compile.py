@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem, Status
@@ -101,9 +102,9 @@ class Compiling:
             if self._process is not None:
                 self._process.cut()
 
-    def run(self, wanted: Sequence[Job]) -> tuple[p.CompiledKernel, ...]:
+    def run(self, wanted: Sequence[Job]) -> tuple[CompiledKernel, ...]:
         """Rows of the first job that works; of what was launched until then where none does."""
-        best: tuple[p.CompiledKernel, ...] = ()
+        best: tuple[CompiledKernel, ...] = ()
         for job in wanted:
             try:
                 rows, complete = self._compile(job)
@@ -115,7 +116,7 @@ class Compiling:
                 return rows or best
         return best
 
-    def _compile(self, job: Job) -> tuple[tuple[p.CompiledKernel, ...], bool]:
+    def _compile(self, job: Job) -> tuple[tuple[CompiledKernel, ...], bool]:
         seconds = self._deadline - time.monotonic()
         with CandidateProcess(self._server, self._source, self._limits, "cpu", seconds, self._sandbox) as process:
             with self._lock:
@@ -128,7 +129,7 @@ class Compiling:
                 return process.compile(job.tree, job.specs, self._target, job.fake, job.inputs).kernels, True
             except CandidateFailure as failure:
                 if failure.status is Status.TIMEOUT:
-                    slow = p.CompiledKernel("(compile)", 0, error=f"The compile did not finish within {SECONDS:g} s: use smaller tiles.")
+                    slow = CompiledKernel("(compile)", 0, error=f"The compile did not finish within {SECONDS:g} s: use smaller tiles.")
                     return (slow,), False
             try:
                 # what did compile before the failure still counts

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import msgspec
 
+from kernelllm.backends.base import LAUNCH, CompiledKernel
 from kernelllm.core.types import Finding, KernelUse, Severity, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.transport.protocol import LAUNCH
 
 N = TypeVar("N", int, float)
 
@@ -52,7 +52,7 @@ def compile_failure(kernels: Sequence[KernelUse], lines: Mapping[str, int], targ
 
 
 def merge_kernels(
-    ran: Sequence[p.CompiledKernel], compiled: Sequence[p.CompiledKernel], target: str
+    ran: Sequence[CompiledKernel], compiled: Sequence[CompiledKernel], target: str
 ) -> tuple[tuple[KernelUse, ...], dict[str, int]]:
     """Kernels that ran, with what the compile says of them; and the lines of compile errors."""
     by_name = {k.name: k for k in compiled}

@@ -21,6 +21,7 @@ import tempfile
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -30,10 +31,12 @@ import msgspec
 import torch
 
 import kernelllm
+from kernelllm.backends.base import open_backend
 from kernelllm.core import settings as user_settings
 from kernelllm.core.source import parse
 from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
+from kernelllm.judge.isolation.allowed_paths import plugin_of
 from kernelllm.judge.settings import JudgeSettings, capability, device_name, resolve_device
 from kernelllm.judge.timing import device_rates
 
@@ -46,7 +49,7 @@ _PRUNE_EVERY = 200
 _KEPT = (Status.CORRECT, Status.INCORRECT, Status.COMPILE_ERROR, Status.RUNTIME_ERROR, Status.CHEATING)
 """Time, memory and a reference that fails may be the machine's doing of the moment; an invalid candidate costs nothing."""
 _MAGIC = b"kernelllm verdict 1\n"
-_CODE = ("judge", "suites", "core", "backends", "pool")
+_CODE = ("judge", "problems", "core", "backends", "pool")
 
 
 class Verdicts:
@@ -93,8 +96,9 @@ class Verdicts:
         if not self._versions:
             name = device_name(self._device)
             self._versions = "\n".join([_versions(), self._device, name, self._target, str(device_rates.kept())])
-        chosen = dataclasses.asdict(dataclasses.replace(settings, cache=True, keep_verdicts=False, side_by_side=True))
-        parts = [self._versions, problem.digest, candidate.digest, candidate.backend, repr(sorted(chosen.items()))]
+        same = dataclasses.replace(settings, cache=True, keep_verdicts=False, side_by_side=True, backend=candidate.backend)
+        chosen = dataclasses.asdict(same)
+        parts = [self._versions, _language(candidate.backend), problem.digest, candidate.digest, repr(sorted(chosen.items()))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -121,18 +125,31 @@ def folder() -> Path:
 def _versions() -> str:
     """Everything that may change a verdict without a change of its problem, candidate or settings."""
     import numpy
-    import triton
 
-    own = hashlib.sha256()
     root = Path(kernelllm.__file__).parent
-    for room in _CODE:
-        for file in sorted((root / room).rglob("*.py")):
-            own.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    own = _digest([root / room for room in _CODE])
     driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)() if torch.version.cuda else 0
     return "\n".join([
-        kernelllm.__version__, own.hexdigest(), sys.version, platform.machine(), platform.system(), str(torch.__version__),
-        str(torch.version.cuda), str(driver), triton.__version__, numpy.__version__, os.environ.get("TRITON_PTXAS_PATH", ""),
+        kernelllm.__version__, own, sys.version, platform.machine(), platform.system(), str(torch.__version__),
+        str(torch.version.cuda), str(driver), numpy.__version__,
     ])  # fmt: skip
+
+
+@cache
+def _language(name: str) -> str:
+    """The same of a kernel language: its versions, what it sets for its workers, and its code where it is a plugin."""
+    backend = open_backend(name)
+    chosen = [sorted(backend.environment(mode, "").items()) for mode in sorted(backend.modes)]
+    return repr((sorted(backend.versions().items()), chosen, _digest([Path(place) for place in plugin_of(backend)])))
+
+
+def _digest(places: Sequence[Path]) -> str:
+    """Of all Python files at or below these places."""
+    found = hashlib.sha256()
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            found.update(file.relative_to(place.parent).as_posix().encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()
 
 
 def _needs_files(problem: Problem) -> bool:

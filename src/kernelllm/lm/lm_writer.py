@@ -11,7 +11,7 @@ import msgspec
 from kernelllm.core import settings
 from kernelllm.core.errors import BudgetExceeded, UsageError
 from kernelllm.core.settings import Price
-from kernelllm.core.types import Attempt, Candidate, Cost, Draft, Problem
+from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Candidate, Cost, Draft, Problem
 from kernelllm.core.writer import Allowance, Answers, Writer
 from kernelllm.lm import prompt as prompts
 from kernelllm.lm.limit import Limit, dollars
@@ -51,6 +51,7 @@ class LMWriter(Writer):
         templates: prompts.Templates | None = None,
         params: SamplingParams | None = None,
         target: str = "sm_90",
+        backend: str = DEFAULT_BACKEND,
         price: Price | None = None,
         owns_model: bool = False,
     ) -> None:
@@ -59,7 +60,7 @@ class LMWriter(Writer):
         self.templates = templates or prompts.Templates()
         self.template = template or default_template(model.name)
         self.params = params or SamplingParams()
-        self.target = target
+        self.target, self.backend = target, backend
         self.price = price
         self.limit = Limit()
         self.concurrency = model.concurrency
@@ -69,7 +70,7 @@ class LMWriter(Writer):
     @classmethod
     def takes(cls, rest: str) -> Collection[str]:
         """Prompt, sampling, and what the provider takes."""
-        return ("template", "templates", "target", *SamplingParams.__struct_fields__, *options_of(_named(rest)))
+        return ("template", "templates", "target", "backend", *SamplingParams.__struct_fields__, *options_of(_named(rest)))
 
     @classmethod
     def open(cls, rest: str, **options: Any) -> LMWriter:
@@ -115,8 +116,8 @@ class LMWriter(Writer):
     def messages(self, problem: Problem, feedback: Sequence[Attempt] = ()) -> tuple[Message, ...]:
         """What would be sent."""
         if feedback:
-            return prompts.next_prompt(self.templates, self.template, problem, feedback, self.target)
-        return prompts.first_prompt(self.templates, self.template, problem, self.target)
+            return prompts.next_prompt(self.templates, self.template, problem, feedback, self.target, self.backend)
+        return prompts.first_prompt(self.templates, self.template, problem, self.target, self.backend)
 
     def stream(self, problem: Problem, show: Callable[[str], None], feedback: Sequence[Attempt] = ()) -> Draft:
         """One draft, shown as the answer comes; it is not recorded."""
@@ -189,11 +190,12 @@ class LMWriter(Writer):
     def draft(self, completion: Completion, prompt: str, feedback: Sequence[Attempt] = ()) -> Draft:
         """A completion parsed into a draft, with what it cost (nothing when it was recorded earlier)."""
         completion = sound(completion)
-        parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking)
+        parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking, backend=self.backend)
         note = f"mended: {'; '.join(parsed.mended)}" if parsed.mended else ""
         params = {k: list(v) if k == "stop" else v for k, v in msgspec.to_builtins(self.params).items() if v not in (None, ())}
         candidate = Candidate(
             source=parsed.source,
+            backend=self.backend,
             model=self.name,
             sample=completion.sample,
             parents=(feedback[-1].candidate.digest,) if feedback else (),
@@ -220,14 +222,15 @@ def lm_writer(
     template: str | None = None,
     templates: str | Path | None = None,
     target: str = "sm_90",
+    backend: str = DEFAULT_BACKEND,
     prices: Mapping[str, Price] | None = None,
     options: Mapping[str, Any] | None = None,
     **sampling: Any,
 ) -> LMWriter:
     """A writer around a language model.
 
-    ``model`` is ``provider/name`` or a model; ``options`` go to the provider; ``sampling`` are fields of
-    :class:`kernelllm.models.SamplingParams` (None: its default). Raises UsageError, UnknownName, MissingExtra.
+    ``model`` is ``provider/name`` or a model; ``backend`` the kernel language to write; ``options`` go to the provider; ``sampling`` are
+    fields of :class:`kernelllm.models.SamplingParams` (None: its default). Raises UsageError, UnknownName, MissingExtra.
     """
     opened = open_model(model, **(options or {})) if isinstance(model, str) else model
     given = {name: value for name, value in sampling.items() if value is not None}
@@ -243,6 +246,7 @@ def lm_writer(
         templates=prompts.Templates(templates),
         params=params,
         target=target,
+        backend=backend,
         price=price,
         owns_model=isinstance(model, str),
     )

@@ -11,27 +11,27 @@ import io
 import re
 import tokenize
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.source import parse as parse_source
 
 UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 """What ``ast.parse`` raises: the last two for nesting that is too deep, which a model that repeats itself writes."""
 
-KNOWN_IMPORTS = {
-    "torch": "import torch",
-    "nn": "import torch.nn as nn",
-    "F": "import torch.nn.functional as F",
-    "triton": "import triton",
-    "tl": "import triton.language as tl",
-    "libdevice": "from triton.language.extra import libdevice",
+_TORCH_IMPORTS = {"torch": "import torch", "nn": "import torch.nn as nn", "F": "import torch.nn.functional as F"}
+_PYTHON_IMPORTS = {
     "math": "import math",
     "np": "import numpy as np",
     "functools": "import functools",
     "itertools": "import itertools",
     **{name: f"from typing import {name}" for name in ("Any", "Callable", "Dict", "List", "Optional", "Sequence", "Tuple", "Union")},
 }
-_KERNEL = re.compile(r"@\s*(?:triton\.)?(?:jit|autotune|heuristics)\b|triton\.jit\(|load_inline\(")
 _INVISIBLE = {ord(c): None for c in "\u200b\u200c\u200d\ufeff\u2060"} | {ord(c): " " for c in "\u00a0\u202f\u2007"}
 _QUOTES = {ord(c): "'" for c in "\u2018\u2019"} | {ord(c): '"' for c in "\u201c\u201d"}
+
+
+def usual_imports(backend: Backend) -> dict[str, str]:
+    """Names that a model may use without importing them, and the import that is meant."""
+    return {**_TORCH_IMPORTS, **backend.usual_imports, **_PYTHON_IMPORTS}
 
 
 def readable(text: str, *, closed: bool) -> tuple[str, tuple[str, ...], str]:
@@ -125,9 +125,9 @@ def classes(text: str) -> list[str]:
         return []
 
 
-def has_kernel(text: str) -> bool:
-    """Whether the text defines a kernel (Triton, or inline CUDA)."""
-    return _KERNEL.search(text) is not None
+def has_kernel(text: str, backend: Backend) -> bool:
+    """Whether the text defines a kernel."""
+    return backend.kernel_pattern.search(text) is not None
 
 
 def incomplete(text: str) -> str:
@@ -151,9 +151,9 @@ def _inherits(model: ast.ClassDef) -> bool:
     return any(ast.unparse(base).split(".")[-1] != "Module" for base in model.bases)
 
 
-def module_to_rename(text: str) -> str:
+def module_to_rename(text: str, backend: Backend) -> str:
     """The one module class of a text with kernels and no ModelNew, empty when there is none or several."""
-    if not has_kernel(text):
+    if not has_kernel(text, backend):
         return ""
     try:
         tree = parse_source(text)
@@ -201,17 +201,17 @@ def _bound_and_used(text: str) -> tuple[set[str], set[str]]:
     return bound, used
 
 
-def with_earlier(text: str, earlier: list[str]) -> tuple[str, tuple[str, ...]]:
+def with_earlier(text: str, earlier: list[str], backend: Backend) -> tuple[str, tuple[str, ...]]:
     """The text with earlier pieces in front that define names it reads and does not define."""
     bound, used = _bound_and_used(text)
-    missing = used - bound - set(KNOWN_IMPORTS)
+    missing = used - bound - set(usual_imports(backend))
     front: list[str] = []
     for piece in reversed(earlier):
         defined = _top_level(piece)
         if missing & defined and "ModelNew" not in defined:
             front.insert(0, piece.strip("\n"))
             _, reads = _bound_and_used(piece)
-            missing = (missing - defined) | (reads - _bound_and_used(piece)[0] - set(KNOWN_IMPORTS))
+            missing = (missing - defined) | (reads - _bound_and_used(piece)[0] - set(usual_imports(backend)))
     if not front:
         return text, ()
     return "\n\n\n".join([*front, text.strip("\n")]) + "\n", (f"{len(front) + 1} code blocks joined",)
@@ -228,10 +228,10 @@ def _top_level(text: str) -> set[str]:
     return names
 
 
-def with_imports(text: str) -> tuple[str, tuple[str, ...]]:
+def with_imports(text: str, backend: Backend) -> tuple[str, tuple[str, ...]]:
     """The text with the usual imports that it needs and lacks, and the lines that were added."""
     bound, used = _bound_and_used(text)
-    added = tuple(KNOWN_IMPORTS[name] for name in KNOWN_IMPORTS if name in used - bound)
+    added = tuple(line for name, line in usual_imports(backend).items() if name in used - bound)
     if not added:
         return text, ()
     lines = text.split("\n")

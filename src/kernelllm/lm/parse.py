@@ -14,7 +14,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.source import parse as parse_source
+from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.lm import mend
 
 _THINKING = re.compile(
@@ -28,8 +30,9 @@ _SPECIAL = re.compile(
     r"|<\|start_header_id\|>\w*<\|end_header_id\|>|<\|channel\|>final|</s>|<eos>|<end_of_turn>"
 )
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$", re.MULTILINE)
-_PYTHON_INFO = {"", "python", "python3", "py", "py3", "triton", "code", "ipython", "pycon", "plaintext", "text"}
-_STARTS = re.compile(r"^(?:import |from \w[\w.]* import |@triton|@torch|class \w+|def \w+\(|#!)", re.MULTILINE)
+_PYTHON_INFO = {"", "python", "python3", "py", "py3", "code", "ipython", "pycon", "plaintext", "text"}
+_STARTS = r"^(?:import |from \w[\w.]* import |@(?:torch{})|class \w+|def \w+\(|#!)"
+"""A line that begins code; the gap is for libraries whose decorators make kernels."""
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +59,9 @@ class _Block(msgspec.Struct, frozen=True):
     closed: bool
 
 
-def parse(answer: str, *, cut: bool = False, thinking: str = "") -> Parsed:
-    """The candidate in an answer. ``cut`` says that the model stopped at its token limit."""
+def parse(answer: str, *, cut: bool = False, thinking: str = "", backend: str = DEFAULT_BACKEND) -> Parsed:
+    """The candidate in an answer, written in a kernel language. ``cut`` says that the model stopped at its token limit."""
+    language = open_backend(backend)
     text = answer.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     text, thought, open_ended = split_thinking(text)
     thought = "\n".join(t for t in (thinking, thought) if t)
@@ -68,8 +72,8 @@ def parse(answer: str, *, cut: bool = False, thinking: str = "") -> Parsed:
         return Parsed(reason="The answer is empty.", thinking=thought)
     problems: list[str] = []
     try:
-        for pieces, notes in _readings(text):
-            found = _from_pieces(pieces, notes, problems)
+        for pieces, notes in _readings(text, language):
+            found = _from_pieces(pieces, notes, problems, language)
             if found is not None:
                 return msgspec.structs.replace(found, thinking=thought)
     except RecursionError:  # what parses can still be too deep to be written out again
@@ -114,10 +118,10 @@ def clean(answer: str) -> str:
 # -- where code may be in the text -----------------------------------------------------------------
 
 
-def _readings(text: str) -> Iterable[tuple[list[_Block], tuple[str, ...]]]:
+def _readings(text: str, language: Backend) -> Iterable[tuple[list[_Block], tuple[str, ...]]]:
     """Ways to read the text, the likeliest first: fences, tags, JSON, the bare text."""
     blocks = _blocks(text)
-    python = [b for b in blocks if b.info in _PYTHON_INFO] or blocks
+    python = [b for b in blocks if b.info in _PYTHON_INFO | {language.fence} | language.fence_names] or blocks
     if python:
         yield python, ()
     tagged = re.findall(r"<(code|answer|solution|kernel)>\s*(.*?)\s*(?:</\1>|\Z)", text, re.DOTALL | re.IGNORECASE)
@@ -127,10 +131,10 @@ def _readings(text: str) -> Iterable[tuple[list[_Block], tuple[str, ...]]]:
     if from_json:
         yield [_Block(from_json, "", True)], ("taken from JSON",)
     if not python:
-        yield [_Block(piece, "", True) for piece in _bare(text)], ("no fence",)
+        yield [_Block(piece, "", True) for piece in _bare(text, language)], ("no fence",)
         unescaped = html.unescape(text)
         if unescaped != text:
-            yield _blocks(unescaped) or [_Block(p, "", True) for p in _bare(unescaped)], ("HTML entities decoded",)
+            yield _blocks(unescaped) or [_Block(p, "", True) for p in _bare(unescaped, language)], ("HTML entities decoded",)
 
 
 def _blocks(text: str) -> list[_Block]:
@@ -188,7 +192,7 @@ def _json_code(text: str) -> str:
     return blocks[-1].text if blocks else inner
 
 
-def _bare(text: str) -> Iterable[str]:
+def _bare(text: str, language: Backend) -> Iterable[str]:
     """Runs of lines that parse as Python, in a text with no fence, each from a line that looks like code."""
     dedented = textwrap.dedent(text)
     if _parses(dedented):  # a text with nothing to import or define is prose, or data
@@ -197,8 +201,9 @@ def _bare(text: str) -> Iterable[str]:
         return
     lines = text.split("\n")
     at = 0
+    starts = re.compile(_STARTS.format("".join(f"|{re.escape(name)}" for name in language.libraries)))
     while at < len(lines):
-        if not _STARTS.match(lines[at].lstrip()):
+        if not starts.match(lines[at].lstrip()):
             at += 1
             continue
         piece, used = _longest(lines[at:])
@@ -250,7 +255,7 @@ def _parses(text: str) -> bool:
 # -- which of the pieces is the candidate ----------------------------------------------------------
 
 
-def _from_pieces(blocks: list[_Block], notes: tuple[str, ...], problems: list[str]) -> Parsed | None:
+def _from_pieces(blocks: list[_Block], notes: tuple[str, ...], problems: list[str], language: Backend) -> Parsed | None:
     """The last piece that defines ModelNew whole; else pieces joined; else a class renamed. Reasons go to ``problems``."""
     readable: list[tuple[str, tuple[str, ...]]] = []
     broken: list[str] = []
@@ -265,11 +270,11 @@ def _from_pieces(blocks: list[_Block], notes: tuple[str, ...], problems: list[st
     for index in range(len(readable) - 1, -1, -1):
         text, mended = readable[index]
         if "ModelNew" in mend.classes(text):
-            joined, joins = mend.with_earlier(text, [t for t, _ in readable[:index]])
-            return _finish(joined, (*notes, *mended, *joins), problems, several=_versions(readable))
-    renamed = _renamed([t for t, _ in readable], problems)
+            joined, joins = mend.with_earlier(text, [t for t, _ in readable[:index]], language)
+            return _finish(joined, (*notes, *mended, *joins), problems, language, several=_versions(readable))
+    renamed = _renamed([t for t, _ in readable], problems, language)
     if renamed is not None:
-        return _finish(renamed[0], (*notes, *renamed[1]), problems)
+        return _finish(renamed[0], (*notes, *renamed[1]), problems, language)
     problems.extend(broken)
     return None
 
@@ -278,31 +283,31 @@ def _versions(readable: list[tuple[str, tuple[str, ...]]]) -> int:
     return sum("ModelNew" in mend.classes(t) for t, _ in readable)
 
 
-def _renamed(texts: list[str], problems: list[str]) -> tuple[str, tuple[str, ...]] | None:
+def _renamed(texts: list[str], problems: list[str], language: Backend) -> tuple[str, tuple[str, ...]] | None:
     """The last piece (or all of them together) whose one module class uses a kernel, named ModelNew."""
     for text in [*reversed(texts), "\n\n".join(texts)]:
-        found = mend.module_to_rename(text)
+        found = mend.module_to_rename(text, language)
         if found:
-            joined, joins = mend.with_earlier(text, texts[: texts.index(text)] if text in texts else [])
+            joined, joins = mend.with_earlier(text, texts[: texts.index(text)] if text in texts else [], language)
             return mend.rename(joined, found, "ModelNew"), (*joins, f"{found} renamed to ModelNew")
     if texts:
         whole = "\n\n".join(texts)
         if "Model" in mend.classes(whole):
             problems.append("The answer repeats the reference: it has a Model with no kernel and no ModelNew.")
-        elif mend.has_kernel(whole):
+        elif mend.has_kernel(whole, language):
             problems.append("The answer has a kernel and no ModelNew class that uses it.")
         else:
             problems.append("The answer has code and no ModelNew class.")
     return None
 
 
-def _finish(text: str, mended: tuple[str, ...], problems: list[str], several: int = 1) -> Parsed | None:
+def _finish(text: str, mended: tuple[str, ...], problems: list[str], language: Backend, several: int = 1) -> Parsed | None:
     """Last checks and missing imports."""
     fault = mend.incomplete(text)
     if fault:
         problems.append(fault)
         return None
-    text, added = mend.with_imports(text)
+    text, added = mend.with_imports(text, language)
     if several > 1:
         mended = (*mended, f"last of {several} versions")
     return Parsed(source=text.strip("\n") + "\n", mended=(*mended, *(f"added {line!r}" for line in added)))

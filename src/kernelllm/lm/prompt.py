@@ -10,18 +10,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kernelllm.backends.base import Backend, Example, open_backend
 from kernelllm.core import gpus
 from kernelllm.core.attempts import best as best_of
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.source import parse as parse_source
-from kernelllm.core.types import Attempt, Problem
+from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Problem
 from kernelllm.lm import feedback
 from kernelllm.models.language_model import Message
 
@@ -29,14 +28,6 @@ if TYPE_CHECKING:
     import jinja2
 
 DEFAULT = "category"
-EXAMPLES = {
-    "add": "elementwise addition",
-    "elementwise": "fused elementwise operators",
-    "epilogue": "matrix product with a fused epilogue",
-    "reduction": "reduction along rows",
-    "matmul": "tiled matrix product",
-    "softmax": "online softmax",
-}
 _HEAD = re.compile(r"\{#-?\s*version:\s*(?P<version>\w+)\s*\|\s*kind:\s*(?P<kind>\w+)\s*\|\s*summary:\s*(?P<summary>.*?)\s*-?#\}")
 
 
@@ -47,14 +38,6 @@ class TemplateInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     kind: str
     summary: str
-
-
-class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A worked example: a reference and its kernel."""
-
-    title: str
-    reference: str
-    kernel: str
 
 
 class Templates:
@@ -120,14 +103,12 @@ def _split(text: str) -> tuple[str, str]:
     return system.strip(), user.strip()
 
 
-@cache
-def example(name: str) -> Example:
-    """A worked example by name. Raises UnknownName."""
-    if name not in EXAMPLES:
-        raise UnknownName(f"Unknown example {name!r}.", fix=f"Known: {', '.join(EXAMPLES)}.")
-    folder = files("kernelllm.lm.examples")
-    reference, kernel = ((folder / f"{name}_{part}.py").read_text(encoding="utf-8").strip() for part in ("reference", "kernel"))
-    return Example(title=EXAMPLES[name], reference=reference, kernel=kernel)
+def example(name: str, backend: Backend) -> Example:
+    """A language's worked example of an operator family. Raises UnknownName."""
+    known = backend.examples()
+    if name not in known:
+        raise UnknownName(f"{backend.title} has no example {name!r}.", fix=f"It has: {', '.join(known) or 'none'}.")
+    return known[name]
 
 
 def family(source: str) -> str:
@@ -168,19 +149,22 @@ def _operator_names(source: str) -> set[str]:
     return found - {""}
 
 
-def first_prompt(templates: Templates, name: str, problem: Problem, target: str = "sm_90") -> tuple[Message, ...]:
+def first_prompt(
+    templates: Templates, name: str, problem: Problem, target: str = "sm_90", backend: str = DEFAULT_BACKEND
+) -> tuple[Message, ...]:
     """The prompt that opens a conversation about a problem; ``target`` is a compile target or a device's name."""
-    return templates.render(name, **_context(problem, target))
+    return templates.render(name, **_context(problem, target, open_backend(backend)))
 
 
 def next_prompt(
-    templates: Templates, opened_with: str, problem: Problem, history: Sequence[Attempt], target: str = "sm_90"
+    templates: Templates, opened_with: str, problem: Problem, history: Sequence[Attempt], target: str = "sm_90",
+    backend: str = DEFAULT_BACKEND,
 ) -> tuple[Message, ...]:
     """The prompt of the next round: the last attempt with its feedback and the best correct one, nothing older."""
     last = history[-1]
     best = best_of(history)
     context = {
-        **_context(problem, target),
+        **_context(problem, target, open_backend(backend)),
         "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],
         "feedback": feedback.of(last.verdict, last.candidate.source, gpus.of(target)),
         "best_source": best.candidate.source.strip() if best else "",
@@ -190,11 +174,12 @@ def next_prompt(
     return templates.render(name, kind=templates.info(opened_with).kind, **context)
 
 
-def _context(problem: Problem, target: str) -> dict[str, Any]:
+def _context(problem: Problem, target: str, backend: Backend) -> dict[str, Any]:
     return {
         "problem": problem,
         "source": problem.source.strip(),
         "gpu": gpus.of(target),
         "family": family(problem.source),
-        "example": example,
+        "backend": backend,
+        "example": lambda name: example(name, backend),
     }

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kernelllm.app.cli_options import json_option, judge_options, problem_options, verbose_option
+from kernelllm.core.types import DEFAULT_BACKEND
 
 
 @click.command()
@@ -15,7 +16,7 @@ from kernelllm.app.cli_options import json_option, judge_options, problem_option
 @click.option(
     "--against", "problem", required=True, metavar="PROBLEM", help="The reference: FILE.py, or FILE.py:Class with --inputs or --shape."
 )
-@click.option("--backend", default="triton", show_default=True, metavar="NAME", help="The kernel language of the candidate.")
+@click.option("--backend", default=DEFAULT_BACKEND, show_default=True, metavar="NAME", help="The kernel language of the candidate.")
 @problem_options
 @judge_options
 @json_option
@@ -48,13 +49,11 @@ def check(
     from kernelllm.app.judge_options import read_source
     from kernelllm.app.pipeline import as_problem
     from kernelllm.app.progress import Console
-    from kernelllm.core import registry
     from kernelllm.core.types import Candidate, Status, to_json
 
-    registry.require("backends", backend)
     opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     source = read_source(candidate)
-    settings = settings_of(**judging, here=True)
+    settings = settings_of(**judging, backend=backend, here=True)
     from kernelllm.judge import judge
 
     with Console() as progress:

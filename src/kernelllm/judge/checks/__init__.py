@@ -1,8 +1,9 @@
 """Checks: one file recognises one way to cheat.
 
-A check is a class with ``name``, ``describe`` and any of ``source(tree, text) -> list[Finding]`` (the candidate's syntax
-tree) and ``observed(observation) -> list[Finding]`` (what judge and worker saw). A finding of severity ``fail`` decides the
-verdict; the source alone fails a candidate only where it leaves no doubt. docs/explanation/checks.md lists them all.
+A check is a class with ``name``, ``describe`` and any of ``source(tree, backend) -> list[Finding]`` (the candidate's syntax
+tree, and its kernel language) and ``observed(observation) -> list[Finding]`` (what judge and worker saw). A finding of
+severity ``fail`` decides the verdict; the source alone fails a candidate only where it leaves no doubt.
+docs/explanation/checks.md lists them all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kernelllm.backends.base import Backend
 from kernelllm.core import registry
 from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
@@ -24,11 +26,11 @@ def load(names: Iterable[str] | None = None) -> list[Any]:
     return [registry.resolve("checks", name)() for name in (registry.names("checks") if names is None else names)]
 
 
-def source_findings(checks: Sequence[Any], text: str) -> list[Finding]:
+def source_findings(checks: Sequence[Any], text: str, backend: Backend) -> list[Finding]:
     """What the source alone tells, worst first. Raises SyntaxError where ``text`` is not Python."""
     try:
         tree = _as_imported(parse(text))
-        found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, text)]
+        found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, backend)]
     except (RecursionError, MemoryError):
         return [Finding(check="dynamic_code", message="The source is nested too deeply to be read.")]
     except ValueError as error:  # a null byte, which Python would refuse as well

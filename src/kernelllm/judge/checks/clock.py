@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
 
@@ -19,7 +20,7 @@ class Clock:
     name = "clock"
     describe = "looks at the clock, sleeps or measures, so that it can tell when it is timed"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Clocks in a kernel's file. Reported: outputs of timed runs are compared too, and the judge's own clock counts."""
         found: dict[str, Finding] = {}
         for use in analyse(tree).uses():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.attribute_names import made_at_run_time, safe_name
 from kernelllm.judge.checks.syntax import MATTER_WHEN_IMPORTED, Source, Use, analyse, starts
@@ -24,7 +25,7 @@ class DynamicCode:
     name = "dynamic_code"
     describe = "runs code that is not in the file: from strings, pickles, or the reference's own source"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Code from strings hides everything from the other checks. Names built at run time are only reported."""
         known = analyse(tree)
         found = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -30,7 +31,7 @@ class Files:
     name = "files"
     describe = "reads files, descriptors or the environment, where the harness might be found"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """A kernel needs no files. Variables of torch, Triton and CUDA may be read and set."""
         known = analyse(tree)
         found = [

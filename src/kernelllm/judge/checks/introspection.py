@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.attribute_names import internals
 from kernelllm.judge.checks.syntax import analyse, starts
@@ -40,7 +41,7 @@ class Introspection:
     name = "introspection"
     describe = "looks through stack frames, live objects or loaded modules for the harness"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Frames, garbage collector, modules of the harness."""
         known = analyse(tree)
         found = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -28,7 +29,7 @@ class LazyTensors:
     name = "lazy_tensors"
     describe = "returns a tensor subclass or an object that computes only when it is compared"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Subclasses of tensors, hooks on their operators, and objects that lie about their class."""
         known = analyse(tree)
         found = [

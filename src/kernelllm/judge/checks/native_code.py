@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 
@@ -23,9 +24,9 @@ class NativeCode:
     name = "native_code"
     describe = "leaves Python through ctypes, inline C or CUDA, or raw memory"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
-        """A Triton candidate needs none of these; what they do, nothing in Python can see."""
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
+        """What they do, nothing in Python can see; a language built on one of them says so."""
         return [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN)
+            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN) and not starts(use.path, *backend.native_code)
         ]  # fmt: skip

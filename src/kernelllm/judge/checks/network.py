@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -20,7 +21,7 @@ class Network:
     name = "network"
     describe = "talks to the network or to other processes, the judge's socket among them"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Modules that a kernel has no use for."""
         return [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.observation import Observation, TrialRun
@@ -14,13 +15,14 @@ class NoKernel:
     """See the module."""
 
     name = "no_kernel"
-    describe = "defines no Triton kernel, or runs without launching one"
+    describe = "defines no kernel, or runs without launching one"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
-        """A file with no ``@triton.jit`` function at all."""
-        if kernels(analyse(tree)) or any(path == "triton.jit" for _, path in analyse(tree).calls()):
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
+        """A file with no function at all that is made a kernel."""
+        made = backend.kernel_decorators
+        if not made or kernels(analyse(tree), made) or any(path in made for _, path in analyse(tree).calls()):
             return []
-        return [Finding(check=self.name, message="The file defines no Triton kernel (no function decorated with triton.jit).")]
+        return [Finding(check=self.name, message=f"The file defines no {backend.title} kernel (no function decorated with {made[0]}).")]
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Sizes at which the first run gave outputs with no launch (a later one without is :class:`Replay`'s)."""

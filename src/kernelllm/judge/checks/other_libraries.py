@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
 
@@ -14,7 +15,7 @@ _KERNELS = {
     "opt_einsum", "mlx", "cudnn", "nvmath", "kernels", "xgboost",
 }  # fmt: skip
 _USUAL = {
-    "torch", "triton", "math", "typing", "typing_extensions", "dataclasses", "functools", "itertools", "collections", "enum", "abc",
+    "torch", "math", "typing", "typing_extensions", "dataclasses", "functools", "itertools", "collections", "enum", "abc",
     "contextlib", "operator", "warnings", "os", "sys", "logging", "__future__", "numpy", "packaging", "random", "time", "copy",
     "string", "re", "numbers", "types", "threading", "weakref", "inspect", "einops", "gc", "textwrap", "builtins", "importlib",
 }  # fmt: skip
@@ -26,13 +27,15 @@ class OtherLibraries:
     name = "other_libraries"
     describe = "lets another library's kernels do the work"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
-        """Libraries of ready-made kernels are certain; ones that are not usual beside Triton are reported."""
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
+        """Libraries of ready-made kernels are certain; others that are unusual are reported."""
         found = []
         for use in analyse(tree).uses():
             if not isinstance(use.node, ast.Import | ast.ImportFrom | ast.Call):
                 continue
             top = use.path.partition(".")[0]
+            if top in backend.libraries:
+                continue
             if top in _KERNELS:
                 found.append(Finding(check=self.name, message=f"Uses {top}, a library of kernels.", line=use.line))
             elif isinstance(use.node, ast.Import | ast.ImportFrom) and top not in _USUAL:

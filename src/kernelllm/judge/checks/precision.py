@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
+from kernelllm.backends.base import open_backend
 from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse, kernels
+from kernelllm.judge.checks.syntax import Source, analyse, kernels
 from kernelllm.judge.observation import Observation
 
-_NARROW = {
-    "float16": "float16", "half": "float16", "bfloat16": "bfloat16", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2",
-    "float8e4b15": "float8_e4m3b15", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
-}  # fmt: skip
-"""What a kernel may call a type narrower than float32, and torch's name of it."""
-_MODES = ("tf32", "bf16", "bf16x1")
 _WIDE = ("float32", "float64", "complex64", "complex128")
 _SETTINGS = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "fp32_precision")
 
@@ -32,21 +29,18 @@ class Precision:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Casts to types narrower than any of the problem's, TF32 dot products of wide tensors, and switches; reported, never failed."""
-        known = analyse(parse(seen.candidate.source))
-        asked = _types(seen)
+        known, backend = analyse(parse(seen.candidate.source)), open_backend(seen.candidate.backend)
+        asked = _types(seen, backend.narrow_types)
         found = []
-        for kernel in kernels(known):
+        for kernel in kernels(known, backend.kernel_decorators):
             attributes = [node for node in ast.walk(kernel) if isinstance(node, ast.Attribute)]
-            narrow = {node.attr: node.lineno for node in attributes if node.attr in _NARROW and _NARROW[node.attr] not in asked}
+            narrow = {node.attr: node.lineno for node in attributes if backend.narrow_types.get(node.attr, "") not in {"", *asked}}
             found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
         wide = not seen.sizes or any(kind in asked for kind in _WIDE)
         for call, path in known.calls():
-            if wide and path.endswith(".dot") and path.startswith("triton"):
-                for keyword in call.keywords:
-                    if keyword.arg == "input_precision" and known.text(keyword.value) in _MODES:
-                        found.append(self._finding(f"A dot product with input_precision={known.text(keyword.value)!r}.", call.lineno))
-                    if keyword.arg == "allow_tf32" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
-                        found.append(self._finding("A dot product that may use TF32.", call.lineno))
+            options = {keyword.arg: _constant(known, keyword.value) for keyword in call.keywords if keyword.arg}
+            if wide and (lowered := backend.lowers_precision(path, options)):
+                found.append(self._finding(lowered, call.lineno))
             elif path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
         for use in known.stores():
@@ -58,12 +52,20 @@ class Precision:
         return Finding(check=self.name, message=message, severity=Severity.WARN, line=line)
 
 
-def _types(seen: Observation) -> set[str]:
+def _constant(known: Source, value: ast.expr) -> Any:
+    """The value of a constant, or of an expression whose text is known; ``...`` where it is not."""
+    if isinstance(value, ast.Constant):
+        return value.value
+    text = known.text(value)
+    return ... if text is None else text
+
+
+def _types(seen: Observation, narrow: Mapping[str, str]) -> set[str]:
     """Torch's names of the types that the problem itself works in: of its inputs and outputs, and named in its source."""
     found = {text.partition("[")[0] for size in seen.sizes for text in size.inputs}
     found |= {output.dtype for run in seen.runs for output in run.reference}
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         for node in ast.walk(parse(seen.problem.source)):
-            if isinstance(node, ast.Attribute) and node.attr in _NARROW:
-                found.add(_NARROW[node.attr])
+            if isinstance(node, ast.Attribute) and node.attr in narrow:
+                found.add(narrow[node.attr])
     return found

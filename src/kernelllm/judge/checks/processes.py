@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -31,7 +32,7 @@ class Processes:
     name = "processes"
     describe = "starts, ends or signals processes: work beside the clock, exits early, kills its parent"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Processes and signals are certain; ``sys.exit`` and its kind are only reported."""
         known = analyse(tree)
         found = [

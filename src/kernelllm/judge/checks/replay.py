@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import CHANGED_STATES, Observation, TrialRun
@@ -17,7 +18,7 @@ class Replay:
     name = "replay"
     describe = "gives the same output whatever the inputs are: a constant, or an earlier call's result"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide."""
         known = analyse(tree)
         found = []

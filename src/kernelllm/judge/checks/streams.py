@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation
@@ -22,7 +23,7 @@ class Streams:
     name = "streams"
     describe = "leaves work on a side stream, so that the timer stops early"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """A stream that nothing ever waits for is certain. A joined one is left to the judge's clock, which waits for the device."""
         known = analyse(tree)
         made = [call for call, path in known.calls() if path in _NEW]

@@ -308,14 +308,14 @@ def starts(path: str, *roots: str) -> bool:
     return any(path == root or path.startswith(root + ".") for root in roots)
 
 
-def kernels(source: Source) -> list[ast.FunctionDef]:
-    """Functions that a Triton decorator turns into kernels or helpers of kernels."""
+def kernels(source: Source, decorators: tuple[str, ...]) -> list[ast.FunctionDef]:
+    """Functions that one of these decorators turns into kernels or helpers of kernels."""
     found = []
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
                 named = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if any(path in ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit") for path in source.paths(named)):
+                if any(path in decorators for path in source.paths(named)):
                     found.append(node)
                     break
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -37,7 +38,7 @@ class Tampering:
     name = "tampering"
     describe = "replaces functions of torch, triton, Python or the harness, or hides from what watches them"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Assignments into modules that are not the candidate's own, and calls that switch watching off."""
         known = analyse(tree)
         found = []

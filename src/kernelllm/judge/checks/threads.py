@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -21,7 +22,7 @@ class Threads:
     name = "threads"
     describe = "computes on a thread, so that the call returns before the work is done"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Starting a thread has no place in a kernel; locks and thread-local storage do."""
         return [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)

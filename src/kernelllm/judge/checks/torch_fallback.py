@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
+from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.kernel_bodies import computes
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
@@ -32,7 +32,7 @@ class TorchFallback:
     name = "torch_fallback"
     describe = "leaves the work to torch, cuBLAS or cuDNN, or to torch.compile"
 
-    def source(self, tree: ast.Module, text: str) -> list[Finding]:
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Compilers write the kernels instead of the candidate; arrays that leave torch and come back hide work from it."""
         known = analyse(tree)
         found = [
@@ -73,7 +73,7 @@ class TorchFallback:
         if theirs and _all_of_it(ours, theirs, seen):
             return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
         bodies = [seen.kernel_bodies.get(kernel.name, "") for kernel in seen.kernels if kernel.launches]
-        if theirs and bodies and all(bodies) and not any(computes(body) for body in bodies):
+        if theirs and bodies and all(bodies) and not any(open_backend(seen.candidate.backend).computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]
         return [Finding(check=self.name, message=f"Torch computed a part: {named}.", severity=Severity.WARN)]
 

@@ -13,19 +13,21 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from kernelllm.backends.base import Backend
+
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/sys/devices", "/sys/bus", "/sys/class", "/sys/kernel/mm", "/sys/module",
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives", "/etc/localtime",
     "/etc/timezone", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/nix", "/nix/store", "/opt/cuda", "/opt/nvidia",
 )  # fmt: skip
 _GPU = ("/etc/nvidia", "/run/nvidia-persistenced", "/sys/fs/cgroup")
-_PACKAGES = ("torch", "triton", "numpy", "kernelllm", "msgspec")
+_PACKAGES = ("torch", "numpy", "kernelllm", "msgspec")
 _VARIABLES = (
     "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED", "CC", "CXX",
     "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH",
 )  # fmt: skip
-_PREFIXES = ("LC_", "NVIDIA_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_", "CONDA_PREFIX")
+_PREFIXES = ("LC_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_", "CONDA_PREFIX")
 
 
 @cache
@@ -55,6 +57,17 @@ def _toolchain(tool: str) -> list[str]:
     return [str(p) for p in prefixes if len(p.parts) > 2 and p != Path.home()]
 
 
+def packages_of(backend: Backend) -> tuple[str, ...]:
+    """Where the packages of a kernel language lie, and the language itself where it is a plugin."""
+    return (*(place for name in backend.libraries for place in _package(name)), *plugin_of(backend))
+
+
+def plugin_of(backend: Backend) -> tuple[str, ...]:
+    """Where the code of a kernel language lies that is no part of kernelllm."""
+    package = type(backend).__module__.partition(".")[0]
+    return () if package == __name__.partition(".")[0] else tuple(_package(package))
+
+
 def _package(name: str) -> list[str]:
     module = sys.modules.get(name)
     spec = module.__spec__ if module is not None else importlib.util.find_spec(name)
@@ -81,7 +94,7 @@ def reachable_by_others(places: Sequence[str], workdir: str) -> bool:
 def clean_environment(workdir: str) -> dict[str, str]:
     """The variables a forkserver and its workers see: no keys, no tokens, no home. Caches and temporary files go to ``workdir``."""
     kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
-    folders = dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP", "PWD", "TRITON_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), workdir)
-    caches = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
+    folders = dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP", "PWD", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), workdir)
+    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
     folders |= {name: f"{workdir}/{folder}" for name, folder in caches.items()}
     return {**kept, **folders, "USER": "worker", "LOGNAME": "worker"}

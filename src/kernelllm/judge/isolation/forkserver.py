@@ -22,9 +22,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import kernelllm
+from kernelllm.backends.base import COMPILE_THREADS, Backend, Mode
+from kernelllm.core import registry
 from kernelllm.core.errors import WorkerError
+from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.isolation import sandbox
-from kernelllm.judge.isolation.limits import COMPILE_THREADS, Ended, Limits, Ready, Spawn
+from kernelllm.judge.isolation.allowed_paths import packages_of
+from kernelllm.judge.isolation.limits import Ended, Limits, Ready, Spawn
 from kernelllm.judge.transport import protocol, wire
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 _PASSED = (
     "PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "TRITON_PTXAS_PATH", "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
+    "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
 )  # fmt: skip
 START_SECONDS = 120.0
@@ -135,13 +139,15 @@ class Worker:
 
 
 class ForkServer:
-    """One forkserver process of a mode (``interpret``, ``compile``, ``cuda``). Starts in the background; thread-safe.
+    """One forkserver process for a mode and a kernel language. Starts in the background; thread-safe. Raises UnknownName.
 
     ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
     """
 
-    def __init__(self, mode: str, target: str, spares: int = 0) -> None:
-        self.mode, self.target, self.spares = mode, target, spares
+    def __init__(self, mode: str, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> None:
+        self.mode, self.target, self.spares = Mode(mode), target, spares
+        self._backend_at = registry.require("backends", backend)
+        self.backend: Backend = registry.imported(self._backend_at)()
         self._waiting: list[tuple[Limits, str | None, Worker]] = []
         self.ready: Ready | None = None
         self._lock = threading.Lock()
@@ -161,13 +167,14 @@ class ForkServer:
         log = (self.root / "log").open("wb")
         home = self.root / "server"
         home.mkdir(mode=0o711, exist_ok=True)
-        command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", str(theirs.fileno()), self.mode, self.target]
-        command = sandbox.wrap(command, str(self.root), gpu=self.mode == "cuda")
+        chosen = [str(theirs.fileno()), self.mode, self.target, self._backend_at]
+        command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", *chosen]
+        command = sandbox.wrap(command, str(self.root), gpu=self.mode is Mode.CUDA, read=packages_of(self.backend))
         try:
             self._process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
-                env=_environment(self.mode, home),
+                env=_environment(home) | self.backend.environment(self.mode, str(home)),
                 cwd=home,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -191,7 +198,7 @@ class ForkServer:
             raise WorkerError(f"The worker server ({self.mode}) did not start: {log[-2000:] or error}.") from error
 
     def spawn(self, source: str, limits: Limits, sandbox: str | None = None) -> Worker:
-        """A fresh worker whose folder holds ``source`` as candidate.py. Raises WorkerError when none can be started."""
+        """A fresh worker whose folder holds ``source`` as the candidate's file. Raises WorkerError when none can be started."""
         with self._lock:
             self._wait_ready()
             assert self._process is not None
@@ -201,7 +208,7 @@ class ForkServer:
                 self._start()
                 self._wait_ready()
             worker = self._spare(limits, sandbox) or self._spawn(limits, sandbox)
-            (worker.folder / "candidate.py").write_text(source, encoding="utf-8", errors="surrogateescape")
+            (worker.folder / f"candidate{self.backend.suffix}").write_text(source, encoding="utf-8", errors="surrogateescape")
             return worker
 
     def stock(self, limits: Limits, sandbox: str | None = None) -> None:
@@ -272,20 +279,18 @@ class ForkServer:
         self.close()
 
 
-def _environment(mode: str, home: Path) -> dict[str, str]:
+def _environment(home: Path) -> dict[str, str]:
     env = {name: os.environ[name] for name in _PASSED if name in os.environ}
     package_root = str(Path(kernelllm.__file__).resolve().parent.parent)
     env |= {
         "PYTHONPATH": os.pathsep.join([package_root, *(p for p in sys.path if p and Path(p).is_dir())]),
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
-        "HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton"),
+        "HOME": str(home), "TMPDIR": str(home),
         "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # what a pool's slot may use for torch.compile, its worker may use for Triton: one waits for the other
+    # what a pool's slot may use for torch.compile, its worker may use for its kernels: one waits for the other
     env[COMPILE_THREADS] = str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores)))
-    if mode == "interpret":
-        env["TRITON_INTERPRET"] = "1"
     return env
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-COMPILE_THREADS = "KERNELLLM_COMPILE_THREADS"
-"""In a worker's environment: threads in which it may compile at once."""
 FLOP_RATE = 1e8
 """FLOPs a second that a kernel should reach in the interpreter: a twentieth of what good tiles do on a free core."""
 MOST_PATIENCE = 10
@@ -36,7 +34,7 @@ class Spawn(msgspec.Struct, frozen=True):
     """Judge to forkserver: start a worker. Beside it travel three descriptors: worker socket, status pipe (write), leash (read)."""
 
     folder: str
-    """The worker's own directory; holds ``candidate.py``."""
+    """The worker's own directory; holds the candidate's file."""
     limits: Limits
     sandbox: str | None = None
     """Least sandbox level that will do (None: whatever this machine offers)."""
@@ -45,8 +43,8 @@ class Spawn(msgspec.Struct, frozen=True):
 class Ready(msgspec.Struct, frozen=True):
     """Forkserver to judge: imports are done."""
 
-    torch: str
-    triton: str
+    versions: dict[str, str]
+    """Of torch and of what the kernel language needs."""
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -10,38 +10,45 @@ import atexit
 import contextlib
 from pathlib import Path
 
+from kernelllm.backends.base import Mode, open_backend
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.isolation.forkserver import ForkServer
 
 _DRIVER = Path("/proc/driver/nvidia/version")
-_waiting: dict[tuple[str, str], ForkServer] = {}
+_waiting: dict[tuple[str, str, str], ForkServer] = {}
 
 
-def modes(device: str) -> tuple[str, ...]:
-    """Modes of the servers that a judge on this device has: ``cpu``, or any of a GPU's names; ``auto``: whichever seems to be there."""
-    return ("interpret", "compile") if device == "cpu" or (device == "auto" and not _DRIVER.exists()) else ("cuda",)
+def modes(device: str, backend: str = DEFAULT_BACKEND) -> tuple[Mode, ...]:
+    """Modes of the servers that a judge on this device has for a kernel language: ``cpu``, or any of a GPU's names; ``auto``: whichever
+    seems to be there. Raises UnknownName."""
+    here = (Mode.INTERPRET, Mode.COMPILE) if device == "cpu" or (device == "auto" and not _DRIVER.exists()) else (Mode.CUDA,)
+    able = open_backend(backend).modes
+    return tuple(mode for mode in here if mode in able)
 
 
-def begin(device: str, target: str) -> None:
-    """Start the servers of a judge with these settings. What goes wrong here the judge will meet again, and tell."""
-    for mode in modes(device):
-        key = mode, _of(mode, target)
+def begin(device: str, target: str, backend: str = DEFAULT_BACKEND) -> None:
+    """Start the servers of a judge with these settings, for candidates in one language.
+
+    What goes wrong here the judge will meet again, and tell."""
+    for mode in modes(device, backend):
+        key = mode, _of(mode, target), backend
         if key not in _waiting:
             with contextlib.suppress(OSError, KernelLLMError):
-                _waiting[key] = ForkServer(mode, target)
+                _waiting[key] = ForkServer(mode, target, backend=backend)
 
 
-def server(mode: str, target: str, spares: int = 0) -> ForkServer:
+def server(mode: Mode, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> ForkServer:
     """The server of this mode that was begun, otherwise a new one. Raises what starting it raises."""
-    found = _waiting.pop((mode, _of(mode, target)), None)
+    found = _waiting.pop((mode, _of(mode, target), backend), None)
     if found is None:
-        return ForkServer(mode, target, spares)
+        return ForkServer(mode, target, spares, backend)
     found.spares = spares
     return found
 
 
 def _of(mode: str, target: str) -> str:
-    return "" if mode == "cuda" else target  # a GPU's is read from the device, with torch
+    return "" if mode == Mode.CUDA else target  # a GPU's is read from the device, with torch
 
 
 @atexit.register

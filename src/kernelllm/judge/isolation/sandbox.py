@@ -25,9 +25,10 @@ from pathlib import Path
 
 import msgspec
 
+from kernelllm.backends.base import Backend, Mode
 from kernelllm.core.errors import SandboxError, UnknownName
 from kernelllm.judge.isolation import landlock, seccomp, syscalls
-from kernelllm.judge.isolation.allowed_paths import clean_environment, reachable_by_others, readable
+from kernelllm.judge.isolation.allowed_paths import clean_environment, packages_of, reachable_by_others, readable
 from kernelllm.judge.isolation.limits import Limits
 
 GIB = 2**30
@@ -108,19 +109,24 @@ def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), 
     )  # fmt: skip
 
 
-def prepare(folder: str, limits: Limits, mode: str, required: str | None = None) -> Level:
+def prepare(folder: str, limits: Limits, mode: Mode, required: str | None = None) -> Level:
     """Trusted side, before the fork: the level that :func:`enter` will reach here. Raises SandboxError when ``required`` is higher."""
-    strength = available(gpu=mode == "cuda")
+    strength = available(gpu=mode is Mode.CUDA)
     if required is not None:
         strength.require(required)
     return strength.level
 
 
-def enter(folder: str, limits: Limits, mode: str) -> Strength:
-    """Worker's side, after the fork: confine this process for good. Raises SandboxError where that falls short of :func:`prepare`."""
-    gpu = mode == "cuda"
+def enter(folder: str, limits: Limits, mode: Mode, backend: Backend) -> Strength:
+    """Worker's side, after the fork: confine this process for good, with what its kernel language needs.
+
+    Raises SandboxError where that falls short of :func:`prepare`.
+    """
+    gpu = mode is Mode.CUDA
     chosen = {name: value for name in ("memory_bytes", "file_bytes", "cpu_s") if (value := getattr(limits, name))}
-    strength = apply(msgspec.structs.replace(policy(folder, gpu=gpu, keep=(0, 1, 2, 3)), **chosen))
+    usual = policy(folder, gpu=gpu, read=packages_of(backend), keep=(0, 1, 2, 3))
+    environment = usual.environment | backend.environment(mode, folder)
+    strength = apply(msgspec.structs.replace(usual, environment=environment, **chosen))
     strength.require(available(gpu=gpu).level)
     return strength
 
@@ -315,7 +321,7 @@ def _tried_here(folder: Path, gpu: bool) -> bytes:
 _TRY = """
 import sys, pathlib, msgspec
 sys.path[:0] = sys.argv[3:]
-from kernelllm.judge import sandbox
+from kernelllm.judge.isolation import sandbox
 sys.stdout.buffer.write(sandbox._tried_here(pathlib.Path(sys.argv[1]), sys.argv[2] == "gpu"))
 """
 
@@ -354,18 +360,18 @@ def bubblewrap(*, gpu: bool = False) -> str:
     return ""
 
 
-def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False) -> list[str]:
+def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False, read: Sequence[str] = ()) -> list[str]:
     """``command`` inside bubblewrap, where that works and Landlock is not there to do it better; else unchanged.
 
-    Inside, only what :func:`kernelllm.judge.isolation.allowed_paths.readable` names can be read and only ``workdir`` be written.
-    Without a GPU there is no network.
+    Inside, only what :func:`kernelllm.judge.isolation.allowed_paths.readable` names, and ``read``, can be read, and
+    only ``workdir`` be written. Without a GPU there is no network.
     """
     found = bubblewrap(gpu=gpu)
-    return _bubblewrapped(found, command, workdir, gpu) if found else list(command)
+    return _bubblewrapped(found, command, workdir, gpu, read) if found else list(command)
 
 
-def _bubblewrapped(program: str, command: Sequence[str], workdir: str, gpu: bool) -> list[str]:
-    places = readable(gpu=gpu)
+def _bubblewrapped(program: str, command: Sequence[str], workdir: str, gpu: bool, read: Sequence[str] = ()) -> list[str]:
+    places = (*readable(gpu=gpu), *read)
     above = sorted({str(folder) for place in (*places, workdir) for folder in Path(place).parents if folder != Path("/")})
     folders = [part for folder in above for part in ("--perms", "0711", "--dir", folder)]  # workers of other users pass, and list nothing
     binds = [part for place in places for part in ("--ro-bind-try", place, place)]

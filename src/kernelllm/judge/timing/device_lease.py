@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from kernelllm.judge.transport.protocol import DeviceAccess
+from kernelllm.backends.base import DeviceAccess
 from kernelllm.pool.locks import DeviceLock
 
 MAX_EXCLUSIVE_S = 30.0

@@ -32,13 +32,12 @@ from typing import Any
 
 import msgspec
 
+from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import WorkerError
 
 MAX_COMMAND = 64 * 2**20
 MAX_REPLY = 16 * 2**20
 MAX_TENSORS = 4096
-LAUNCH = "launch: "
-"""Begins the error of a kernel that compiles but cannot be launched with the grid it was given."""
 
 
 class ProtocolError(WorkerError):
@@ -184,19 +183,8 @@ class Quit(msgspec.Struct, tag="quit"):
 Command = Construct | LoadState | RunOnce | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
 
 
-class DeviceAccess:
-    """How a worker may hold the device."""
-
-    RELEASED = "released"
-    """Not at all: it compiles."""
-    SHARED = "shared"
-    """Beside others."""
-    EXCLUSIVE = "exclusive"
-    """Alone, to measure which configuration of a kernel is the fastest. Granted for a limited time, and only where it is timed."""
-
-
 class AccessRequest(msgspec.Struct, tag="access_request"):
-    """One of :class:`DeviceAccess`, in the middle of command ``id``."""
+    """A :class:`kernelllm.backends.base.DeviceAccess`, in the middle of command ``id``."""
 
     id: int
     access: str
@@ -277,17 +265,6 @@ class TimedBatch(msgspec.Struct, tag="timed"):
     """Those of the run that was watched, then its operators and FLOPs."""
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
-
-
-class CompiledKernel(msgspec.Struct, frozen=True):
-    name: str
-    launches: int
-    registers: int | None = None
-    shared_bytes: int | None = None
-    spills: int | None = None
-    num_warps: int | None = None
-    error: str = ""
-    line: int = 0
 
 
 class Compiled(msgspec.Struct, tag="compiled"):

@@ -1,6 +1,6 @@
 """A GPU that is not there: on a machine without one, candidates see their CPU tensors as ``cuda:0``.
 
-``install`` replaces queries of ``torch.cuda`` and Triton's driver by answers of the target's row in the GPU table; the mode
+``install`` replaces queries of ``torch.cuda`` by answers of the target's row in the GPU table; the mode
 :class:`CudaOnCpu` maps ``device="cuda"``, ``.cuda()`` and ``.to("cuda")`` to the CPU and lets ``tensor.device`` and
 ``tensor.is_cuda`` say CUDA, so that device comparisons stay consistent. Used in worker processes only.
 """
@@ -17,7 +17,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.core import gpus
-from kernelllm.judge.worker import cubin
 
 _HERE = torch.device("cpu")
 _THERE = torch.device("cuda", 0)
@@ -146,83 +145,10 @@ class Event:
     synchronize = wait
 
 
-class StubDriver:
-    """Stands for Triton's CUDA driver: knows the target, loads nothing, launches nothing."""
-
-    def __init__(self, gpu: gpus.Gpu) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        self.gpu = gpu
-        capability = int(gpu.arch.removeprefix("sm_"))
-        self.capability = divmod(capability, 10)
-        self._target = GPUTarget("cuda", capability, 32)
-        self.utils = types.SimpleNamespace(get_device_properties=self._properties, load_binary=self._load, unload_module=lambda *a: None)
-        self.binary_ext = "cubin"
-        self.launcher_cls = lambda source, metadata: lambda *args, **kwargs: None
-        self.get_device_capability = lambda device=0: self.capability
-
-    def _properties(self, device: int = 0) -> dict[str, int]:
-        return {
-            "max_shared_mem": self.gpu.shared_bytes, "max_num_regs": self.gpu.registers_per_sm, "multiprocessor_count": self.gpu.sms,
-            "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
-        }  # fmt: skip
-
-    def _load(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
-        registers, stack = cubin.resources(binary, name)
-        return 0, 0, registers, stack // 4, 1024
-
-    def get_current_device(self) -> int:
-        """Device 0."""
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        """There is only one."""
-
-    def get_current_stream(self, device: int | None = None) -> int:
-        """The default stream."""
-        return 0
-
-    def get_current_target(self) -> Any:
-        """What to compile for."""
-        return self._target
-
-    def get_active_torch_device(self) -> torch.device:
-        """cuda:0."""
-        return _THERE
-
-    def get_device_interface(self) -> Any:
-        """torch.cuda, with its stand-ins."""
-        return torch.cuda
-
-    def get_benchmarker(self) -> Callable[..., Any]:
-        """Runs once; times mean nothing here."""
-        return do_bench
-
-    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        """A small buffer."""
-        return torch.empty(1)
-
-    def clear_cache(self, cache: torch.Tensor) -> None:
-        """Nothing to clear."""
-
-
-def do_bench(function: Callable[[], Any], *args: Any, quantiles: Any = None, **kwargs: Any) -> Any:
-    """Stands for triton.testing.do_bench: one call, a made-up time."""
-    function()
-    return [1.0] * len(quantiles) if quantiles is not None else 1.0
-
-
 def install(target: str) -> None:
     """Replace the queries for good (this process and its forks). Raises UnknownName for a target not in the table."""
-    import triton
-    import triton.testing
-
     gpu = gpus.by_arch(target)
-    driver = StubDriver(gpu)
-    triton.runtime.driver.set_active(driver)
-    triton.testing.do_bench = do_bench
-    triton.testing.do_bench_cudagraph = do_bench
-    for name, value in _torch_cuda(gpu, driver).items():
+    for name, value in _torch_cuda(gpu).items():
         setattr(torch.cuda, name, value)
     for name in ("current_device_index", "device_count", "synchronize", "set_device_index"):
         accelerator = getattr(torch, "accelerator", None)
@@ -241,9 +167,10 @@ def install(target: str) -> None:
     torch.Generator = Generator  # type: ignore[misc]
 
 
-def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
+def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
+    capability = divmod(gpus.capability(gpu.arch), 10)
     properties = types.SimpleNamespace(
-        name=gpu.name, major=driver.capability[0], minor=driver.capability[1], total_memory=gpu.memory_bytes, multi_processor_count=gpu.sms,
+        name=gpu.name, major=capability[0], minor=capability[1], total_memory=gpu.memory_bytes, multi_processor_count=gpu.sms,
         warp_size=32, max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=gpu.registers_per_sm,
         shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=gpu.shared_bytes,
         shared_memory_per_multiprocessor=gpu.shared_bytes + 1024, L2_cache_size=gpu.l2_bytes, is_integrated=0, gcnArchName=gpu.arch,
@@ -261,7 +188,7 @@ def _torch_cuda(gpu: gpus.Gpu, driver: StubDriver) -> dict[str, Any]:
         "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing(), "_lazy_init": nothing(),
         "device_count": lambda: 1, "current_device": lambda: 0, "set_device": nothing(), "synchronize": nothing(),
         "get_device_properties": lambda device=None: properties,
-        "get_device_capability": lambda device=None: driver.capability, "get_device_name": lambda device=None: gpu.name,
+        "get_device_capability": lambda device=None: capability, "get_device_name": lambda device=None: gpu.name,
         "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering,
         "set_stream": nothing(),
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing(),

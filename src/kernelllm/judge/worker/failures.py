@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.backends.base import Backend
 from kernelllm.judge.transport.protocol import Failed
 
 _MOST = 4000
@@ -14,15 +15,11 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate mem
 _ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "device-side assert", "unspecified launch failure")
 
 
-class IllegalAccess(Exception):
-    """A kernel read or wrote outside of every tensor that it was given."""
-
-
-def describe(number: int, error: BaseException, path: str) -> Failed:
+def describe(number: int, error: BaseException, path: str, backend: Backend) -> Failed:
     """The reply for an exception: kind, message, the candidate's own frames."""
     if isinstance(error, MemoryError):
         traceback.clear_frames(error.__traceback__)  # they hold what filled the memory, and there is none left to describe it
-    chain = _chain(error)
+    chain = _chain(error, backend.wrapping_errors)
     root = chain[-1]
     frames = [f for e in chain for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
     line = frames[-1].lineno or 0 if frames else 0
@@ -31,12 +28,12 @@ def describe(number: int, error: BaseException, path: str) -> Failed:
     trace = "\n".join(f"line {f.lineno}, in {f.name}: {f.line}" for f in frames[-12:])
     text = _text(root)
     compile_line = _compile_line(root)
-    return Failed(number, _kind(chain), type(root).__name__, text[:_MOST], compile_line or line, trace[:_MOST])
+    return Failed(number, _kind(chain, backend.compile_errors), type(root).__name__, text[:_MOST], compile_line or line, trace[:_MOST])
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _chain(error: BaseException, wrapping: frozenset[str]) -> list[BaseException]:
     chain = [error]
-    while type(chain[-1]).__name__ in ("InterpreterError", "CompilationError") and chain[-1].__cause__ is not None and len(chain) < 8:
+    while type(chain[-1]).__name__ in wrapping and chain[-1].__cause__ is not None and len(chain) < 8:
         chain.append(chain[-1].__cause__)
     return chain
 
@@ -52,11 +49,11 @@ def _text(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def _kind(chain: list[BaseException]) -> str:
+def _kind(chain: list[BaseException], compile_errors: frozenset[str]) -> str:
     root = chain[-1]
     names = {kind.__name__ for e in chain for kind in type(e).__mro__}
     lowered = str(root).lower()
-    if "NotACandidate" in names or (isinstance(root, SyntaxError) and "CompilationError" not in names):
+    if "NotACandidate" in names or (isinstance(root, SyntaxError) and not names & compile_errors):
         return "invalid"
     if "NotPlain" in names:
         return "not_plain"
@@ -66,14 +63,7 @@ def _kind(chain: list[BaseException]) -> str:
         return "memory"
     if "cannot be interpreted" in lowered:
         return "error"
-    if names & {
-        "CompilationError",
-        "UnsupportedLanguageConstruct",
-        "CompileTimeAssertionFailure",
-        "OutOfResources",
-        "PTXASError",
-        "TritonError",
-    }:
+    if names & compile_errors:
         return "compile"
     return "error"
 

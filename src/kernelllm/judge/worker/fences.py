@@ -1,7 +1,7 @@
 """Poison in the tensors that a candidate allocates until they are written, and, on a GPU, a fence behind each.
 
 Memory that nobody wrote is often zero by luck. And on a GPU nothing else tells where kernels write past the end of a tensor; on a CPU
-the interpreter knows the bounds of all (:mod:`kernelllm.judge.worker.memory`).
+an emulator knows the bounds of all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelllm.backends.base import IllegalAccess
 from kernelllm.judge.transport.arenas import GUARD, POISON, extent
-from kernelllm.judge.worker.failures import IllegalAccess
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "clone",

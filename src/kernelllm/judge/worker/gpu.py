@@ -1,4 +1,4 @@
-"""The worker on a real GPU: launches recorded and suppressed, timed batches."""
+"""The worker on a real GPU: streams counted, timed batches."""
 
 from __future__ import annotations
 
@@ -11,35 +11,24 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from triton.runtime import jit
 
+from kernelllm.backends.base import Launches
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
-from kernelllm.judge.worker import launch, turns, warm
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
 _Stream = torch.cuda.Stream
-_run, _detach = jit.JITFunction.run, torch.Tensor.detach
-
-
-class _State:
-    recorder: Recorder | None = None
-    suppressed = False
-    launches = 0
-    """In timed runs."""
+_detach = torch.Tensor.detach
 
 
 def install(recorder: Recorder) -> None:
-    """Initialise CUDA and watch launches."""
+    """Initialise CUDA and count the streams that a candidate makes."""
     torch.cuda.init()
-    warm.up()
-    _State.recorder = recorder
-    jit.JITFunction.run = _watched_run
     original = _Stream.__new__
 
     def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,46 +39,20 @@ def install(recorder: Recorder) -> None:
     _Stream.__new__ = counted  # type: ignore[method-assign]
 
 
-def suppress(on: bool) -> None:
-    """While on, launches compile and do not run."""
-    _State.suppressed = on
-
-
-def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    launch.only_tensors((*args, *kwargs.values()))
-    quiet = warmup or _State.suppressed
-    kernel = _run(self, *args, grid=grid, warmup=quiet, **kwargs)
-    recorder = _State.recorder
-    if recorder is not None and not warmup:
-        seen = recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn))
-        if kernel is not None and seen.registers is None:
-            seen.registers, seen.spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
-            seen.shared_bytes, seen.num_warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
-    return kernel
-
-
-def _counted_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """All that is done in timed runs, where it is part of the time."""
-    _State.launches += not warmup
-    return _run(self, *args, grid=grid, warmup=warmup, **kwargs)
-
-
-def time_runs(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
+def time_runs(
+    command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena, launches: Launches, recorder: Recorder
+) -> p.Reply:
     """See :class:`kernelllm.judge.transport.protocol.TimeRuns`."""
-    jit.JITFunction.run = _counted_run
-    turns.watch_tuning(False)
-    try:
-        with torch.no_grad():
-            return _timed(command, model, inputs, arena)
-    finally:
-        jit.JITFunction.run = _watched_run
-        turns.watch_tuning(True)
+    with launches.counted() as launched, torch.no_grad():
+        return _timed(command, model, inputs, arena, launched, recorder)
 
 
-def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena) -> p.Reply:
+def _timed(
+    command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena, launched: Callable[[], int], recorder: Recorder
+) -> p.Reply:
     calls: list[Callable[[], Any]] = [lambda args=args: model(*args) for args in inputs]  # type: ignore[misc]
-    for turn in range(command.warmup):
-        calls[turn % len(calls)]()
+    for number in range(command.warmup):
+        calls[number % len(calls)]()
     if command.graph:
         calls = [_captured(call) for call in calls]
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
@@ -105,7 +68,7 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         _synchronize()
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
         calls = [partial(model, *values.mapped(inputs[which], _detach)) for which in command.order]
-    launches = [_State.launches]
+    launches = [launched()]
     begun = _perf_counter()
     for position, which in enumerate(command.order):
         if flush is not None:
@@ -116,13 +79,13 @@ def _timed(command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Are
         starts[position].record()
         result = call()
         ends[position].record()
-        launches.append(_State.launches)
+        launches.append(launched())
         if position in keep:
             kept.append((position, values.mapped(result, torch.Tensor.clone) if command.graph else result))
         if command.settle:
             _synchronize()
     enqueue_ms = (_perf_counter() - begun) * 1000
-    seen = _watched_call(command, model, inputs) if command.watch >= 0 and not command.graph else _Seen()
+    seen = _watched_call(command, model, inputs, launched, recorder) if command.watch >= 0 and not command.graph else _Seen()
     _synchronize()
     times = tuple(s.elapsed_time(e) for s, e in zip(starts, ends, strict=True))
     trees: list[Any] = []
@@ -148,16 +111,16 @@ class _Seen:
     flops: Counter[str] = field(default_factory=Counter)
 
 
-def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any]) -> _Seen:
-    seen, before = _Seen(), _State.launches
+def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any], launched: Callable[[], int], recorder: Recorder) -> _Seen:
+    seen, before = _Seen(), launched()
     if command.seed is not None:
         seed_all(command.seed)
     arguments = values.mapped(inputs[command.watch], _detach)
     with OperatorCounter(seen.ops, seen.flops) as counter:
         values.encode(model(*arguments), [], strict=True)
-        if not counter.works() and _State.recorder is not None:
-            _State.recorder.switched_off = True
-    seen.launches = _State.launches - before
+        if not counter.works():
+            recorder.switched_off = True
+    seen.launches = launched() - before
     return seen
 
 

@@ -6,10 +6,8 @@ Everything here may be subverted by the candidate; the judge relies on none of i
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,12 +18,13 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from kernelllm.backends.base import Backend, DeviceAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values, wire
-from kernelllm.judge.worker import failures, setup
+from kernelllm.judge.worker import failures
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
@@ -37,9 +36,9 @@ class NotACandidate(Exception):
     """The file loads but is no candidate."""
 
 
-def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
+def serve(sock: socket.socket, folder: str, mode: Mode, target: str, backend: Backend) -> None:
     """Answer commands until Quit or the end of the socket."""
-    session = Session(sock, folder, mode, target)
+    session = Session(sock, folder, mode, target, backend)
     while True:
         try:
             command, fds = wire.receive_command(sock)
@@ -51,7 +50,7 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
             session.accept(command, fds)
             reply = session.answer(command)
         except BaseException as error:  # noqa: BLE001 (the worker's border: whatever candidate code raises becomes a reply)
-            reply = failures.describe(command.id, error, session.path)
+            reply = failures.describe(command.id, error, session.path, backend)
         try:
             wire.send(sock, reply)
         except WorkerError:
@@ -61,15 +60,15 @@ def serve(sock: socket.socket, folder: str, mode: str, target: str) -> None:
 class Session:
     """State of one worker: module, model, open arenas, outputs of the last run."""
 
-    def __init__(self, sock: socket.socket, folder: str, mode: str, target: str) -> None:
+    def __init__(self, sock: socket.socket, folder: str, mode: Mode, target: str, backend: Backend) -> None:
         self._sock = sock
         self._command = 0
         """The one that is being done, 0 between commands."""
-        self.path = str(Path(folder) / f"{MODULE}.py")
-        self.mode, self.target = mode, target
+        self.path = str(Path(folder) / f"{MODULE}{backend.suffix}")
+        self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
-        self.recorder = Recorder()
+        self.recorder = Recorder(self.request_access)
         self.recorder.listen()
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
@@ -81,19 +80,11 @@ class Session:
             p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Collect: self.collect,
             p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
-        if mode == setup.INTERPRET:
-            from kernelllm.judge.worker.launch import Control
-
-            Control.recorder = self.recorder
-        elif mode == setup.COMPILE:
-            from kernelllm.judge.worker import compilecheck
-
-            compilecheck.install(self.recorder)
-        else:
-            from kernelllm.judge.worker import gpu, turns
+        if mode is Mode.CUDA:
+            from kernelllm.judge.worker import gpu
 
             gpu.install(self.recorder)
-            turns.install(self.request_access, self.recorder)
+        self.launches = backend.watch(mode, self.recorder)
 
     def accept(self, command: Any, fds: list[int]) -> None:
         """Open the arenas that a command brings."""
@@ -120,8 +111,8 @@ class Session:
         finally:
             self._command = 0
 
-    def request_access(self, access: str) -> None:
-        """Have the judge do something about the device (one of :class:`.protocol.DeviceAccess`), and wait until it is so."""
+    def request_access(self, access: DeviceAccess) -> None:
+        """Have the judge change how this worker holds the device, and wait until it is so."""
         if self._command:
             wire.send(self._sock, p.AccessRequest(self._command, access))
             wire.receive_command(self._sock)
@@ -143,7 +134,7 @@ class Session:
         """Around every call into candidate code."""
         self.recorder.phase = phase
         try:
-            if self.mode == setup.CUDA:
+            if self.mode is Mode.CUDA:
                 from kernelllm.judge.worker.devices import Noise
 
                 with Noise() if noise else contextlib.nullcontext():
@@ -159,21 +150,22 @@ class Session:
     def construct(self, command: p.Construct) -> p.Reply:
         """Load the file once, then build ModelNew."""
         if self.module is None:
-            self.module = self._load()
+            with self.candidate_code("import"):
+                self.module = self.backend.load(Path(self.path), MODULE)
         kind = getattr(self.module, command.class_name, None)
         if kind is None:
             raise NotACandidate(f"The candidate defines no {command.class_name}.")
         args, kwargs = self.decode(command.args)
         if command.fake:
-            from kernelllm.judge.worker import compilecheck
+            from kernelllm.judge.worker import fake_run
 
-            context: contextlib.AbstractContextManager[Any] = compilecheck.fake_tensors()
+            context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
         with self.candidate_code("construct"), context, poison:
             self.model = self._built(kind, args, kwargs, command)
-            if self.mode == setup.CUDA and isinstance(self.model, torch.nn.Module):
+            if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
             raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
@@ -187,16 +179,6 @@ class Session:
                 return kind(*args, **kwargs)
         seed_all(command.seed)
         return kind(*args, **kwargs)
-
-    def _load(self) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(MODULE, self.path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[MODULE] = module
-        with self.candidate_code("import"):
-            spec.loader.exec_module(module)
-        return module
 
     def _named_state(self) -> dict[str, tuple[torch.Tensor, bool]]:
         if not isinstance(self.model, torch.nn.Module):
@@ -218,7 +200,7 @@ class Session:
         with torch.no_grad():
             for name, value in zip(command.names, self.decode(command.values), strict=True):
                 mine[name][0].copy_(value)
-        if self.mode == setup.CUDA:
+        if self.mode is Mode.CUDA:
             torch.cuda.synchronize()  # the judge writes the next values into the same memory
         if isinstance(self.model, torch.nn.Module) and self.model.training != command.training:
             self.model.train(command.training)  # only then: who is told at each load could prepare for it
@@ -228,12 +210,12 @@ class Session:
         """One call of the model."""
         inputs = self.decode(command.inputs)
         watched = command.observe or command.apart
-        fences = Fences(guards=self.mode == setup.CUDA) if watched and not command.bare else None
+        fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = (self.recorder.ops, self.recorder.flops) if command.observe else (Counter[str](), Counter[str]())
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
         before = self.recorder.launches
-        self._suppress(command.suppress)
+        self.launches.suppress(command.suppress)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
@@ -248,7 +230,7 @@ class Session:
                 if watched and not counter.works():
                     self.recorder.switched_off = True
         finally:
-            self._suppress(False)
+            self.launches.suppress(False)
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._launches = self.recorder.launches - before
         self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if command.apart else ({}, {})
@@ -256,16 +238,6 @@ class Session:
         if fences is not None:
             fences.check()
         return reply
-
-    def _suppress(self, on: bool) -> None:
-        if self.mode == setup.INTERPRET:
-            from kernelllm.judge.worker.launch import Control
-
-            Control.suppress = on
-        elif self.mode == setup.CUDA:
-            from kernelllm.judge.worker import gpu
-
-            gpu.suppress(on)
 
     def collect(self, command: p.Collect) -> p.Reply:
         """The same outputs again, to a larger arena."""
@@ -280,7 +252,7 @@ class Session:
             return p.Grow(number, size)
         names = tuple(type(t).__name__ for t in outputs)
         arenas.put(arena, specs, outputs)
-        if self.mode == setup.CUDA:
+        if self.mode is Mode.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
         return p.Ran(number, tree, specs, names, self._launches, self._busy_ms, *self._apart)
@@ -295,7 +267,7 @@ class Session:
         if size > arena.size:
             return p.Grow(command.id, size)
         arenas.put(arena, specs, found)
-        if self.mode == setup.CUDA:
+        if self.mode is Mode.CUDA:
             torch.cuda.synchronize()
         return p.ModelState(command.id, names, specs)
 
@@ -305,14 +277,14 @@ class Session:
 
         inputs = [self.decode(bag) for bag in command.inputs]
         with self.candidate_code("time"):
-            return gpu.time_runs(command, self.model, inputs, self._arenas[command.output.key])
+            return gpu.time_runs(command, self.model, inputs, self._arenas[command.output.key], self.launches, self.recorder)
 
     def compile(self, command: p.Compile) -> p.Reply:
         """The compile check."""
-        from kernelllm.judge.worker import compilecheck
+        from kernelllm.judge.worker import fake_run
 
         with self.candidate_code("run"):
-            compilecheck.run(self.model, self._compile_inputs(command), command)
+            fake_run.run(self.model, self._compile_inputs(command), command)
         return p.Compiled(command.id, self.recorder.rows())
 
     def _compile_inputs(self, command: p.Compile) -> Any:
@@ -326,6 +298,6 @@ class Session:
         r = self.recorder
         kernels = r.rows()
         events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
-        peak = torch.cuda.max_memory_allocated() if self.mode == setup.CUDA else 0
+        peak = torch.cuda.max_memory_allocated() if self.mode is Mode.CUDA else 0
         flops = {k: float(v) for k, v in r.flops.items()}
         return p.Reported(command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak)

@@ -9,14 +9,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
 
-from kernelllm.judge.transport.protocol import CompiledKernel
+from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
@@ -29,24 +28,12 @@ _BY_CALLER = ("sys._getframe", "gc.get_objects", "gc.get_referrers", "gc.get_ref
 _MOST_EVENTS = 400
 
 
-@dataclass
-class LaunchSeen:
-    """Launches of one kernel."""
-
-    name: str
-    launches: int = 0
-    registers: int | None = None
-    shared_bytes: int | None = None
-    spills: int | None = None
-    num_warps: int | None = None
-    errors: list[tuple[str, int]] = field(default_factory=list)
-
-
 class Recorder:
-    """One for the worker's life."""
+    """One for the worker's life; what a backend tells of launches. ``request_access`` asks the judge for the GPU."""
 
-    def __init__(self) -> None:
-        self.kernels: dict[str, LaunchSeen] = {}
+    def __init__(self, request_access: Callable[[DeviceAccess], None]) -> None:
+        self.request_access = request_access
+        self.kernels: dict[str, KernelSeen] = {}
         self.bodies: dict[str, str] = {}
         self.ops: Counter[str] = Counter()
         self.flops: Counter[str] = Counter()
@@ -60,13 +47,13 @@ class Recorder:
         """Whether a run left torch's dispatcher in a state in which operators are not seen."""
         self._watched = _watched_functions()
 
-    def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> LaunchSeen:
+    def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         """Note ``count`` launches of a kernel."""
         seen = self.kernels.get(name)
         if seen is None:
             if len(self.kernels) >= 512:
                 name = "(others)"
-            seen = self.kernels.setdefault(name, LaunchSeen(name))
+            seen = self.kernels.setdefault(name, KernelSeen(name))
             self.bodies[name] = (body() if body else "")[:20_000]
         seen.launches += count
         self.launches += count

@@ -1,9 +1,9 @@
-"""The forkserver: imports torch and triton once, then forks a supervised worker for each request.
+"""The forkserver: imports torch and a kernel language once, then forks a supervised worker for each request.
 
 Process tree: judge - forkserver - supervisor - worker (- whatever the candidate starts). The supervisor is a subreaper: descendants that
 detach come back to it. When the judge drops its end of the leash pipe, or the worker ends,
 the supervisor kills every descendant until none is left, reports on the status pipe, and exits.
-Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET``.
+Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET BACKEND``, the last a ``module:class``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from importlib.util import find_spec
 
 import msgspec
 
+from kernelllm.backends.base import Backend, Mode
+from kernelllm.core import registry
 from kernelllm.judge.isolation.limits import Ended, Spawn
 from kernelllm.judge.worker import process
 from kernelllm.judge.worker.supervisor import supervise
@@ -29,22 +31,23 @@ from kernelllm.judge.worker.supervisor import supervise
 def main() -> None:
     """Serve until the judge closes the control socket (descriptor number in ``argv[1]``)."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    mode, target = sys.argv[2], sys.argv[3]
+    mode, target = Mode(sys.argv[2]), sys.argv[3]
+    backend: Backend = registry.imported(sys.argv[4])()
     process.prctl(process.SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = import_module("kernelllm.judge.worker.setup")
-    ready = setup.prepare(mode, target)
+    ready = setup.prepare(mode, target, backend)
     if find_spec("kernelllm.judge.isolation.sandbox"):
         # asked once here, so that every supervisor knows the answer
-        import_module("kernelllm.judge.isolation.sandbox").available(gpu=mode == "cuda")
+        import_module("kernelllm.judge.isolation.sandbox").available(gpu=mode is Mode.CUDA)
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):
         control.sendall(msgspec.msgpack.encode(ready))
-    _serve(control, mode, target)
+    _serve(control, mode, target, backend)
 
 
-def _serve(control: socket.socket, mode: str, target: str) -> None:
+def _serve(control: socket.socket, mode: Mode, target: str, backend: Backend) -> None:
     supervisors: set[int] = set()
     bell = _child_bell()
     poll = select.poll()
@@ -62,7 +65,7 @@ def _serve(control: socket.socket, mode: str, target: str) -> None:
             break
         try:
             request = msgspec.msgpack.decode(body, type=Spawn)
-            supervisors.add(_start(request, fds, control, mode, target))
+            supervisors.add(_start(request, fds, control, mode, target, backend))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -98,7 +101,7 @@ def _reap(supervisors: set[int]) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _start(request: Spawn, fds: list[int], control: socket.socket, mode: str, target: str) -> int:
+def _start(request: Spawn, fds: list[int], control: socket.socket, mode: Mode, target: str, backend: Backend) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -107,7 +110,7 @@ def _start(request: Spawn, fds: list[int], control: socket.socket, mode: str, ta
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
         worker_fd, status_fd, leash_fd = fds
-        supervise(request, worker_fd, status_fd, leash_fd, mode, target)
+        supervise(request, worker_fd, status_fd, leash_fd, mode, target, backend)
     except BaseException:  # noqa: BLE001 (a child must never return into the loop; what went wrong is told)
         with contextlib.suppress(OSError):
             os.write(fds[1], msgspec.msgpack.encode(Ended(reason=traceback.format_exc()[-2000:])))

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kernelllm.backends.base import Backend, Mode
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.judge.isolation.limits import Ended, Limits, Spawn
 from kernelllm.judge.isolation.syscalls import folder_bytes
@@ -28,7 +29,7 @@ _TICK_MS = 50
 _DISK_S = 0.5
 
 
-def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: str, target: str) -> None:
+def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: Mode, target: str, backend: Backend) -> None:
     """Fork the worker, drain what it prints, watch its limits, clean up after it, report how it ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     process.die_with_parent()
@@ -46,7 +47,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
         try:
             for fd in (status_fd, leash_fd, out_r):
                 os.close(fd)
-            _become_worker(request, worker_fd, out_w, mode, target, sandbox)
+            _become_worker(request, worker_fd, out_w, mode, target, backend, sandbox)
         except BaseException:  # noqa: BLE001 (a child must never return into the forkserver's loop)
             text = traceback.format_exc().encode()
             for fd in (out_w, 2):  # the pipe is standard error once the worker has come that far
@@ -166,13 +167,13 @@ def _sandbox() -> Any:
     """The sandbox module, None where it is not built.
 
     Its two doors: ``prepare(folder, limits, mode, required) -> level`` in the supervisor before the fork (namespaces), and
-    ``enter(folder, limits, mode)`` in the worker just before candidate code (Landlock, seccomp).
+    ``enter(folder, limits, mode, backend)`` in the worker just before candidate code (Landlock, seccomp).
     """
     name = "kernelllm.judge.isolation.sandbox"
     return import_module(name) if find_spec(name) else None
 
 
-def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: str, target: str, sandbox: Any) -> None:
+def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, target: str, backend: Backend, sandbox: Any) -> None:
     process.die_with_parent()
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -186,11 +187,12 @@ def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: str, target
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(request.folder)
     _environment(request.folder)
+    os.environ.update(backend.environment(mode, request.folder))
     _limit(request.limits)
     if sandbox:
-        sandbox.enter(request.folder, request.limits, mode)
+        sandbox.enter(request.folder, request.limits, mode, backend)
     main = import_module("kernelllm.judge.worker.main")
-    main.serve(socket.socket(fileno=3), request.folder, mode, target)
+    main.serve(socket.socket(fileno=3), request.folder, mode, target, backend)
     os._exit(0)
 
 
@@ -200,8 +202,6 @@ def _environment(folder: str) -> None:
         ("TMPDIR", folder),
         ("TMP", folder),
         ("TEMP", folder),
-        ("TRITON_CACHE_DIR", f"{folder}/triton"),
-        ("TRITON_HOME", folder),
         ("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor"),
         ("CUDA_CACHE_PATH", f"{folder}/cuda"),
         ("XDG_CACHE_HOME", f"{folder}/cache"),

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.judge.worker import libdevice, lockstep, memory
+from kernelllm.backends.triton.emulator import libdevice, lockstep, memory
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -53,7 +53,7 @@ def to_tf32(data: Any) -> Any:
 
 def install() -> None:
     """Patch the interpreter of this process for good."""
-    from kernelllm.judge.worker import launch
+    from kernelllm.backends.triton.emulator import launches
 
     builder = ti.InterpreterBuilder
     for name in _FLOAT_OPS:
@@ -82,7 +82,7 @@ def install() -> None:
     # without debug its assertions are not even made, but everything would be computed twice for them
     ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, sanitize_overflow=False)
     lockstep.install()
-    launch.install()
+    launches.install()
 
 
 def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
-"""When the worker works on the GPU: never while another judge measures there.
+"""Which parts of a run need the GPU: not those in which Triton compiles, and alone those in which it chooses a configuration.
 
 The judge shares the device with others while its worker does a command. The worker lets go while Triton compiles, which
-takes most of a candidate's first run and needs no GPU, and asks for the device alone while it chooses among configurations.
+takes most of a candidate's first run and needs no GPU, and asks for the device alone while it autotunes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,7 @@ import torch
 import triton.testing
 from triton.runtime import autotuner, jit
 
-from kernelllm.judge.isolation.limits import COMPILE_THREADS
-from kernelllm.judge.transport.protocol import DeviceAccess
-from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.backends.base import COMPILE_THREADS, DeviceAccess, Observer
 
 _compile = jit.JITFunction._do_compile
 _run, _prune = autotuner.Autotuner.run, autotuner.Autotuner.prune_configs
@@ -31,17 +29,16 @@ _THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
 
 
 class _State:
-    ask: Callable[[str], None] = staticmethod(lambda turn: None)
-    recorder: Recorder
+    observer: Observer
     held = DeviceAccess.SHARED
     lock = threading.RLock()
     beside = False
     """Whether several threads compile now, and the device rests."""
 
 
-def install(ask: Callable[[str], None], recorder: Recorder) -> None:
-    """``ask`` the judge from now on."""
-    _State.ask, _State.recorder = staticmethod(ask), recorder
+def install(observer: Observer) -> None:
+    """Ask the judge for the device from now on, through ``observer``."""
+    _State.observer = observer
     jit.JITFunction._do_compile = _resting_compile
     autotuner.Autotuner.prune_configs = _prepared
     autotuner.Autotuner.do_bench = property(lambda self: self._do_bench or _benchmark)
@@ -54,42 +51,42 @@ def watch_tuning(on: bool) -> None:
     _State.held = DeviceAccess.SHARED  # as at the beginning of every command, whatever was wanted in a timed one
 
 
-def _change(turn: str) -> None:
-    if turn == _State.held:
+def _change(access: DeviceAccess) -> None:
+    if access == _State.held:
         return
-    if turn == DeviceAccess.RELEASED and not _capturing():
+    if access == DeviceAccess.RELEASED and not _capturing():
         _current_stream().synchronize()  # what was launched so far is still on its way
-    _State.ask(turn)
-    _State.held = turn
+    _State.observer.request_access(access)
+    _State.held = access
 
 
 @contextlib.contextmanager
-def _turn(turn: str | None = None) -> Iterator[None]:
-    """Inside it the device is held in another way, afterwards as before."""
+def _holding(access: DeviceAccess | None = None) -> Iterator[None]:
+    """Inside it the device is held in another way (None: as it comes), afterwards as before."""
     with _State.lock:
         before = _State.held
         try:
-            if turn is not None:
-                _change(turn)
+            if access is not None:
+                _change(access)
             yield
         finally:
             _change(before)
 
 
 def _resting_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with contextlib.nullcontext() if _State.beside else _turn(DeviceAccess.RELEASED):
+    with contextlib.nullcontext() if _State.beside else _holding(DeviceAccess.RELEASED):
         return _compile(self, *args, **kwargs)
 
 
 def _tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with _turn():
+    with _holding():
         return _run(self, *args, **kwargs)
 
 
 def _prepared(self: Any, kwargs: dict[str, Any]) -> Any:
     """The configurations to choose from, compiled; then the device is this worker's alone until one is chosen (see :func:`_tuned`)."""
     chosen = _prune(self, kwargs)
-    with _turn(DeviceAccess.RELEASED):
+    with _holding(DeviceAccess.RELEASED):
         _compile_all(self, kwargs, chosen)
     _change(DeviceAccess.EXCLUSIVE)
     return chosen
@@ -117,9 +114,9 @@ def _compile_all(tuner: Any, kwargs: dict[str, Any], configs: Sequence[Any]) -> 
 
 def _start(threads: Sequence[threading.Thread]) -> None:
     """Without a note of it: these threads are not the candidate's."""
-    noted, _State.recorder.in_launch = _State.recorder.in_launch, True
+    noted, _State.observer.in_launch = _State.observer.in_launch, True
     try:
         for thread in threads:
             thread.start()
     finally:
-        _State.recorder.in_launch = noted
+        _State.observer.in_launch = noted

@@ -6,33 +6,17 @@ target, and launches nothing. At original sizes it runs on fake tensors, without
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
 from triton.runtime import autotuner, jit
 
-from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.transport import values
-from kernelllm.judge.transport.protocol import LAUNCH
-from kernelllm.judge.worker import launch
-from kernelllm.judge.worker.recorder import LaunchSeen, Recorder
+from kernelllm.backends.base import LAUNCH, KernelSeen, Observer
+from kernelllm.backends.triton import autotuning
+from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, source_of
+from kernelllm.backends.triton.emulator.launches import Fake
 
 _MOST_ERROR = 3000
-
-
-class _Fake:
-    mode: Any = None
-
-
-def fake_tensors() -> contextlib.AbstractContextManager[Any]:
-    """One FakeTensorMode for the worker's life: tensors have shapes and no memory."""
-    if _Fake.mode is None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        _Fake.mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode: contextlib.AbstractContextManager[Any] = _Fake.mode
-    return mode
 
 
 class _Pointer:
@@ -58,42 +42,37 @@ class _Pointer:
         return 0
 
 
-def install(recorder: Recorder) -> None:
+def install(observer: Observer) -> None:
     """Replace JITFunction.run by compile-and-record for good."""
     original = jit.JITFunction.run
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        names = [n for n in self.arg_names if n not in kwargs]
-        bound = {
-            **launch.defaults(self.fn),
-            **dict(zip(names, args, strict=False)),
-            **{k: v for k, v in kwargs.items() if k in self.arg_names},
-        }
-        seen = recorder.launch(self.fn.__name__, lambda: launch.source_of(self.fn), count=0 if warmup else 1)
-        recorder.in_launch = True
+        bound = bound_arguments(self, args, kwargs)
+        seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn), count=0 if warmup else 1)
+        observer.in_launch = True
         try:
             with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
                 kernel = original(self, *_pointers(args), grid=None, warmup=True, **{k: _pointer(v) for k, v in kwargs.items()})
                 if kernel is not None:
                     kernel._init_handles()
         except Exception as error:
-            if type(error) in launch._skippable():
+            if type(error) in autotuning.SKIPPED:
                 raise
             _note_error(seen, error, self)
-            return launch.Fake(self, args, kwargs)
+            return Fake(self, args, kwargs)
         finally:
-            recorder.in_launch = False
+            observer.in_launch = False
         if kernel is not None:
             _note(seen, kernel)
         if kernel is not None and not warmup:
             try:
-                launch.concrete_grid(grid, bound)
+                concrete_grid(grid, bound)
             except (RuntimeError, TypeError, ValueError) as error:
                 seen.errors.append((f"{LAUNCH}{error}", 0))
         return kernel
 
     jit.JITFunction.run = run
-    autotuner.Autotuner.run = launch.autotune_run
+    autotuner.Autotuner.run = autotuning.run
 
 
 def _pointers(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -108,7 +87,7 @@ def _pointer(value: Any) -> Any:
     return value
 
 
-def _note(seen: LaunchSeen, kernel: Any) -> None:
+def _note(seen: KernelSeen, kernel: Any) -> None:
     shared, warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
     if seen.registers is None or (kernel.n_regs or 0) >= seen.registers:
         seen.registers, seen.num_warps = kernel.n_regs, warps
@@ -116,7 +95,7 @@ def _note(seen: LaunchSeen, kernel: Any) -> None:
     seen.spills = max(seen.spills or 0, kernel.n_spills or 0)
 
 
-def _note_error(seen: LaunchSeen, error: BaseException, function: Any) -> None:
+def _note_error(seen: KernelSeen, error: BaseException, function: Any) -> None:
     chain = [error]
     while chain[-1].__cause__ is not None and len(chain) < 8:
         chain.append(chain[-1].__cause__)
@@ -139,24 +118,3 @@ def _decorators(function: Any) -> int:
         if text.lstrip().startswith("def "):
             return index
     return 0
-
-
-def run(model: Any, inputs: Any, command: p.Compile) -> None:
-    """One call of the model; what it raises after its launches is of no interest unless nothing was launched."""
-    with torch.no_grad():
-        if command.fake:
-            with fake_tensors():
-                model(*_materialise(inputs))
-        else:
-            model(*inputs)
-
-
-def _materialise(value: Any) -> Any:
-    if isinstance(value, tuple) and len(value) == 2 and value[0] == "fake":
-        spec = value[1]
-        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype))
-    if isinstance(value, list | tuple):
-        return type(value)(_materialise(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _materialise(v) for k, v in value.items()}
-    return value

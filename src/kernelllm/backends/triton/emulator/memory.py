@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from triton.runtime import interpreter as ti
 
-from kernelllm.judge.worker.failures import IllegalAccess
+from kernelllm.backends.base import IllegalAccess
 
 
 class Bounds:

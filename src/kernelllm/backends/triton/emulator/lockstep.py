@@ -21,7 +21,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
-from kernelllm.judge.worker import memory
+from kernelllm.backends.triton.emulator import memory
 
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""

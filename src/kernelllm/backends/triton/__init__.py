@@ -1,0 +1,1 @@
+"""Triton: how its kernels are loaded, watched, compiled and emulated, and how a model is told to write them."""

@@ -1,0 +1,55 @@
+"""What a launch is given: arguments, a grid, a kernel with a source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from triton.runtime.jit import TensorWrapper
+
+
+def only_tensors(values: Iterable[Any]) -> None:
+    """Raise TypeError for an object that only pretends to be a tensor: its methods would compute within the launch, unseen."""
+    for value in values:
+        if hasattr(type(value), "data_ptr") and not isinstance(value, torch.Tensor | TensorWrapper):
+            raise TypeError(f"A kernel takes tensors, not a {type(value).__qualname__} with a data_ptr.")
+
+
+def bound_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A launch's arguments by parameter, with defaults."""
+    names = [n for n in function.arg_names if n not in kwargs]
+    given = {k: v for k, v in kwargs.items() if k in function.arg_names}
+    return {**_defaults(function.fn), **dict(zip(names, args, strict=False)), **given}
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: getattr(p.default, "value", p.default) for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def concrete_grid(grid: Any, bound: dict[str, Any]) -> tuple[int, ...]:
+    """The grid as one to three integers. Raises TypeError or ValueError as a real launch would."""
+    if callable(grid):
+        grid = grid(bound)
+    if grid is None:
+        raise TypeError("A kernel needs a grid: kernel[grid](...).")
+    size = tuple(grid) if isinstance(grid, tuple | list | torch.Size) else (grid,)
+    if not 1 <= len(size) <= 3:
+        raise ValueError(f"A grid has one to three dimensions, not {len(size)}.")
+    for extent in size:
+        if isinstance(extent, bool | float) or not hasattr(extent, "__index__"):
+            raise TypeError(f"Grid dimensions must be integers, not {type(extent).__name__}.")
+    size = tuple(int(e) for e in size)
+    if any(e < 0 for e in size) or size[0] >= 2**31 or any(e > 65535 for e in size[1:]):
+        raise RuntimeError(f"Triton Error [CUDA]: invalid argument: a grid of {size} (the limits are 2147483647, 65535 and 65535).")
+    return size
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Source text of a kernel, empty when there is none."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,133 @@
+"""Triton: ``@triton.jit`` kernels called from a ModelNew."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kernelllm.backends import base
+from kernelllm.backends.base import Availability, Example, Launches, Mode, Observer, State
+from kernelllm.backends.triton import prompt, source
+
+
+class Triton(base.Backend):
+    """The Triton backend."""
+
+    name = "triton"
+    title = "Triton"
+    modes = frozenset(Mode)
+
+    kernel_decorators = source.DECORATORS
+    libraries = ("triton",)
+    narrow_types = source.NARROW_TYPES
+    compile_errors = frozenset(
+        {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}
+    )
+    wrapping_errors = frozenset({"InterpreterError", "CompilationError"})
+
+    fence = prompt.FENCE
+    fence_names = prompt.FENCE_NAMES
+    rules = prompt.RULES
+    usual_imports = prompt.USUAL_IMPORTS
+    kernel_pattern = prompt.KERNEL
+
+    def availability(self) -> Availability:
+        """Available with a CUDA GPU; without one kernels are compiled for a target and run by Triton's interpreter."""
+        for package in ("torch", "triton"):
+            if importlib.util.find_spec(package) is None:
+                return Availability(
+                    state=State.MISSING,
+                    reason=f"the package {package} is not installed",
+                    fix=f"pip install {package}" if package == "torch" else "pip install triton (Linux only)",
+                )
+        import torch
+        import triton
+
+        if torch.cuda.is_available():
+            return Availability(state=State.AVAILABLE, reason=f"triton {triton.__version__} on {torch.cuda.get_device_name(0)}")
+        return Availability(
+            state=State.CAN_BUILD,
+            reason=f"triton {triton.__version__} with no GPU: kernels are compiled for a target and run by Triton's interpreter",
+            fix="A CUDA GPU and a CUDA build of torch would run them and measure their time.",
+        )
+
+    def computes(self, body: str) -> bool:
+        """See :func:`.source.computes`."""
+        return source.computes(body)
+
+    def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
+        """See :func:`.source.lowers_precision`."""
+        return source.lowers_precision(path, options)
+
+    def examples(self) -> Mapping[str, Example]:
+        """One for each operator family."""
+        return prompt.examples()
+
+    def environment(self, mode: Mode, folder: str) -> dict[str, str]:
+        """Its cache below ``folder``, its own ptxas if one was chosen, and its interpreter where that is wanted."""
+        chosen = {"TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_HOME": folder}
+        if "TRITON_PTXAS_PATH" in os.environ:
+            chosen["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_PATH"]
+        return chosen | ({"TRITON_INTERPRET": "1"} if mode is Mode.INTERPRET else {})
+
+    @contextlib.contextmanager
+    def prepare(self, mode: Mode, target: str) -> Iterator[None]:
+        """Import Triton beside torch, with the interpreter or the stand-in driver of ``target`` where there is no GPU."""
+        helper = threading.Thread(target=_build_helper)
+        if mode is Mode.CUDA:
+            helper.start()  # gcc at work while torch is imported
+        yield
+        import triton.language.extra.cuda.libdevice
+        import triton.language.extra.libdevice  # noqa: F401 (warm for the fork)
+
+        if mode is not Mode.CUDA:
+            from kernelllm.backends.triton.emulator import driver
+
+            driver.install(target)
+        if mode is Mode.INTERPRET:
+            from kernelllm.backends.triton.emulator import interpreter
+
+            interpreter.install()
+        elif mode is Mode.COMPILE:
+            from kernelllm.backends.triton import compile  # noqa: F401 (warm for the fork)
+        else:
+            from kernelllm.backends.triton import launches  # noqa: F401
+
+            helper.join()  # a fork copies one thread only
+
+    def versions(self) -> dict[str, str]:
+        """Triton's."""
+        import triton
+
+        return {"triton": str(triton.__version__)}
+
+    def watch(self, mode: Mode, observer: Observer) -> Launches:
+        """Launches of the interpreter, of the compiler, or of the GPU."""
+        if mode is Mode.INTERPRET:
+            from kernelllm.backends.triton.emulator.launches import InterpretedLaunches
+
+            return InterpretedLaunches(observer)
+        if mode is Mode.COMPILE:
+            from kernelllm.backends.triton import compile
+
+            compile.install(observer)
+            return Launches()
+        from kernelllm.backends.triton import device_sharing
+        from kernelllm.backends.triton.launches import GpuLaunches
+
+        launches = GpuLaunches(observer)
+        device_sharing.install(observer)
+        return launches
+
+
+def _build_helper() -> None:
+    """Triton's module of driver calls, compiled and loaded once for all workers instead of in each."""
+    with contextlib.suppress(Exception):  # where it cannot be had, a worker's first launch says why
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
+        CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
