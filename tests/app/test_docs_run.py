@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pages import Shell, blocks, compare, steps
+
+from kernelllm.core import registry
 
 REASONS = ("needs a GPU", "needs a key", "needs weights")
 
@@ -29,13 +33,15 @@ def shell(tmp_path: Path, examples: Path, monkeypatch: pytest.MonkeyPatch) -> Sh
 
 
 def run(page: Path, shell: Shell) -> None:
-    """All sessions of a page, in order."""
-    for block in blocks(page):
-        if block.mark.startswith("not run: "):
-            assert block.mark.removeprefix("not run: ") in REASONS
-        elif block.mark.startswith("file: "):
-            (shell.folder / block.mark.removeprefix("file: ")).write_text(block.text)
-        elif block.language == "console":
+    """All files of a page, then all its sessions, in order."""
+    found = blocks(page)
+    for block in found:
+        kind, _, what = block.mark.partition(": ")
+        if kind == "file":
+            (shell.folder / what).write_text(block.text)
+        assert kind != "not run" or what in REASONS
+    for block in found:
+        if block.language == "console" and not block.mark:
             for step in steps(block.text):
                 compare(page, step.command, step.shown, shell.run(step.command))
     assert shell.code == 0
@@ -51,3 +57,27 @@ def test_language_models(shell: Shell, root: Path) -> None:
     first, second = (json.loads(line) for line in shell.run("kernelllm runs export last").splitlines())
     assert (first["verdict"]["status"], second["verdict"]["status"]) == ("incorrect", "correct")
     assert first["verdict"]["message"].split(".")[0] in second["prompt"]
+
+
+@pytest.fixture
+def plugin(shell: Shell, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The page on extending; its package is installed in the shell's folder, as pip does it: metadata with entry points."""
+    page = root / "docs" / "how-to" / "extend.md"
+    (toml,) = [tomllib.loads(b.text) for b in blocks(page) if b.mark == "file: pyproject.toml"]
+    info = shell.folder / "my_plugin-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 0.1\n")
+    groups = toml["project"]["entry-points"]
+    lines = [line for group, rows in groups.items() for line in (f"[{group}]", *(f"{name} = {value}" for name, value in rows.items()))]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(shell.folder)
+    registry._plugins.cache_clear()
+    yield page
+    registry._plugins.cache_clear()
+
+
+def test_the_plugin_that_the_page_on_extending_builds(plugin: Path, shell: Shell) -> None:
+    run(plugin, shell)
+    for block in blocks(plugin):
+        if block.language == "python":
+            assert len(block.text.splitlines()) <= 25, block.mark

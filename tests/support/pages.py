@@ -31,7 +31,7 @@ _FIGURES = (
     (r"^(\w*kernel\w*) +\d.*$", r"\1 FIGURES"),  # a row of the table of kernels: what a compiler's version decides
     (r"\d+\.\d+e[-+]\d+|\b0\.0\d+", "ERROR"),
     (r"\d+(\.\d+)? ?%", "SHARE"),
-    (r"\b\d,\d{3}\b", "TOKENS"),
+    (r"\b\d,\d{3}\b|\b\d+ bytes\b", "COUNT"),
     (r"\b\d+(\.\d+)? s\b", "TIME"),
     (r"\b\d+\.\d+\.\d+(\+\w+)?\b", "VERSION"),
     (r"\b\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?\b", "DATE"),
@@ -103,6 +103,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.code = 0
+        self.last = ""
 
     def run(self, command: str) -> str:
         """Standard output of a command; ``echo $?`` prints the exit code of the one before."""
@@ -110,10 +111,12 @@ class Shell:
         if command == "echo $?":
             code, self.code = self.code, 0
             return f"{code}\n"
-        assert self.code == 0, f"exit code {self.code}, which the page does not show, before: {command}"
+        assert self.code == 0, f"exit code {self.code}, which the page does not show, before: {command}\n{self.last}"
         if command.startswith("kernelllm "):
             result = CliRunner().invoke(cli, shlex.split(command, comments=True)[1:])
-            self.code = result.exit_code
+            self.code, self.last = result.exit_code, result.output
+            if result.exception is not None and not isinstance(result.exception, SystemExit):
+                raise result.exception
             assert self.code != 2, result.output
             return result.stdout
         if command.startswith("python "):
