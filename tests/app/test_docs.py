@@ -22,10 +22,44 @@ def documents(root: Path) -> list[Path]:
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
 def test_links_between_documents_lead_somewhere(root: Path) -> None:
     for page in documents(root):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(root)} links to {target}, which is not there"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", prose(page)):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.relative_to(root)} links to {target}, which is not there"
+            assert not anchor or anchor in anchors(there), f"{page.relative_to(root)} links to {target}#{anchor}, which is not there"
+
+
+def test_files_that_documents_name_are_there(root: Path) -> None:
+    """A path such as ``judge/verdict.py`` is one below src/kernelllm or below the root; ``x`` stands for a name of one's own."""
+    for page in documents(root):
+        for path in re.findall(r"`((?:\w+/)+\w+\.\w+)`", prose(page)):
+            own = re.search(r"\bx\b", path) or path.startswith("candidates/")
+            there = any((folder / path).exists() for folder in (root, root / "src" / "kernelllm"))
+            assert own or there, f"{page.relative_to(root)} names {path}, which is not there"
+
+
+def test_the_index_lists_every_page(root: Path) -> None:
+    index = root / "docs" / "index.md"
+    linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", prose(index))}
+    assert linked >= {page for page in documents(root) if page not in (index, root / "README.md")}
+
+
+def test_no_sentence_of_the_readme_has_many_figures(root: Path) -> None:
+    lines = [line for line in prose(root / "README.md").splitlines() if not line.startswith("|")]
+    for sentence in re.split(r"(?<=[.:])\s", " ".join(lines)):
+        assert len(re.findall(r"(?<![\w.])\d[\d.,]*", sentence)) <= 4, sentence
 
 
 def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
@@ -51,19 +85,23 @@ def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
                     assert option in group or option == "--help", f"{page.relative_to(root)}: {verb} has no {option}"
 
 
-def test_readme_tree_names_what_is_there(root: Path) -> None:
-    """Each path of the README's tree exists."""
+def test_readme_tree_is_the_repository(root: Path) -> None:
+    """Each path of the README's tree exists, and each room, and each folder of the compiler and of the judge, has its line."""
     text = (root / "README.md").read_text()
     tree = re.search(r"```text\n(kernelllm/\n.*?)```", text, flags=re.DOTALL)
     assert tree is not None
     stack: list[str] = []
+    named = set()
     for line in tree.group(1).splitlines()[1:]:
-        found = re.match(r"( *)(\S+)", line)
-        if found is None:
-            continue
+        found = re.match(r"( *)(\S+) +\S", line)
+        assert found is not None, line
         depth = len(found.group(1)) // 2
         stack[depth - 1 :] = [found.group(2)]
-        assert root.joinpath(*stack).exists(), f"the README names {'/'.join(stack)}"
+        named.add(root.joinpath(*stack))
+    assert [path for path in named if not path.exists()] == []
+    package = root / "src" / "kernelllm"
+    rooms = {file.parent for pattern in ("*", "compiler/*", "judge/*") for file in package.glob(f"{pattern}/__init__.py")}
+    assert rooms <= named
 
 
 def test_readme_names_every_verb(root: Path) -> None:

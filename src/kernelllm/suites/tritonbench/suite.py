@@ -201,7 +201,7 @@ class TritonBench:
 
 
 class KernelBenchX(TritonBench):
-    """KernelBench-X's tasks, named by category: ``Math/abs/1``, ``Math/abs/2`` and on. See :class:`TritonBench`."""
+    """KernelBench-X's tasks, named by category: ``Math/abs/1``, ``Math/abs/2`` and on."""
 
     name = "kernelbench-x"
     setting = "kernelbench_x"
