@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from kernelllm.app.main import COMMANDS, cli
 from kernelllm.app.reference_pages import PAGES
+from kernelllm.core import registry
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -86,7 +87,7 @@ def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
 
 
 def test_readme_tree_is_the_repository(root: Path) -> None:
-    """Each path of the README's tree exists, and each room, and each folder of the compiler and of the judge, has its line."""
+    """Each path of the README's tree exists, and each room, and each folder of the backends, the compiler and the judge, has its line."""
     text = (root / "README.md").read_text()
     tree = re.search(r"```text\n(kernelllm/\n.*?)```", text, flags=re.DOTALL)
     assert tree is not None
@@ -100,7 +101,7 @@ def test_readme_tree_is_the_repository(root: Path) -> None:
         named.add(root.joinpath(*stack))
     assert [path for path in named if not path.exists()] == []
     package = root / "src" / "kernelllm"
-    rooms = {file.parent for pattern in ("*", "compiler/*", "judge/*") for file in package.glob(f"{pattern}/__init__.py")}
+    rooms = {file.parent for pattern in ("*", "backends/*", "compiler/*", "judge/*") for file in package.glob(f"{pattern}/__init__.py")}
     assert rooms <= named
 
 
@@ -109,3 +110,11 @@ def test_readme_names_every_verb(root: Path) -> None:
     assert table is not None
     first = " ".join(line.split("|")[1] for line in table.group(1).splitlines())
     assert set(re.findall(r"`(\w+)`", first)) == set(COMMANDS)
+
+
+def test_the_page_on_checks_has_every_check(root: Path) -> None:
+    page = (root / "docs" / "explanation" / "checks.md").read_text()
+    for name in registry.names("checks"):
+        check = registry.resolve("checks", name)
+        source, observed = ("yes" if hasattr(check, kind) else "" for kind in ("source", "observed"))
+        assert f"| `{name}` | {check.describe} | {source} | {observed} |\n" in page
