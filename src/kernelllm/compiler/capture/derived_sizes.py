@@ -17,7 +17,7 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Min
 
-from kernelllm.compiler.capture.symbols import patch
+from kernelllm.compiler.capture.patching import patch
 
 _TABLES: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Symbol]] = WeakKeyDictionary()
 _FROZEN: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Expr]] = WeakKeyDictionary()

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.symbols import patch
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
 

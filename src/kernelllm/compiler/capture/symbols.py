@@ -25,6 +25,7 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
 
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import literals
@@ -313,14 +314,3 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
                     namespace[name] = value
                     stack.callback(namespace.pop, name, None)
         yield
-
-
-def patch(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    """Set an attribute until ``stack`` closes."""
-    missing = object()
-    before = vars(owner).get(name, missing)
-    setattr(owner, name, value)
-    if before is missing:
-        stack.callback(delattr, owner, name)
-    else:
-        stack.callback(setattr, owner, name, before)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.core import gpus
 
 
@@ -105,7 +106,7 @@ def _forget() -> None:
     from torch._inductor.runtime.hints import DeviceProperties
     from torch.utils import _triton
 
-    remembered: list[Any] = [DeviceProperties.create]
+    DeviceProperties.create.cache_clear()
     for module, names in (
         (inductor_utils, ("get_gpu_type", "is_big_gpu", "get_max_num_sms", "using_b200", "get_device_tflops",
                           "get_gpu_dram_gbps", "get_backend_num_stages")),
@@ -113,10 +114,8 @@ def _forget() -> None:
                    "has_triton_tensor_descriptor_host_tma", "has_triton_tma", "has_triton_tma_device",
                    "has_datacenter_blackwell_tma_device", "has_triton_stable_tma_api", "triton_hash_with_backend")),
     ):
-        remembered += [getattr(module, name, None) for name in names]
-    for cached in remembered:
-        if hasattr(cached, "cache_clear"):
-            cached.cache_clear()
+        for name in names:
+            getattr(module, name).cache_clear()
 
 
 @contextmanager
@@ -144,11 +143,8 @@ def pretend(target: str) -> Iterator[None]:
             (torch.cuda, "synchronize", lambda device=None: None),
             (fake_tensor, "init_gpu_context", lambda *_: None),
         ):
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        active = vars(driver).get("_active")
-        stack.callback(setattr, driver, "_active", active)
-        driver._active = _Driver(target)
+            patch(stack, owner, name, value)
+        patch(stack, driver, "_active", _Driver(target))
         _forget()
         stack.callback(_forget)
         yield

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.symbols import patch
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import regions, row_reductions, split_reductions
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
@@ -36,7 +36,7 @@ class Lowered:
 _CUDA = torch.device("cuda", 0)
 
 
-def _config(options: Options) -> dict[str, Any]:
+def settings(options: Options) -> dict[str, Any]:
     """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
     return {
         "layout_optimization": False,
@@ -80,13 +80,6 @@ def _config(options: Options) -> dict[str, Any]:
         "triton.codegen_upcast_to_fp32": True,
         "cpp_wrapper": False,
     }
-
-
-def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    """Only the settings that this torch has: the list spans several releases."""
-    from torch._inductor import config
-
-    return {k: v for k, v in settings.items() if k in config._config}
 
 
 def on_cuda(captured: Captured) -> FakeTensorMode:
@@ -176,7 +169,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(V.set_choices_handler(choices(options)))
         stack.enter_context(row_reductions.symbolic_rows())
         stack.enter_context(split_reductions.marked())
-        stack.enter_context(config.patch(_known(_config(options))))
+        stack.enter_context(config.patch(settings(options)))
         try:
             tidy(captured.graph)
             code = None

@@ -7,13 +7,12 @@ next power of two of the length.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from kernelllm.compiler.capture.symbols import patch
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
 _INNER, _OUTER, _LARGEST = 1024, 64, 16384
@@ -24,9 +23,7 @@ def hint(expression: Any) -> int:
     """The value of a size expression at the problem's own sizes."""
     from torch._inductor.virtualized import V
 
-    sizevars = V.graph.sizevars
-    ask = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
-    return int(ask(expression, fallback=8192))
+    return int(V.graph.sizevars.optimization_hint(expression, fallback=8192))
 
 
 def choices(options: Options) -> Any:
@@ -75,20 +72,17 @@ def _online_softmax(stack: ExitStack) -> None:
     from torch._inductor.virtualized import V
 
     target = inductor_prims.prepare_softmax_online
-    plain = lowering.lowerings.get(target)
-    if plain is None:
-        return
+    plain = lowering.lowerings[target]
 
     def lower(x: Any, dim: int) -> Any:
         arguments = lowering._make_reduction_inner(x, axis=dim, keepdims=True, dtype=None, override_return_dtype=None)
         length = V.graph.sizevars.simplify(lowering.sympy_product(arguments["reduction_ranges"]))
         if isinstance(length, sympy.Integer) or hint(length) < config.unroll_reductions_threshold:
             return plain(x, dim)
-        if "reduction_hint" in inspect.signature(ir.OnlineSoftmaxReduction.create).parameters:  # torch 2.11: no splits
-            how, parts = ir.Reduction.num_splits(**arguments, reduction_type="online_softmax_reduce", reduction_numel=length)
-            if parts != 1:
-                return plain(x, dim)
-            arguments["reduction_hint"] = how
+        how, parts = ir.Reduction.num_splits(**arguments, reduction_type="online_softmax_reduce", reduction_numel=length)
+        if parts != 1:
+            return plain(x, dim)
+        arguments["reduction_hint"] = how
         return ir.OnlineSoftmaxReduction.create(input_node=x, num_output=2, **arguments)
 
     stack.callback(lowering.lowerings.__setitem__, target, plain)

@@ -8,8 +8,10 @@ marked while Inductor writes (a prime that means nothing else), and the emitter 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from kernelllm.compiler.capture.patching import patch
 
 SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
@@ -41,7 +43,7 @@ def marked() -> Iterator[None]:
     """While open, Inductor's split reductions of symbolic length have a marked number of parts; running sums are not split."""
     from torch._inductor.ir import Reduction, Scan
 
-    plain, scan, bound = Reduction.num_splits, Scan.num_splits, Scan.__dict__["num_splits"]
+    plain, scan = Reduction.num_splits, Scan.num_splits
     _LENGTHS.clear()
 
     def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -57,10 +59,7 @@ def marked() -> Iterator[None]:
     def in_one(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         return scan(*args, **kwargs)[0], 1  # split ones hand results from program to program through memory, in Inductor's own runtime
 
-    Reduction.num_splits = staticmethod(num_splits)
-    Scan.num_splits = staticmethod(in_one)
-    try:
+    with ExitStack() as stack:
+        patch(stack, Reduction, "num_splits", staticmethod(num_splits))
+        patch(stack, Scan, "num_splits", staticmethod(in_one))
         yield
-    finally:
-        Reduction.num_splits = staticmethod(plain)
-        Scan.num_splits = bound

@@ -1,0 +1,251 @@
+"""Every name of torch and Triton that is replaced while kernelllm works, with the signature that it relies on, and why.
+
+Data alone: tests/test_patches.py asserts that each name is there and takes these parameters. Both ends of the supported range agree:
+torch 2.11 with triton 3.6, and torch 2.13 with triton 3.7.1. A name that only some releases have gets a ``versions``.
+
+A change to the compiler lasts as long as one ``with`` block. A change to the worker lasts as long as its process, which never
+is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["replaced", "added", "overridden", "called"]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One name that is replaced, or relied on by a replacement."""
+
+    target: str
+    """``module:qualified.name``."""
+    parameters: tuple[str, ...] | None
+    """Names of its parameters, in order; None where only the name counts."""
+    by: str
+    """The file or room that does it."""
+    why: str
+    kind: Kind = "replaced"
+    """``added``: the name must not exist (a builtin is shadowed). ``overridden``: in a subclass. ``called``: private, called as it is."""
+    versions: str = ""
+    """Releases that have it, such as ``torch>=2.12``; empty for all that are supported."""
+
+
+def _each(by: str, why: str, module: str, names: str, kind: Kind = "replaced", versions: str = "") -> Iterator[Patch]:
+    """One patch for each of ``names``: ``name`` or ``name(parameters)``, separated by semicolons; a prefix ends with ``.``."""
+    for item in names.split(";"):
+        name, bracket, inner = item.strip().removesuffix(")").partition("(")
+        parameters = tuple(p.strip() for p in inner.split(",") if p.strip()) if bracket else None
+        yield Patch(f"{module}:{name}", parameters, by, why, kind, versions)
+
+
+_CELL = "(input, hx, w_ih, w_hh, b_ih, b_hh)"
+_DROPOUT = "dropout(input, p, train);dropout_(self, p, train)"
+_LAYER = "(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)"
+_RECURRENT = ";".join([f"{n}{_LAYER}" for n in ("rnn_tanh", "rnn_relu", "gru", "lstm")])
+_CELLS = ";".join([f"{n}{_CELL}" for n in ("rnn_tanh_cell", "rnn_relu_cell", "gru_cell", "lstm_cell")])
+
+CAPTURE = (
+    *_each("compiler/capture/symbols.py", "a symbol stays a symbol in the arithmetic of constructors", "math", "sqrt;floor;ceil;log;log2"),
+    *_each("compiler/capture/symbols.py", "a symbol stays a symbol in the arithmetic of constructors", "numpy", "sqrt"),
+    *_each("compiler/capture/symbols.py", "LayerNorm tells sizes by numbers.Integral", "torch.nn.modules.normalization", "numbers"),
+    *_each("compiler/capture/symbols.py", "RNNBase asks isinstance(size, int)", "torch.nn.modules.rnn", "int", "added"),
+    *_each("compiler/capture/symbols.py", "a symbolic factor is not turned into a number", "torch.nn.functional", "float", "added"),
+    *_each(
+        "compiler/capture/symbols.py", "values of fake parameters are of no interest", "torch.nn.init",
+        "_calculate_fan_in_and_fan_out(tensor);constant_;dirac_;eye_;kaiming_normal_;kaiming_uniform_;normal_;ones_;orthogonal_;sparse_;"
+        "trunc_normal_;uniform_;xavier_normal_;xavier_uniform_;zeros_",
+    ),
+    *_each("compiler/capture/symbols.py", "as above", "torch.nn.modules.rnn", "RNNBase.reset_parameters(self)"),
+    *_each(
+        "compiler/capture/intercept.py", "attention is one operator of the graph", "torch.nn.functional",
+        "scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)",
+    ),
+    *_each("compiler/capture/intercept.py", "a recurrent layer is one operator of the graph", "torch", _RECURRENT),
+    *_each("compiler/capture/intercept.py", "a recurrent layer is one operator of the graph", "torch._VF", _RECURRENT),
+    *_each("compiler/capture/intercept.py", "ATen's cells pin their sizes to numbers", "torch", _CELLS),
+    *_each("compiler/capture/intercept.py", "ATen's cells pin their sizes to numbers", "torch._VF", _CELLS),
+    *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch", _DROPOUT),
+    *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch._VF", _DROPOUT),
+    *_each(
+        "compiler/capture/intercept.py", "ATen's form pins a size", "torch",
+        "group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);"
+        "max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode)",
+    ),
+    *_each(
+        "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
+        "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step)",
+    ),
+    *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
+    *_each(
+        "compiler/capture/derived_sizes.py", "output sizes of convolutions and pools get symbols of their own", "torch._meta_registrations",
+        "calc_conv_nd_return_shape(input_tensor, weight, stride, padding, dilation, is_transposed, groups, output_padding);"
+        "pooling_output_shape(inputSize, kernelSize, pad, stride, dilation, ceil_mode)",
+    ),
+    *_each(
+        "compiler/capture/derived_sizes.py", "the same in Inductor's lowerings", "torch._inductor.lowering",
+        "pooling_size(x, i, kernel_size, stride, padding, ceil_mode, dilation)",
+    ),
+    *_each("compiler/capture/torch_export.py", "it prints a graph when it gives up", "torch.export._trace", "print", "added"),
+    *_each(
+        "compiler/capture/functional.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",
+        "to_fun(t);from_fun(t);has_data_mutation(t)", "called",
+    ),
+)  # fmt: skip
+
+INDUCTOR = (
+    *_each(
+        "compiler/inductor/fake_device.py", "Inductor asks a described GPU, not the machine's", "torch._dynamo.device_interface",
+        "device_interfaces;get_interface_for_device(device)", "called",
+    ),
+    *_each(
+        "compiler/inductor/fake_device.py", "Inductor asks a described GPU, not the machine's", "torch._dynamo.device_interface",
+        "CudaInterface.device;CudaInterface.Worker;CudaInterface.current_device();CudaInterface.set_device(device);"
+        "CudaInterface.device_count();CudaInterface.synchronize(device);CudaInterface.get_device_properties(device);"
+        "CudaInterface.exchange_device(device);CudaInterface.maybe_exchange_device(device);CudaInterface.memory_allocated(device);"
+        "CudaInterface.is_bf16_supported(including_emulation);CudaInterface.is_available();CudaInterface.get_compute_capability(device);"
+        "CudaInterface.is_triton_capable(device);CudaInterface.raise_if_triton_unavailable(device)", "overridden",
+    ),
+    *_each(
+        "compiler/inductor/fake_device.py", "Inductor asks a described GPU, not the machine's", "torch.cuda",
+        "is_available();current_device();device_count();get_device_properties(device);get_device_capability(device);"
+        "is_bf16_supported(including_emulation);synchronize(device)",
+    ),
+    *_each("compiler/inductor/fake_device.py", "it would start CUDA", "torch._subclasses.fake_tensor", "init_gpu_context(device)"),
+    *_each("compiler/inductor/fake_device.py", "Triton's target without a driver", "triton.runtime.driver", "driver._active"),
+    *_each(
+        "compiler/inductor/fake_device.py", "answers about the device asked last are dropped", "torch._inductor.utils",
+        "get_gpu_type;is_big_gpu;get_max_num_sms;using_b200;get_device_tflops;get_gpu_dram_gbps;get_backend_num_stages", "called",
+    ),
+    *_each(
+        "compiler/inductor/fake_device.py", "answers about the device asked last are dropped", "torch.utils._triton",
+        "_device_supports_tma;has_triton;triton_backend;has_triton_experimental_host_tma;has_triton_tensor_descriptor_host_tma;"
+        "has_triton_tma;has_triton_tma_device;has_datacenter_blackwell_tma_device;has_triton_stable_tma_api;triton_hash_with_backend",
+        "called",
+    ),
+    *_each("compiler/inductor/lower.py", "the method wants a GPU's driver", "torch._subclasses.fake_tensor", "FakeTensor.copy_"),
+    *_each(
+        "compiler/inductor/lower.py", "kernels of one operator each; constants in kernels; exact strides", "torch._inductor.graph",
+        "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"
+        "GraphLowering.output(self, target, args, kwargs)", "overridden",
+    ),
+    *_each("compiler/inductor/lower.py", "lowering without compiling", "torch._inductor.graph",
+           "GraphLowering.codegen(self);GraphLowering.freeze_runtime_asserts(self)", "called"),
+    *_each("compiler/inductor/lower.py", "Inductor's passes over a forward graph", "torch._inductor.fx_passes.post_grad",
+           "post_grad_passes(gm, is_inference);view_to_reshape(gm)", "called"),
+    *_each("compiler/inductor/lower.py", "regions read each other's results by their strides", "torch._inductor.ir",
+           "ExternKernel.require_exact_strides(x, exact_strides, allow_padding)", "called"),
+    *_each("compiler/inductor/row_reductions.py", "a reduction's form follows the hint of a symbolic length", "torch._inductor.choices",
+           "InductorChoices.should_use_persistent_reduction(features, cooperative_reduction)", "overridden"),
+    *_each("compiler/inductor/row_reductions.py", "a row of symbolic length may be held in registers", "torch._inductor.codegen.triton",
+           "TritonKernel._get_persistent_RBLOCK(rnumel);TritonKernel.codegen_static_numels(self, code)"),
+    *_each("compiler/inductor/row_reductions.py", "softmax of a long row in one pass", "torch._inductor.lowering",
+           "lowerings;_make_reduction_inner(x, axis, keepdims, dtype, override_return_dtype, reduction_type)", "called"),
+    *_each("compiler/inductor/row_reductions.py", "softmax of a long row in one pass", "torch._inductor.inductor_prims",
+           "prepare_softmax_online", "called"),
+    *_each(
+        "compiler/inductor/row_reductions.py", "softmax of a long row in one pass", "torch._inductor.ir",
+        "OnlineSoftmaxReduction.create(device, dst_dtype, src_dtype, inner_fn, ranges, reduction_ranges, num_output, "
+        "reduction_hint, input_node)", "called",
+    ),
+    *_each("compiler/inductor/row_reductions.py", "the value of a size at the problem's own sizes", "torch._inductor.sizevars",
+           "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
+    *_each(
+        "compiler/inductor/split_reductions.py", "the number of parts of a reduction is marked; a scan has one part", "torch._inductor.ir",
+        "Reduction.num_splits(device, dst_dtype, src_dtype, inner_fn, ranges, reduction_ranges, reduction_type, "
+        "reduction_numel, input_node);"
+        "Scan.num_splits(device, dtype, inner_fn, axis, pointwise_ranges, scan_ranges, combine_fn, scan_numel)",
+    ),
+)  # fmt: skip
+
+LAUNCHES = (
+    *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
+           "JITFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("the worker", "the device rests while a kernel compiles", "triton.runtime.jit",
+           "JITFunction._do_compile(self, key, signature, device, constexprs, options, attrs, warmup)"),
+    *_each("the worker", "tuning has the device alone, and none is timed without one", "triton.runtime.autotuner",
+           "Autotuner.run(self, args, kwargs);Autotuner.prune_configs(self, kwargs);Autotuner.do_bench"),
+    *_each("the worker", "streams are counted", "torch.cuda.streams", "Stream.__new__(cls, device, priority, kwargs)"),
+    *_each("the worker", "the singleton is made before workers fork", "triton.backends.nvidia.driver", "CudaUtils.__init__(self)"),
+    *_each("the worker without a GPU", "launches are seen and checked", "triton.runtime.interpreter",
+           "InterpretedFunction.run(self, args, grid, warmup, kwargs)"),
+)  # fmt: skip
+
+DEVICE = (
+    *_each("the worker without a GPU", "a candidate asks for a GPU and gets figures", "torch.cuda", ";".join((
+        "is_available", "is_initialized", "init", "_lazy_init", "device_count", "current_device", "set_device", "synchronize",
+        "get_device_properties", "get_device_capability", "get_device_name", "current_stream", "default_stream", "stream", "set_stream",
+        "Stream", "ExternalStream", "Event", "device", "device_of", "empty_cache", "memory_allocated", "max_memory_allocated",
+        "memory_reserved", "max_memory_reserved", "reset_peak_memory_stats", "reset_max_memory_allocated", "mem_get_info", "manual_seed",
+        "manual_seed_all", "is_bf16_supported", "is_tf32_supported", "is_current_stream_capturing", "get_arch_list", "CUDAGraph", "graph",
+        "ipc_collect", "nvtx",
+    ))),
+    *_each("the worker without a GPU", "the same by the newer name", "torch.accelerator",
+           "current_device_index;device_count;synchronize;set_device_index"),
+    *_each("the worker without a GPU", "its parser takes real streams alone", "torch", "Tensor.record_stream"),
+    *_each("the worker without a GPU", "generators live on the CPU", "torch", "Generator"),
+    *_each("the worker without a GPU", "nothing is timed", "triton.testing",
+           "do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode);"
+           "do_bench_cudagraph(fn, rep, grad_to_none, quantiles, return_mode)"),
+    *_each("the worker without a GPU", "Triton's target without a driver", "triton.runtime.driver", "driver.set_active(driver)", "called"),
+)  # fmt: skip
+
+_BUILDER = "triton.runtime.interpreter"
+_BINARY = ("fadd", "fmul", "fdiv", "frem", "fsub", "precise_divf", "minimumf", "minnumf", "maximumf", "maxnumf", "fcmpOLT", "fcmpOGT",
+           "fcmpOLE", "fcmpOGE", "fcmpOEQ", "fcmpONE", "fcmpULT", "fcmpUGT", "fcmpULE", "fcmpUGE", "fcmpUEQ", "fcmpUNE")  # fmt: skip
+_UNARY = ("cos", "exp", "exp2", "floor", "ceil", "log", "log2", "precise_sqrt", "sqrt", "sin", "erf", "rsqrt")
+
+EMULATOR = (
+    *_each("the emulator", "bfloat16 is computed in float32 and rounded", _BUILDER, ";".join(
+        [f"InterpreterBuilder.create_{n}(self, lhs, rhs)" for n in _BINARY] + [f"InterpreterBuilder.create_{n}(self, arg)" for n in _UNARY]
+        + ["InterpreterBuilder.create_clampf(self, arg, lo, hi, propagate_nans)", "InterpreterBuilder.create_fma(self, x, y, z)",
+           "InterpreterBuilder.cast_impl(self, src, dst_type)",
+           "InterpreterBuilder.create_fp_to_fp(self, src, dst_type, rounding_mode)"])),
+    *_each("the emulator", "operands are rounded as a tensor core sees them", _BUILDER,
+           "InterpreterBuilder.create_dot(self, a, b, d, input_precision, max_num_imprecise_acc)"),
+    *_each("the emulator", "libdevice and inline assembly, which the interpreter has not", _BUILDER,
+           "InterpreterBuilder.create_extern_elementwise(self, libName, libPath, symbol, argList, retType, isPure);"
+           "InterpreterBuilder.create_inline_asm(self, inlineAsm, constraints, values, type, isPure, pack)"),
+    *_each("the emulator", "no output, and assertions that name the line", _BUILDER,
+           "InterpreterBuilder.create_print(self, prefix, hex, values, isSigned);"
+           "InterpreterBuilder.create_assert(self, condition, message);InterpreterBuilder.create_assume(self, condition)"),
+    *_each("the emulator", "the interpreter has no bfloat16 constants", _BUILDER, "InterpreterBuilder.get_bf16", "added"),
+    *_each("the emulator", "every access is checked against the tensors that the launch was given", _BUILDER,
+           "InterpreterBuilder.create_masked_load(self, ptrs, mask, other, cache_modifier, eviction_policy, is_volatile);"
+           "InterpreterBuilder.create_masked_store(self, ptrs, value, mask, cache_modifier, eviction_policy);"
+           "InterpreterBuilder.create_atomic_cas(self, ptr, cmp, val, sem, scope);"
+           "InterpreterBuilder.create_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope);"
+           "InterpreterBuilder.create_int_to_ptr(self, src, dst_type);InterpreterBuilder.create_bitcast(self, src, dst_type)"),
+    *_each("the emulator", "many programs run as one, with one more axis", _BUILDER,
+           "InterpreterBuilder.create_get_program_id(self, axis);InterpreterBuilder.create_splat(self, ret_ty, arg);"
+           "InterpreterBuilder.create_unsplat(self, arg);InterpreterBuilder.create_broadcast(self, arg, shape);"
+           "InterpreterBuilder.create_reshape(self, arg, shape, allow_reorder);InterpreterBuilder.create_trans(self, arg, perm);"
+           "InterpreterBuilder.create_cat(self, lhs, rhs);InterpreterBuilder.create_join(self, lhs, rhs);"
+           "InterpreterBuilder.create_make_range(self, ret_ty, start, stop);InterpreterBuilder.create_advance(self, ptr, offsets);"
+           "InterpreterBuilder.create_gather(self, src, indices, axis);InterpreterBuilder.create_histogram(self, data, bins, mask);"
+           "InterpreterBuilder.create_descriptor_gather(self, desc, x_offsets, y_offset, type);"
+           "InterpreterBuilder.create_descriptor_scatter(self, desc, value, x_offsets, y_offset);"
+           "BlockPointerHandle.materialize_pointers(self, boundary_check);TensorDescHandle.materialize_pointers(self, offsets);"
+           "ReduceOps.apply_impl(self, input);ScanOps.apply_impl(self, input);"
+           "GridExecutor.__init__(self, fn, arg_names, grid, pre_run_hooks);"
+           "GridExecutor.__call__(self, args_dev, kwargs)"),
+    *_each("the emulator", "many programs run as one, with one more axis", "triton.language.semantic",
+           "TritonSemantic.expand_dims(self, input, axis);TritonSemantic.atom_red_typechecking_impl(self, ptr, val, mask, op)"),
+    *_each("the emulator", "many programs run as one, with one more axis", "triton.language.core", "validate_block_shape(shape);tensor.T"),
+    *_each("the emulator", "arrays of one element become numbers", "triton.language.core", "tensor.__index__;tensor.__bool__", "added"),
+    *_each("the emulator", "reductions and scans by NumPy, not element by element", _BUILDER,
+           "ReduceOps.generic_reduce(self, input);ReduceOps.sum(self, input);ScanOps.generic_scan(self, input)"),
+    *_each("the emulator", "sorting by NumPy", "triton.language.standard", "sort"),
+    *_each("the emulator", "the language is replaced once, not at every launch", _BUILDER,
+           "_patch_lang(fn);FunctionRewriter.rewrite_ast(self)"),
+    *_each("the emulator", "types are worked out once", _BUILDER, "_get_np_dtype(tt_dtype)"),
+    *_each("the emulator", "types are worked out once", "triton.language.core",
+           "tensor.__init__(self, handle, type);block_type.__init__(self, element_ty, shape)"),
+    *_each("the emulator", "types are worked out once", "triton.language.semantic", "TritonSemantic.broadcast_impl_value(self, lhs, rhs)"),
+    *_each("the emulator", "assertions are not made twice", _BUILDER, "interpreter_builder;interpreter_semantic", "called"),
+)  # fmt: skip
+
+PATCHES: tuple[Patch, ...] = (*CAPTURE, *INDUCTOR, *LAUNCHES, *DEVICE, *EMULATOR)
