@@ -1,33 +1,49 @@
-"""Candidates a minute through the pool: the builtin suite's hand-written solutions, and wrong ones made of them.
+"""How fast the parts are: judging candidates, sampling from weights on this machine, and opening a report.
 
-    python benchmarks/throughput.py [--count 120] [--device cpu] [--workers N] [--seed 0]
+    python benchmarks/throughput.py judge [--count 120] [--device cpu] [--workers N]
+    python benchmarks/throughput.py sample [--size tiny]
+    python benchmarks/throughput.py page REPORT.html [--shots FOLDER]
 
-Of every ten candidates five are right, three have a single fault in a kernel (of ``mutants.py``), one raises when it runs and one
-is no candidate at all. The pool's processes are warm before the clock starts. Beside the rate stand the machine's load and the
-processor time that one candidate takes, which depends on the load far less.
+``judge`` draws from the builtin suite's hand-written solutions: of every ten candidates five are right, three have a single fault in a
+kernel (of ``mutants.py``), one raises when it runs and one is no candidate at all. Processor time is told beside the rate: it depends on
+the machine's load far less. ``sample`` holds ``hf/`` with a batch of samples against single calls of ``generate``, on a Llama of random
+weights. ``page`` opens a report in a headless Chromium; it exits with 1 beyond the limits and with 2 where there is no browser.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.server
+import json
 import os
+import queue
 import random
+import re
 import resource
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mutants import mutants
 
-from kernelllm.bench.bench_plan import BenchPlan
-from kernelllm.bench.pool_jobs import Setup, State, Task, work
 from kernelllm.core.types import Candidate, Problem, Verdict
-from kernelllm.pool.local import LocalPool
+from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.pool.local import LocalPool, Slot
 from kernelllm.suites import open_suite
 
-SOLUTIONS = Path(__file__).parent.parent / "tests" / "suites" / "builtin_solutions"
+ROOT = Path(__file__).parent.parent
+
+# -- judge ---------------------------------------------------------------------------------------
+
+SOLUTIONS = ROOT / "tests" / "suites" / "builtin_solutions"
 KINDS = ("right", "fault", "right", "raises", "right", "fault", "right", "invalid", "right", "fault")
 
 
@@ -44,36 +60,41 @@ def candidate(problem: Problem, kind: str, chance: random.Random) -> Candidate:
     return Candidate(source=source)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=120)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+Item = tuple[str, Problem, Candidate]
+
+
+def opened_judge(settings: JudgeSettings, slot: Slot) -> Judge:
+    return Judge(settings)
+
+
+def judged(judge: Judge, item: Item) -> Verdict:
+    """The pool's function."""
+    return judge.judge(item[1], item[2])
+
+
+def judge_rate(options: argparse.Namespace) -> int:
+    """Candidates a minute through the pool, whose processes are warm before the clock starts."""
     chance = random.Random(options.seed)
-    problems = tuple(open_suite("builtin").problems())
-    settings = {"cache": False, "measure": options.device != "cpu"}
-    plan = BenchPlan(suite="builtin", problems=problems, model="file", judge=settings)
-    tasks = []
+    problems = list(open_suite("builtin").problems())
+    items: list[Item] = []
     for index in range(options.count):
-        which = chance.randrange(len(problems))
-        tasks.append((KINDS[index % len(KINDS)], Task(which, candidate(problems[which], KINDS[index % len(KINDS)], chance))))
-    kinds = {id(task): kind for kind, task in tasks}
-    pool: LocalPool[Task, Verdict | list[str]] = LocalPool(Setup(plan, "", ""), _work, devices=[options.device], per_device=options.workers)
+        kind, problem = KINDS[index % len(KINDS)], chance.choice(problems)
+        items.append((kind, problem, candidate(problem, kind, chance)))
+    settings = JudgeSettings(device=options.device, cache=False, measure=options.device != "cpu")
     statuses: Counter[str] = Counter()
     seconds: dict[str, list[float]] = {}
-    with pool:
-        for _ in pool.run([Task(0, candidate(problems[0], "right", chance))] * options.workers):
+    setup = partial(opened_judge, settings)
+    with LocalPool[Item, Verdict](setup, judged, devices=[options.device], per_device=options.workers) as pool:
+        for _ in pool.run([("right", problems[0], candidate(problems[0], "right", chance))] * options.workers):
             pass
         start, load = time.monotonic(), os.getloadavg()[0]
-        for number, done in enumerate(pool.run([task for _, task in tasks]), 1):
-            kind, found = kinds[id(done.item)], done.result
-            if not isinstance(found, Verdict):
+        for number, done in enumerate(pool.run(items), 1):
+            if done.result is None:
                 print(done.error, file=sys.stderr)
                 return 1
-            statuses[f"{kind}: {found.status}"] += 1
-            seconds.setdefault(kind, []).append(found.seconds)
+            kind = done.item[0]
+            statuses[f"{kind}: {done.result.status}"] += 1
+            seconds.setdefault(kind, []).append(done.result.seconds)
             if number % 20 == 0:
                 print(f"{number}: {60 * number / (time.monotonic() - start):.0f} a minute, load {os.getloadavg()[0]:.1f}", flush=True)
         took = time.monotonic() - start
@@ -87,8 +108,234 @@ def main() -> int:
     return 0
 
 
-def _work(state: State, task: Task) -> Verdict | list[str]:
-    return work(state, task)
+# -- sample --------------------------------------------------------------------------------------
+
+SIZES: dict[str, dict[str, int]] = {
+    "8b": {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    },
+    "tiny": {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 512,
+    },
+}  # fmt: skip
+
+
+def tokenizer_of_bytes() -> Any:
+    """A byte-level tokenizer with a beginning-of-text token, as Llama 3's, and no merges: a token a byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|begin_of_text|>", "<|end_of_text|>"]
+    vocabulary = {token: i for i, token in enumerate([*special, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|begin_of_text|>", eos_token="<|end_of_text|>")
+
+
+def random_llama(size: str, device: str) -> Any:
+    """Llama of random weights, made on the device, in fp16 on a GPU; it never ends an answer by itself."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(max_position_embeddings=8192, bos_token_id=0, eos_token_id=None, pad_token_id=None, **SIZES[size])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16 if device == "cuda" else torch.float32)
+    try:
+        with torch.device(device):
+            model = LlamaForCausalLM(config)
+    finally:
+        torch.set_default_dtype(before)
+    model.generation_config.eos_token_id = None
+    return model.eval()
+
+
+def published_loop(model: Any, ids: list[int], samples: int, tokens: int) -> tuple[int, float]:
+    """(tokens, seconds) of ``samples`` answers drawn one after the other with plain ``generate``."""
+    import torch
+
+    prompt = torch.tensor([ids], device=model.device)
+    drawn = 0
+    started = time.perf_counter()
+    for _ in range(samples):
+        with torch.no_grad():
+            out = model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, do_sample=True, temperature=1.0, top_p=0.97, top_k=0,
+                pad_token_id=1,
+            )  # fmt: skip
+        drawn += out.shape[1] - len(ids)
+    _wait(torch)
+    return drawn, time.perf_counter() - started
+
+
+def _wait(torch: Any) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def sample_rate(options: argparse.Namespace) -> int:
+    """Tokens a second, one answer at a time and in a batch."""
+    import torch
+
+    from kernelllm.lm.prompt import Templates, first_prompt
+    from kernelllm.models import SamplingParams
+    from kernelllm.models.hf import HF
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    started = time.perf_counter()
+    model = random_llama(options.size, device)
+    _wait(torch)
+    parameters = sum(p.numel() for p in model.parameters())
+    name = torch.cuda.get_device_name(0) if device == "cuda" else "CPU"
+    print(f"{name}, torch {torch.__version__}, Llama of {parameters / 1e9:.2f}B parameters, {model.dtype}, made in "
+          f"{time.perf_counter() - started:.1f} s")  # fmt: skip
+    source = (ROOT / "examples" / "hinge_loss.py").read_text()
+    messages = first_prompt(Templates(), "kernelllm", Problem(name="hinge_loss", source=source))
+    provider = HF.wrapping(model, tokenizer_of_bytes(), name="random")
+    ids = provider.encode(messages)
+    params = SamplingParams(temperature=1.0, top_p=0.97, top_k=0, max_tokens=options.tokens, seed=1)
+    list(provider.sample(messages, SamplingParams(max_tokens=8), 2))  # warm-up
+    rows = []
+    drawn, seconds = published_loop(model, ids, options.loop, options.tokens)
+    rows.append(("one at a time (published loop)", options.loop, drawn, seconds))
+    started = time.perf_counter()
+    answers = list(provider.sample(messages, params, options.samples))
+    _wait(torch)
+    tokens = sum(a.tokens_out or 0 for a in answers)
+    rows.append((f"hf/ batch of {options.samples}", options.samples, tokens, time.perf_counter() - started))
+    print(f"prompt of {len(ids)} tokens, answers of {options.tokens}\n")
+    print(f"{'way':<32}{'answers':>8}{'tokens':>9}{'seconds':>9}{'tokens/s':>10}")
+    for way, n, tokens, took in rows:
+        print(f"{way:<32}{n:>8}{tokens:>9}{took:>9.1f}{tokens / took:>10.1f}")
+    ratio = (rows[1][2] / rows[1][3]) / (rows[0][2] / rows[0][3])
+    print(f"\nratio {ratio:.1f} (at least {options.least:g} asked for)")
+    if device == "cuda":
+        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+    return 0 if ratio >= options.least else 1
+
+
+
+# -- page ----------------------------------------------------------------------------------------
+
+MOST_MS, MOST_BYTES = 2000.0, 8e6
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage")
+SHOTS = {"light": ("1280,1600", 1), "dark": ("1280,1600", 0), "phone": ("390,1600", 1)}
+"""Window, and Blink's number of the colour scheme (0 dark, 1 light)."""
+
+_PROBE = """<script>addEventListener("load", () => setTimeout(async () => {
+  const [n] = performance.getEntriesByType("navigation"), found = {load_ms: n.loadEventEnd};
+  const button = document.querySelector("button[data-block]"), start = performance.now();
+  if (button) {
+    button.click();
+    while (!document.querySelector("#detail details") && performance.now() - start < 5000) await new Promise((r) => setTimeout(r, 1));
+    found.problem_ms = performance.now() - start;
+    const first = document.querySelector("#detail details");
+    first.open = true;
+    await new Promise((r) => setTimeout(r, 50));
+    found.source = Boolean(first.querySelector("pre"));
+  }
+  fetch("/told", {method: "POST", body: JSON.stringify(found)});
+}, 0));</script>"""
+
+
+def browser(name: str | None = None) -> str | None:
+    """The path of a Chromium, None where there is none."""
+    return next((path for one in ([name] if name else BROWSERS) if (path := shutil.which(one))), None)
+
+
+def opened(page: Path, program: str) -> dict[str, Any]:
+    """``load_ms``, ``problem_ms`` (click to attempts shown) and ``source`` (whether an attempt shows its source)."""
+    text = page.read_text(encoding="utf-8").replace("</body>", f"{_PROBE}</body>")
+    body = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text, count=1).encode()  # the probe reports to us
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = body if self.path == "/" else b""
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, folder as profile:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            return told.get(timeout=60)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+            server.shutdown()
+
+
+def shoot(page: Path, program: str, folder: Path) -> list[Path]:
+    """Screenshots of the page in each of :data:`SHOTS`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, (window, scheme) in SHOTS.items():
+        target = folder / f"{name}.png"
+        with tempfile.TemporaryDirectory() as profile:
+            command = [program, *FLAGS, f"--user-data-dir={profile}", f"--window-size={window}", f"--screenshot={target}",
+                       f"--blink-settings=preferredColorScheme={scheme}", page.resolve().as_uri()]  # fmt: skip
+            subprocess.run(command, capture_output=True, timeout=120, check=False)
+        made.append(target)
+    return made
+
+
+def page_speed(options: argparse.Namespace) -> int:
+    """Open the page three times, print the best, and say whether the limits hold."""
+    program = browser(options.browser)
+    if program is None:
+        print("There is no Chromium here.", file=sys.stderr)
+        return 2
+    found = [opened(options.page, program) for _ in range(3)]
+    load, problem = (min(f[key] for f in found) for key in ("load_ms", "problem_ms"))
+    size = options.page.stat().st_size
+    print(f"{size / 1e6:.2f} MB, loaded in {load:.0f} ms, a problem opened in {problem:.0f} ms (best of 3)")
+    if options.shots:
+        for path in shoot(options.page, program, options.shots):
+            print(path)
+    return 0 if load < MOST_MS and size < MOST_BYTES and all(f["source"] for f in found) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(required=True, metavar="PART")
+    judge = parts.add_parser("judge", help="candidates a minute")
+    judge.add_argument("--count", type=int, default=120)
+    judge.add_argument("--device", default="cpu")
+    judge.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    judge.add_argument("--seed", type=int, default=0)
+    judge.set_defaults(part=judge_rate)
+    sample = parts.add_parser("sample", help="tokens a second of hf/")
+    sample.add_argument("--size", choices=sorted(SIZES), default="8b")
+    sample.add_argument("--samples", type=int, default=20)
+    sample.add_argument("--tokens", type=int, default=512)
+    sample.add_argument("--loop", type=int, default=2, help="answers that the plain loop draws: its rate does not depend on their number")
+    sample.add_argument("--least", type=float, default=8.0, help="ratio below which the exit code is 1")
+    sample.set_defaults(part=sample_rate)
+    page = parts.add_parser("page", help="how fast a report opens")
+    page.add_argument("page", type=Path)
+    page.add_argument("--browser")
+    page.add_argument("--shots", type=Path, help="write screenshots here: light, dark, and at phone width")
+    page.set_defaults(part=page_speed)
+    options = parser.parse_args()
+    return int(options.part(options))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
-"""The runner and the report stay light: the benchmark of their overhead, in small."""
+"""The runner and the report stay light: every attempt is stored once, and the page's size follows the number of attempts."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from kernelllm.app.page import page, view
+from kernelllm.bench.runner import Bench
+from kernelllm.core.store import Store
+from tests.bench import fakes
 
 
-def test_running_resuming_and_reporting_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))  # for the pool's processes
-    overhead = importlib.import_module("overhead")
-    figures = overhead.measure(30, 5, tmp_path, slots=1)
-    sys.modules.pop("overhead")
-    assert figures.attempts == 150
-    # The full size (250 problems, 20 samples) must take under 60 s and 8 MB: a machine may be six times slower at the start-up of
-    # the pool's processes, which is most of it here.
-    assert figures.run_s < 30
-    assert figures.page_bytes < 8e6 * 150 / 5000 + 4e5
-    assert (tmp_path / "overhead.html").stat().st_size == figures.page_bytes
+def test_a_page_of_many_attempts_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKES_LOG", str(tmp_path / "log"))
+    with Store(tmp_path / "runs.db") as store:
+        bench = Bench(fakes.plan(30, 5), store)
+        assert len(list(bench.attempts())) == 150
+        html = page([view("fake", "fake/model", "fakes", bench.stored())])
+    # 5,000 attempts must stay below 8 MB; the page itself takes up to 400 kB.
+    assert len(html.encode()) < 8e6 * 150 / 5000 + 4e5

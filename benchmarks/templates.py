@@ -1,6 +1,6 @@
 """The compiler's templates against torch on a GPU: right (error against float64) and how fast (median ms, with the fastest and slowest).
 
-    python benchmarks/templates_gpu.py [--json FILE] [--budget SECONDS] [GROUP ...]
+    python benchmarks/templates.py [--json FILE] [--budget SECONDS] [GROUP ...]
 
 Groups: matmul, bmm, conv, transpose, depthwise, attention, recurrent, pool, scan, tune. ``tune`` times other tiles for the large
 kernels. A case that fails prints its error and the next one runs. ``x`` is torch's time over the template's.
