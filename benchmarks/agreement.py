@@ -5,11 +5,11 @@
     python benchmarks/agreement.py dobench --problems builtin
 
 ``harness`` takes four candidates a problem: the compiler's, one with a single fault in a kernel, one that raises, and one that does its
-work twice. What both call correct is judged --repeats times by either, in turns: the medians of the mean times are compared, and how far
+work twice. What both call correct is judged --repeats times by either, in turns. The medians of the mean times are compared, and how far
 each side's own times are apart is told beside them. KernelBench's harness gets problems that draw their inputs on the GPU, as this judge
 does. One JSON line a candidate; run again with the same --out, it goes on where it stopped. The table at the end lists every candidate on
-which the two differ. ``itself`` judges the compiler's candidates several times: how far their times and speed-ups are apart. ``dobench`` times the compiler's candidates
-in this process as well. Times need a GPU.
+which the two differ. ``itself`` judges the compiler's candidates several times. ``dobench`` times them in this process as well. Times
+need a GPU.
 """
 
 from __future__ import annotations
