@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from pathlib import Path
@@ -46,6 +47,9 @@ def _all_gone(judge: Judge) -> bool:
         ("hog = [bytearray(2**26) for _ in range(1000)]", Status.OUT_OF_MEMORY, "memory"),
         ("raise KeyboardInterrupt", Status.RUNTIME_ERROR, "KeyboardInterrupt"),
         ("raise MemoryError", Status.OUT_OF_MEMORY, "memory"),
+        ("raise ValueError('a\\x1b]0;owned\\x07b\\x9bc')", Status.RUNTIME_ERROR, "ValueError: a]0;ownedbc"),
+        ("print('\\x1b[31mred'); sys.stdout.flush(); os._exit(3)", Status.RUNTIME_ERROR, "[31mred"),
+        ("raise ValueError('half \\udc80')", Status.RUNTIME_ERROR, "half \ufffd"),
         ("[f() for f in [lambda: f()]]", Status.RUNTIME_ERROR, "Error"),
     ],
 )  # fmt: skip
@@ -53,6 +57,43 @@ def test_ends(lenient: Judge, action: str, status: Status, words: str) -> None:
     verdict = lenient.judge(SQUARE, _does(action))
     assert verdict.status is status, verdict.message
     assert words in verdict.message
+    assert "\x1b" not in verdict.message
+
+
+def test_a_nest_of_folders_ends_in_a_verdict_and_is_removed() -> None:
+    nest = "[(os.mkdir('d'), open('d/file', 'w').close(), os.chdir('d')) for _ in range(3000)]"
+    with Judge(JudgeSettings(device="cpu", checks=("no_kernel",), sizes=1, cache=False)) as judge:
+        verdict = judge.judge(SQUARE, _does(nest))
+        assert verdict.status in (Status.CORRECT, Status.RUNTIME_ERROR), verdict.message
+        assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
+        roots = [server.root for server in judge._servers]
+        assert not any(list(root.glob("w*")) for root in roots)
+    assert not any(root.exists() for root in roots)
+
+
+def test_too_many_files_end_the_worker(lenient: Judge) -> None:
+    verdict = lenient.judge(SQUARE, _does("[open(f'f{n}', 'w').close() for n in range(10**9)]"))
+    assert verdict.status is Status.RUNTIME_ERROR
+    assert "filled its folder" in verdict.message
+    assert not any(list(server.root.glob("w*")) for server in lenient._servers)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "return torch.zeros(1).expand(5 * 2**29)", "return [torch.zeros(1).expand(2**28 + n) for n in range(4000)]",
+        "return torch.empty(2**26, device='meta')", "return [[torch.zeros(1)] * 1000] * 1000",
+    ],
+)  # fmt: skip
+def test_outputs_of_any_size_cost_the_judge_no_memory(lenient: Judge, action: str) -> None:
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    lenient.judge(SQUARE, GOOD)
+    before = peak()
+    verdict = lenient.judge(SQUARE, _does(action))
+    assert verdict.status in (Status.INCORRECT, Status.CHEATING, Status.RUNTIME_ERROR), verdict.message
+    assert peak() - before < 2**19  # KiB
 
 
 def test_what_torch_imports_late_works_with_the_stand_in_for_the_gpu() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import socket
@@ -17,8 +18,9 @@ import msgspec
 import pytest
 
 from kernelllm.core.errors import SandboxError, UnknownName
-from kernelllm.judge.isolation import allowed_paths, landlock, sandbox, seccomp
+from kernelllm.judge.isolation import allowed_paths, folders, landlock, sandbox, seccomp
 from kernelllm.judge.isolation.sandbox import Level, Policy, Strength
+from kernelllm.judge.worker import process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
 HERE = sandbox.available()
@@ -204,8 +206,104 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
 
     assert inside(tmp_path / "work", big_file, file_bytes=4 * MIB) == "OSError"
     assert inside(tmp_path / "work", big_memory, memory_bytes=64 * MIB) == "MemoryError"
-    if HERE.level is Level.FULL:
-        assert inside(tmp_path / "work", lambda: os.memfd_create("hoard")) == "PermissionError"
+
+
+@needs[Level.FULL]
+def test_memory_that_no_limit_counts_cannot_be_had(tmp_path: Path) -> None:
+    def of_zero() -> object:
+        with Path("/dev/zero").open("rb") as file:
+            return mmap.mmap(file.fileno(), MIB, mmap.MAP_SHARED, mmap.PROT_READ)
+
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    assert inside(tmp_path / "work", lambda: os.memfd_create("hoard")) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: mmap.mmap(-1, MIB)) == "PermissionError"
+    assert inside(tmp_path / "work", of_zero) == "PermissionError"
+    assert inside(tmp_path / "work", socket.socketpair) == "PermissionError"
+    assert inside(tmp_path / "work", lambda: len(mmap.mmap(-1, MIB, private))) == str(MIB)
+    assert inside(tmp_path / "work", lambda: [os.pipe() for _ in range(1000)]) == "OSError"
+
+
+def test_shared_memory_is_counted() -> None:
+    own, shared = process.memory(os.getpid())
+    with mmap.mmap(-1, 64 * MIB) as hoard:
+        hoard.write(bytes(64 * MIB))
+        assert process.memory(os.getpid())[1] - shared >= 64 * MIB
+    assert own > 0
+    assert process.memory(2**22 + 1) == (0, 0)
+
+
+def _nest(folder: Path, depth: int) -> None:
+    back = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        for _ in range(depth):
+            Path("inner").mkdir()
+            Path("file").write_text("x")
+            Path("link").symlink_to("/etc")
+            os.chdir("inner")
+    finally:
+        os.fchdir(back)
+        os.close(back)
+
+
+def test_folders_are_removed_whatever_is_in_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "work"
+    (folder / "unreadable").mkdir(parents=True)
+    (folder / "unreadable" / "file").touch()
+    (folder / "unreadable").chmod(0)
+    (folder / "readonly" / "inner").mkdir(parents=True)
+    (folder / "readonly" / "inner").chmod(0o500)
+    (folder / "readonly").chmod(0o500)
+    _nest(folder, 3000)
+    folders.remove(folder)
+    folders.remove(folder)  # what is gone is no error
+    assert not folder.exists()
+    assert not caplog.records
+
+
+def test_a_folder_that_cannot_be_removed_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError("not yours")
+
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "file").touch()
+    monkeypatch.setattr(os, "unlink", refuse)
+    folders.remove(tmp_path / "work")
+    assert "not yours" in caplog.text
+
+
+def test_what_a_folder_holds(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(bytes(MIB))
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    size, files = folders.usage(str(tmp_path), 100)
+    assert (size >= MIB, files) == (True, 4)
+    assert folders.usage(str(tmp_path), 3)[1] == 4  # too many
+    _nest(tmp_path, 100)
+    assert folders.usage(str(tmp_path), 1000)[1] == 1001  # too deep
+    folders.remove(tmp_path)
+
+
+def test_a_compiler_below_the_home_opens_its_own_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = tmp_path / ".local"
+    for part in ("bin", "lib", "share/keyrings", "state"):
+        (local / part).mkdir(parents=True)
+    compiler = local / "bin" / "mycc"
+    compiler.write_text("#!/bin/sh")
+    compiler.chmod(0o755)
+    for name, value in {
+        "HOME": str(tmp_path),
+        "CC": str(compiler),
+        "CUDA_HOME": str(local),
+        "LD_LIBRARY_PATH": f"{local}:{tmp_path}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    places = allowed_paths.readable.__wrapped__()
+    mine = {place for place in places if Path(place).is_relative_to(tmp_path)}
+    assert mine == {str(local / "bin"), str(local / "lib")}
+    assert not any(tmp_path.is_relative_to(place) for place in places)
 
 
 @needs[Level.LIMITS]

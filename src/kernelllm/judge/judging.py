@@ -178,7 +178,7 @@ class Judge:
         s = self.settings
         # On a GPU, models of the problem's own size are built in host memory first.
         memory = s.memory_limit_bytes * (1 if self.device == "cpu" else 4)
-        return Limits(memory_bytes=memory, cpu_s=int((call_s or self.call_limit_s) * 8) + 60, address_limit=self.device == "cpu")
+        return Limits(memory_bytes=memory, cpu_s=int((call_s or self.call_limit_s) * 8) + 60)
 
     @property
     def call_limit_s(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from kernelllm.backends.base import Backend
+from kernelllm.backends.base import COMPILE_THREADS, Backend
 
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/sys/devices", "/sys/bus", "/sys/class", "/sys/kernel/mm", "/sys/module",
@@ -22,19 +22,24 @@ _SYSTEM = (
 )  # fmt: skip
 _GPU = ("/etc/nvidia", "/run/nvidia-persistenced", "/sys/fs/cgroup")
 _PACKAGES = ("torch", "numpy", "kernelllm", "msgspec")
+_TOOLCHAIN = ("bin", "lib", "lib32", "lib64", "libexec", "include", "nvvm", "targets", "sysroot", "*-linux-gnu*")
+"""Of the folder that a compiler is installed under. Not ``share`` and ``state``: below ``~/.local`` keys lie there."""
 _VARIABLES = (
     "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED", "CC", "CXX",
-    "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CONDA_PREFIX", "CC", "CXX",
+    "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", COMPILE_THREADS,
 )  # fmt: skip
-_PREFIXES = ("LC_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_", "CONDA_PREFIX")
+"""All that a worker server, and a worker, may see of its parent's environment, beside what its kernel language names."""
+_PREFIX = "LC_"
 
 
 @cache
 def readable(*, gpu: bool = False) -> tuple[str, ...]:
     """Files and folders with the interpreter, its packages, the system's libraries and compilers. Nothing of the user's own."""
     paths = sysconfig.get_paths()
-    found = [*_SYSTEM, *(_GPU if gpu else ()), paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
+    system = [*_SYSTEM, *(_GPU if gpu else ())]
+    found = [paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
     found += [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}:
         found += [f"{prefix}/{part}" for part in ("bin", "lib", "lib64", "include", "pyvenv.cfg", "nvvm", "targets")]
@@ -42,19 +47,31 @@ def readable(*, gpu: bool = False) -> tuple[str, ...]:
         found += _package(name)
     for tool in (os.environ.get("CC", ""), "cc", "gcc", "clang", "ptxas"):
         found += _toolchain(tool)
-    for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"):
-        found += [part for part in os.environ.get(variable, "").split(":") if part not in ("", "/", ".")]
-    kept = {place for place in found if place and os.path.lexists(place)}
-    return tuple(sorted(kept))
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        found += _toolchain_parts(Path(os.environ.get(variable) or "/"))
+    found += os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    own = {place for place in found if Path(place).is_absolute() and not _holds_home(Path(place))}
+    return tuple(sorted(place for place in {*system, *own} if os.path.lexists(place)))
+
+
+def _holds_home(place: Path) -> bool:
+    """Whether a folder is the user's home or one above it, or where programs keep a user's data."""
+    home, real = Path.home(), place.resolve()
+    return home.is_relative_to(real) or real in (home / ".local", home / ".local" / "share", home / ".config", home / ".cache")
 
 
 def _toolchain(tool: str) -> list[str]:
-    """The folder that a compiler was installed under, where that is a place of its own (``/opt/gcc``, not ``/`` or a home)."""
+    """What a compiler needs of the folder that it was installed under, where that is a place of its own (``/opt/gcc``, not ``/usr``)."""
     path = shutil.which(tool) if tool else None
     if path is None:
         return []
-    prefixes = {Path(path).parent.parent, Path(path).resolve().parent.parent}
-    return [str(p) for p in prefixes if len(p.parts) > 2 and p != Path.home()]
+    return [place for prefix in {Path(path).parent.parent, Path(path).resolve().parent.parent} for place in _toolchain_parts(prefix)]
+
+
+def _toolchain_parts(prefix: Path) -> list[str]:
+    if len(prefix.parts) <= 2 or prefix == Path.home():
+        return []
+    return [str(place) for part in _TOOLCHAIN for place in prefix.glob(part)]
 
 
 def packages_of(backend: Backend) -> tuple[str, ...]:
@@ -92,8 +109,8 @@ def reachable_by_others(places: Sequence[str], workdir: str) -> bool:
 
 
 def clean_environment(workdir: str) -> dict[str, str]:
-    """The variables a forkserver and its workers see: no keys, no tokens, no home. Caches and temporary files go to ``workdir``."""
-    kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
+    """The variables that a worker server and its workers see: no keys, no tokens, no home. Caches and temporary files go to ``workdir``."""
+    kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIX)}
     folders = dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP", "PWD", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), workdir)
     caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
     folders |= {name: f"{workdir}/{folder}" for name, folder in caches.items()}

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,20 +24,16 @@ import kernelllm
 from kernelllm.backends.base import COMPILE_THREADS, Backend, Mode
 from kernelllm.core import registry
 from kernelllm.core.errors import WorkerError
+from kernelllm.core.text import printable
 from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.judge.isolation import sandbox
-from kernelllm.judge.isolation.allowed_paths import packages_of
-from kernelllm.judge.isolation.limits import Ended, Limits, Ready, Spawn
+from kernelllm.judge.isolation import folders, sandbox
+from kernelllm.judge.isolation.allowed_paths import clean_environment, packages_of
+from kernelllm.judge.isolation.limits import SIZE, Ended, Limits, Ready, Spawn
 from kernelllm.judge.transport import protocol, wire
 
 if TYPE_CHECKING:
     from kernelllm.judge.transport.arenas import Arena
 
-_PASSED = (
-    "PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CC", "CXX", "C_INCLUDE_PATH", "CPATH", "LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-)  # fmt: skip
 START_SECONDS = 120.0
 
 
@@ -61,6 +56,12 @@ class Worker:
                 os.close(self._leash)
                 self._leash = -1
 
+    def _tell_size(self, size: int) -> None:
+        """Tell the supervisor that arenas of so many bytes follow, which it must not count as the candidate's own shared memory."""
+        with self._leash_lock, contextlib.suppress(OSError):
+            if size and self._leash >= 0:
+                os.write(self._leash, SIZE.pack(size))
+
     def ask(
         self, kind: type[Any], deadline: float, *, arenas: tuple[Arena, ...] = (),
         on_request: Callable[[str], float] = lambda access: 0.0, **fields: Any,
@@ -72,6 +73,7 @@ class Worker:
         """
         number = next(self._ids)
         command = kind(id=number, **fields)
+        self._tell_size(sum(a.size for a in arenas if a.fd >= 0 and a.key not in self._opened))
         fds = tuple(a.fd for a in arenas if a.fd >= 0 and a.key not in self._opened)
         wire.send(self._sock, command, fds, deadline)
         self._opened.update(a.key for a in arenas)
@@ -118,7 +120,7 @@ class Worker:
                 self._closed = True
                 self._sock.close()
                 os.close(self._status)
-                _remove(self.folder)
+                folders.remove(self.folder)
 
     def _read_status(self, seconds: float) -> Ended:
         deadline = time.monotonic() + seconds
@@ -133,7 +135,8 @@ class Worker:
                 break
             data += piece
         try:
-            return msgspec.msgpack.decode(data, type=Ended)
+            ended = msgspec.msgpack.decode(data, type=Ended)
+            return msgspec.structs.replace(ended, printed=printable(ended.printed.decode(errors="replace")).encode())
         except msgspec.DecodeError:
             return Ended(reason="the supervisor was killed")
 
@@ -159,7 +162,7 @@ class ForkServer:
         try:
             self._start()
         except BaseException:
-            _remove(self.root)
+            folders.remove(self.root)
             raise
 
     def _start(self) -> None:
@@ -194,7 +197,7 @@ class ForkServer:
         try:
             self.ready = msgspec.msgpack.decode(self._control.recv(65536), type=Ready)
         except (OSError, msgspec.DecodeError) as error:
-            log = (self.root / "log").read_text(errors="replace").strip()
+            log = printable((self.root / "log").read_text(errors="replace").strip())
             raise WorkerError(f"The worker server ({self.mode}) did not start: {log[-2000:] or error}.") from error
 
     def spawn(self, source: str, limits: Limits, sandbox: str | None = None) -> Worker:
@@ -246,7 +249,7 @@ class ForkServer:
             for fd in (status_r, leash_w):
                 os.close(fd)
             ours.close()
-            _remove(folder)
+            folders.remove(folder)
             raise WorkerError(f"The worker server is gone ({error}).") from error
         finally:
             theirs.close()
@@ -270,7 +273,7 @@ class ForkServer:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-            _remove(self.root)
+            folders.remove(self.root)
 
     def __enter__(self) -> ForkServer:
         return self
@@ -280,30 +283,12 @@ class ForkServer:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    env = {name: os.environ[name] for name in _PASSED if name in os.environ}
     package_root = str(Path(kernelllm.__file__).resolve().parent.parent)
-    env |= {
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return clean_environment(str(home)) | {
         "PYTHONPATH": os.pathsep.join([package_root, *(p for p in sys.path if p and Path(p).is_dir())]),
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
-        "HOME": str(home), "TMPDIR": str(home),
         "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        # what a pool's slot may use for torch.compile, its worker may use for its kernels: one waits for the other
+        COMPILE_THREADS: str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores))),
     }  # fmt: skip
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # what a pool's slot may use for torch.compile, its worker may use for its kernels: one waits for the other
-    env[COMPILE_THREADS] = str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores)))
-    return env
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder that candidate code may have filled with anything, unreadable directories included."""
-
-    def retry(function: Any, path: str, _error: BaseException) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            Path(path).chmod(0o700)
-            function(path)
-
-    if sys.version_info >= (3, 12):
-        shutil.rmtree(folder, onexc=retry)
-    else:
-        shutil.rmtree(folder, onerror=lambda f, p, info: retry(f, p, info[1]))

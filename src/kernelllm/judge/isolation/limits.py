@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
+SIZE = struct.Struct("<Q")
+"""What the judge writes to a worker's leash: bytes of arenas that the worker is about to open."""
 FLOP_RATE = 1e8
 """FLOPs a second that a kernel should reach in the interpreter: a twentieth of what good tiles do on a free core."""
 MOST_PATIENCE = 10
@@ -18,20 +22,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one worker; 0 means none."""
 
     memory_bytes: int = 4 * 2**30
-    """Private memory of the worker and its children together, beyond what a fresh worker has."""
+    """Memory of the worker and its children together, beyond what a fresh worker has. What they share among them counts, arenas do not."""
     file_bytes: int = 256 * 2**20
     """Largest file it may write."""
     disk_bytes: int = 2 * 2**30
     """Bytes that all files in its folder may take together (looked at twice a second)."""
+    files: int = 20_000
+    """Files and folders that may be in its folder (counted twice a second)."""
     cpu_s: int = 300
     processes: int = 64
     """Most descendants at once."""
-    address_limit: bool = True
-    """Also set RLIMIT_DATA (off on a GPU, where the driver reserves far more than it uses)."""
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """Judge to forkserver: start a worker. Beside it travel three descriptors: worker socket, status pipe (write), leash (read)."""
+    """Judge to forkserver: start a worker. Beside it travel three descriptors: worker socket, status pipe (write), leash (read).
+
+    Over the leash the judge writes each :data:`SIZE` of arenas; when its end is closed, the worker is killed."""
 
     folder: str
     """The worker's own directory; holds the candidate's file."""

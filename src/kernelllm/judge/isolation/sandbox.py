@@ -27,7 +27,7 @@ import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core.errors import SandboxError, UnknownName
-from kernelllm.judge.isolation import landlock, seccomp, syscalls
+from kernelllm.judge.isolation import folders, landlock, seccomp, syscalls
 from kernelllm.judge.isolation.allowed_paths import clean_environment, packages_of, reachable_by_others, readable
 from kernelllm.judge.isolation.limits import Limits
 
@@ -83,7 +83,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 256
     """Processes and threads together."""
     file_bytes: int = GIB
-    open_files: int = 1024
+    open_files: int = 256
+    """Descriptors. Each pipe and socket holds memory of the kernel's that no other limit counts."""
     keep: tuple[int, ...] = (0, 1, 2)
     """Descriptors that stay open."""
     read: tuple[str, ...] = ()
@@ -104,12 +105,12 @@ def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), 
     root = os.geteuid() == 0
     uid = 1_000_000 if root and (open_to_all or (landlock.abi() > 0 and seccomp.supported())) else None
     return Policy(
-        workdir=str(workdir), gpu=gpu, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
+        workdir=str(workdir), gpu=gpu, open_files=1024 if gpu else 256, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
         environment=clean_environment(str(workdir)), contained=os.environ.get(_CONTAINED) == "1",
     )  # fmt: skip
 
 
-def prepare(folder: str, limits: Limits, mode: Mode, required: str | None = None) -> Level:
+def prepare(mode: Mode, required: str | None = None) -> Level:
     """Trusted side, before the fork: the level that :func:`enter` will reach here. Raises SandboxError when ``required`` is higher."""
     strength = available(gpu=mode is Mode.CUDA)
     if required is not None:
@@ -270,7 +271,7 @@ def _calls(p: Policy, active: list[str], missing: list[str], *, signals: bool) -
         return False
     try:
         families = (1,) if p.gpu else ()
-        seccomp.install(seccomp.program(pid=os.getpid(), signals_scoped=signals, families=families, memory_files=p.gpu))
+        seccomp.install(seccomp.program(pid=os.getpid(), signals_scoped=signals, families=families, shared_memory=p.gpu))
     except OSError as error:
         missing.append(f"System calls are not filtered ({error}): network and processes are less confined.")
         return False
@@ -294,7 +295,7 @@ def available(*, gpu: bool = False) -> Strength:
             said = answer.decode(errors="replace") or "no answer"
             return Strength(level=Level.NONE, missing=(f"The sandbox could not be entered: {said}.",))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folders.remove(folder)
 
 
 def _tried_here(folder: Path, gpu: bool) -> bytes:

@@ -28,7 +28,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "sched_setaffinity": (203, 122), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "setsid": (112, 157), "setpgid": (109, 154), "prctl": (157, 167),
     # network and other ways to talk
-    "socket": (41, 198), "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+    "socket": (41, 198), "socketpair": (53, 199), "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186),
+    "mq_open": (240, 180),
     # namespaces, mounts, files by handle
     "clone": (56, 220), "clone3": (435, 435), "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
     "pivot_root": (155, 41), "chroot": (161, 51), "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430),
@@ -46,7 +47,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
     "quotactl": (179, 60), "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
     "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None),
-    "vhangup": (153, 58), "ioctl": (16, 29), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "vhangup": (153, 58), "ioctl": (16, 29), "mmap": (9, 222), "memfd_create": (319, 279), "memfd_secret": (447, 447),
 }
 _SIGNALS = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _SIGNALS_BY_HANDLE = ("tkill", "pidfd_open", "pidfd_send_signal")
@@ -56,10 +57,12 @@ _PRETEND = (
 """Answered with success and not done: linkers set the mode of their output and would stop otherwise."""
 _BY_ARGUMENT = (
     *_SIGNALS, *_SIGNALS_BY_HANDLE, *_PRETEND, "prlimit64", "sched_setaffinity", "prctl", "socket", "clone", "clone3", "ioctl",
-    "memfd_create",
+    "mmap", "memfd_create", "socketpair",
 )  # fmt: skip
 _PRCTL_DENIED = (1, 4, 35, 0x59616D61)  # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_MM, PR_SET_PTRACER
 _IOCTL_DENIED = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 
 Instruction = tuple[int, int, int, int]
 
@@ -109,9 +112,9 @@ def _if_equal(index: int, denied: Sequence[int], code: int) -> list[Instruction]
     return [_argument(index), *tests, (_RET, 0, 0, _ALLOW), _deny(code)]
 
 
-def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), memory_files: bool = False) -> bytes:
+def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), shared_memory: bool = False) -> bytes:
     """The filter as bytes. ``pid``: this process; ``signals_scoped``: Landlock already confines signals; ``families``: socket families
-    that may still be opened; ``memory_files``: files in memory, which no limit counts together, may be made."""
+    that may still be opened, and paired; ``shared_memory``: files in memory and shared anonymous memory may be made."""
     code: list[Instruction] = [
         (_LD_W_ABS, 0, 0, 4), (_JEQ, 1, 0, _ARCH[platform.machine()]), _deny(errno.EPERM),
         (_LD_W_ABS, 0, 0, 0), (_JGE, 0, 1, 0x40000000), _deny(errno.ENOSYS),  # the x32 numbers
@@ -128,8 +131,12 @@ def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), mem
             code += _rule(name, [_deny(errno.EPERM)])
     for name in ("prlimit64", "sched_setaffinity"):
         code += _rule(name, _unless_equal(0, (0, pid), errno.EPERM))
-    if not memory_files:
+    if not shared_memory:  # no limit counts what nobody maps just now
         code += _rule("memfd_create", [_deny(errno.EPERM)])
+        both = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED)]
+        code += _rule("mmap", [_argument(3), *both, _deny(errno.EPERM), (_RET, 0, 0, _ALLOW)])
+    if not tuple(families):  # their buffers are the kernel's memory
+        code += _rule("socketpair", [_deny(errno.EACCES)])
     code += _rule("socket", _unless_equal(0, families, errno.EACCES))
     code += _rule("prctl", _if_equal(0, _PRCTL_DENIED, errno.EPERM))
     code += _rule("ioctl", _if_equal(1, _IOCTL_DENIED, errno.EPERM))

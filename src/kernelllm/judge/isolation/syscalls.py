@@ -115,20 +115,10 @@ def tasks_of_user() -> int:
 
 def devices(*, gpu: bool) -> list[str]:
     """Device files that a worker may use."""
-    found = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
-    if gpu:
-        found += [str(path) for path in Path("/dev").glob("nvidia*")]
+    found = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"]
+    if gpu:  # not on the CPU: what is mapped of /dev/zero is shared memory, which nothing counts
+        found += ["/dev/zero", *(str(path) for path in Path("/dev").glob("nvidia*"))]
     return found
-
-
-def folder_bytes(folder: str) -> int:
-    """Bytes on disk below ``folder``."""
-    total = 0
-    for base, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(f"{base}/{name}").st_blocks * 512
-    return total
 
 
 class Leaks(NamedTuple):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 SET_PDEATHSIG = 1
 SET_CHILD_SUBREAPER = 36
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -49,21 +48,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def private_bytes(pid: int) -> int:
-    """Resident memory of a process without shared and file-backed pages; 0 when it is gone."""
+def memory(pid: int) -> tuple[int, int]:
+    """Bytes of a process in memory: (its own, shared without a file); zeros when it is gone."""
     try:
-        words = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(words[1]) - int(words[2])) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def shared_bytes(pid: int) -> int:
-    """Resident shared and file-backed memory; 0 when it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
+    return found.get("RssAnon", 0), found.get("RssShmem", 0)
 
 
 def kill_descendants(seconds: float = 15.0) -> None:

@@ -17,12 +17,12 @@ import socket
 import sys
 import traceback
 from importlib import import_module
-from importlib.util import find_spec
 
 import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core import registry
+from kernelllm.judge.isolation import sandbox
 from kernelllm.judge.isolation.limits import Ended, Spawn
 from kernelllm.judge.worker import process
 from kernelllm.judge.worker.supervisor import supervise
@@ -37,9 +37,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = import_module("kernelllm.judge.worker.setup")
     ready = setup.prepare(mode, target, backend)
-    if find_spec("kernelllm.judge.isolation.sandbox"):
-        # asked once here, so that every supervisor knows the answer
-        import_module("kernelllm.judge.isolation.sandbox").available(gpu=mode is Mode.CUDA)
+    sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):

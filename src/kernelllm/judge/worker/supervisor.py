@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import socket
@@ -12,16 +11,13 @@ import sys
 import time
 import traceback
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.judge.isolation.limits import Ended, Limits, Spawn
-from kernelllm.judge.isolation.syscalls import folder_bytes
+from kernelllm.judge.isolation import folders, sandbox
+from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
 from kernelllm.judge.worker import process
 
 _HEAD, _TAIL = 24 * 1024, 8 * 1024
@@ -36,9 +32,8 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
     os.setsid()
     process.prctl(process.SET_CHILD_SUBREAPER, 1)
     out_r, out_w = os.pipe()
-    sandbox = _sandbox()
     try:
-        level = str(sandbox.prepare(request.folder, request.limits, mode, request.sandbox)) if sandbox else "limits"
+        level = str(sandbox.prepare(mode, request.sandbox))
     except (OSError, RuntimeError, ValueError, KernelLLMError) as error:
         os.write(status_fd, msgspec.msgpack.encode(Ended(code=1, reason=f"sandbox: {error}")))
         return
@@ -47,7 +42,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
         try:
             for fd in (status_fd, leash_fd, out_r):
                 os.close(fd)
-            _become_worker(request, worker_fd, out_w, mode, target, backend, sandbox)
+            _become_worker(request, worker_fd, out_w, mode, target, backend)
         except BaseException:  # noqa: BLE001 (a child must never return into the forkserver's loop)
             text = traceback.format_exc().encode()
             for fd in (out_w, 2):  # the pipe is standard error once the worker has come that far
@@ -83,9 +78,9 @@ class _Watcher:
         self.pid, self.out, self.leash, self.limits, self.folder = pid, out, leash, request.limits, request.folder
         self._next_disk = 0.0
         self.reason = ""
-        self.total = self.processes = self.peak = 0
+        self.total = self.processes = self.peak = self.arena_bytes = 0
         self._head, self._tail = bytearray(), bytearray()
-        self._base = process.private_bytes(os.getpid())
+        self._base = process.memory(os.getpid())[0]
         os.set_blocking(out, False)
 
     def watch(self) -> tuple[int | None, int]:
@@ -102,7 +97,7 @@ class _Watcher:
             if pidfd in ready:
                 break
             if self.leash in ready:
-                os.kill(self.pid, signal.SIGKILL)
+                self._read_leash()
             now = time.monotonic()
             if now >= next_look:
                 next_look = now + _TICK_MS / 1000
@@ -115,24 +110,33 @@ class _Watcher:
 
     def _look(self) -> None:
         everyone = [self.pid, *process.descendants(self.pid)]
-        detached = [p for p in process.children(os.getpid()) if p != self.pid]
-        everyone += detached
+        everyone += [p for p in process.children(os.getpid()) if p != self.pid]  # detached
         self.processes = max(self.processes, len(everyone) - 1)
-        used = sum(process.private_bytes(p) for p in everyone)
+        sizes = [process.memory(p) for p in everyone]
+        shared = max(sum(size[1] for size in sizes) - self.arena_bytes, 0)
+        used = sum(size[0] for size in sizes) + shared
         self.peak = max(self.peak, used)
         if self.limits.memory_bytes and used > self.limits.memory_bytes + self._base:
             self._end("memory")
         elif self.limits.processes and len(everyone) - 1 > self.limits.processes:
             self._end("processes")
-        elif getattr(self.limits, "disk_bytes", 0) and self._disk_is_full():
+        elif self._folder_is_full():
             self._end("disk")
 
-    def _disk_is_full(self) -> bool:
+    def _folder_is_full(self) -> bool:
         now = time.monotonic()
         if now < self._next_disk:
             return False
         self._next_disk = now + _DISK_S
-        return folder_bytes(self.folder) > self.limits.disk_bytes
+        size, files = folders.usage(self.folder, self.limits.files)
+        return size > self.limits.disk_bytes or files > self.limits.files
+
+    def _read_leash(self) -> None:
+        """Note the sizes of arenas that the judge announces; without a judge at the other end, kill the worker."""
+        told = os.read(self.leash, 512 * SIZE.size)
+        if not told:
+            os.kill(self.pid, signal.SIGKILL)
+        self.arena_bytes += sum(size for (size,) in SIZE.iter_unpack(told))
 
     def _end(self, reason: str) -> None:
         self.reason = reason
@@ -163,17 +167,7 @@ class _Watcher:
         return bytes(self._head) + middle + bytes(self._tail)
 
 
-def _sandbox() -> Any:
-    """The sandbox module, None where it is not built.
-
-    Its two doors: ``prepare(folder, limits, mode, required) -> level`` in the supervisor before the fork (namespaces), and
-    ``enter(folder, limits, mode, backend)`` in the worker just before candidate code (Landlock, seccomp).
-    """
-    name = "kernelllm.judge.isolation.sandbox"
-    return import_module(name) if find_spec(name) else None
-
-
-def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, target: str, backend: Backend, sandbox: Any) -> None:
+def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, target: str, backend: Backend) -> None:
     process.die_with_parent()
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -186,50 +180,7 @@ def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, targe
     sys.stdin, sys.stdout, sys.stderr = (open(n, m, buffering=1, closefd=False) for n, m in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(request.folder)
-    _environment(request.folder)
-    os.environ.update(backend.environment(mode, request.folder))
-    _limit(request.limits)
-    if sandbox:
-        sandbox.enter(request.folder, request.limits, mode, backend)
+    sandbox.enter(request.folder, request.limits, mode, backend)
     main = import_module("kernelllm.judge.worker.main")
     main.serve(socket.socket(fileno=3), request.folder, mode, target, backend)
     os._exit(0)
-
-
-def _environment(folder: str) -> None:
-    for name, value in (
-        ("HOME", folder),
-        ("TMPDIR", folder),
-        ("TMP", folder),
-        ("TEMP", folder),
-        ("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor"),
-        ("CUDA_CACHE_PATH", f"{folder}/cuda"),
-        ("XDG_CACHE_HOME", f"{folder}/cache"),
-        ("PWD", folder),
-    ):
-        os.environ[name] = value
-    import tempfile
-
-    tempfile.tempdir = None
-
-
-def _limit(limits: Limits) -> None:
-    def lower(kind: int, value: int) -> None:
-        _, hard = resource.getrlimit(kind)
-        top = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (top, top))
-
-    lower(resource.RLIMIT_CORE, 0)
-    if limits.file_bytes:
-        lower(resource.RLIMIT_FSIZE, limits.file_bytes)
-    if limits.cpu_s:
-        lower(resource.RLIMIT_CPU, limits.cpu_s)
-    if limits.memory_bytes and limits.address_limit:
-        lower(resource.RLIMIT_DATA, limits.memory_bytes + _data_bytes())
-
-
-def _data_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024
-    return 2**30
