@@ -84,12 +84,8 @@ def fail(ctx: click.Context, text: str, error: BaseException) -> None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     click.echo(f"Error: {' '.join(text.split())}", err=True)
     if ctx.meta.get("kernelllm.json"):
-        body = {
-            "kind": type(error).__name__,
-            "what": getattr(error, "what", str(error)),
-            "where": getattr(error, "where", ""),
-            "fix": getattr(error, "fix", ""),
-        }
+        told = error if isinstance(error, KernelLLMError) else KernelLLMError(str(error))
+        body = {"kind": type(error).__name__, "what": told.what, "where": told.where, "fix": told.fix}
         click.echo(json.dumps({"error": body}, indent=2))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Finding, Problem
 
 if TYPE_CHECKING:
-    from kernelllm.suites.base import Suite
+    from kernelllm.suites.contract import Suite
 
 
 def find(spec: str) -> Iterator[Problem]:
@@ -29,15 +28,13 @@ def find(spec: str) -> Iterator[Problem]:
 
 def left_out(suite: Suite, *, whole: bool = False) -> list[str]:
     """Lines about what a suite left out while its problems were read: how many for each reason, or each one (``whole``)."""
-    skipped: dict[str, str] = getattr(suite, "skipped", {})
     if whole:
-        return [f"left out: {name}: {why}" for name, why in skipped.items()]
-    reasons = Counter(skipped.values())
-    return [f"left out: {count} like {_first(skipped, why)}: {why}" for why, count in reasons.most_common()]
-
-
-def _first(skipped: dict[str, str], why: str) -> str:
-    return next(name for name, reason in skipped.items() if reason == why)
+        return [f"left out: {name}: {why}" for name, why in suite.skipped.items()]
+    names: dict[str, list[str]] = {}
+    for name, why in suite.skipped.items():
+        names.setdefault(why, []).append(name)
+    ordered = sorted(names.items(), key=lambda item: -len(item[1]))
+    return [f"left out: {len(found)} like {found[0]}: {why}" for why, found in ordered]
 
 
 def in_suite(spec: str) -> bool:

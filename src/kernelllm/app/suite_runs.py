@@ -185,7 +185,7 @@ def asked_of(run: Run, attempts: Sequence[Attempt]) -> tuple[list[str], str]:
 
     Of a run that came to its end, these are all that were asked for; of one that was interrupted, those that have an attempt.
     """
-    from kernelllm.suites.base import natural
+    from kernelllm.suites.contract import natural
 
     info, tried = run.info(), {a.problem for a in attempts}
     problems = sorted({p.name for p in run.problems()} | tried, key=natural)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from kernelllm.suites.base import Suite
+    from kernelllm.suites.contract import Suite
 
 
 def open_suite(spec: str) -> Suite:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
-from kernelllm.suites import base, file
+from kernelllm.suites import contract, file
 
 FLOATS = {"float64", "float32", "float16", "bfloat16"}
 SMALL_FLOATS = {"float8_e4m3fn", "float8_e5m2"}
@@ -29,7 +28,7 @@ _AXIS_NODES = (
 )  # fmt: skip
 
 
-class DefinitionSuite:
+class DefinitionSuite(contract.Suite):
     """Definitions below a folder, one problem for each workload, as ``<definition>/<workload number>``.
 
     Workloads are found in any ``.jsonl`` below the folder, or beside a definition as ``workload.jsonl``. A definition without
@@ -38,7 +37,6 @@ class DefinitionSuite:
     """
 
     name = "flashinfer"
-    version = ""
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")
@@ -51,16 +49,11 @@ class DefinitionSuite:
         if not self.root.is_dir():
             raise UsageError(f"There is no folder {self.root}.", fix="Give the folder of a flashinfer-trace or SOL-ExecBench data set.")
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
-
     def problems(self) -> Iterator[Problem]:
         """Problems by definition and workload. Raises UsageError where there is none."""
         workloads = self._workloads()
         found = 0
-        for name, definition in sorted(self._definitions().items(), key=lambda item: base.natural(item[0])):
+        for name, definition in sorted(self._definitions().items(), key=lambda item: contract.natural(item[0])):
             own = workloads.get(name, [])[: self.most]
             if not own:
                 self.skipped[name] = "It has no workload."

@@ -11,6 +11,7 @@ from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.source import LARGEST
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
+from kernelllm.suites.contract import Suite
 
 
 def open_problem(
@@ -40,15 +41,13 @@ def open_problem(
     return Problem(name=f"{name}_{class_name}", source=source, origin=f"file:{class_name}", path=str(path.resolve()))
 
 
-class FileSuite:
+class FileSuite(Suite):
     """A suite of one problem: a file given by its path."""
 
     name = "file"
 
     def __init__(self, spec: str) -> None:
         self.problem = open_problem(spec)
-        self.version = ""
-        self.digest = self.problem.digest
 
     def problems(self) -> Iterator[Problem]:
         """The one problem."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base
+from kernelllm.suites import contract
 from kernelllm.suites.file import open_problem
 
 _IGNORED = {"__pycache__", "site-packages", "node_modules"}
 
 
-class FolderSuite:
+class FolderSuite(contract.Suite):
     """All files below a folder that define ``Model`` and ``get_inputs``, named by their path in it, in natural order.
 
     Files that are no problems (helpers, packages) are left out; ``skipped`` says why for each, once the problems were read.
@@ -23,7 +22,6 @@ class FolderSuite:
     """
 
     name = "folder"
-    version = ""
 
     def __init__(self, path: str = ".") -> None:
         self.root = Path(path).expanduser()
@@ -32,15 +30,10 @@ class FolderSuite:
             what = f"{self.root} is a file, not a folder." if self.root.is_file() else f"There is no folder {self.root}."
             raise UsageError(what, fix="Write folder/PATH with the path of a folder, or give a file on its own.")
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
-
     def problems(self) -> Iterator[Problem]:
         """The problems, read one at a time. Raises UsageError where there is none."""
         found = 0
-        for file in sorted(self._files(), key=lambda f: base.natural(f.relative_to(self.root).as_posix())):
+        for file in sorted(self._files(), key=lambda f: contract.natural(f.relative_to(self.root).as_posix())):
             name = file.relative_to(self.root).with_suffix("").as_posix()
             try:
                 problem = open_problem(str(file))

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from kernelllm.core.errors import KernelLLMError, MissingExtra, ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
-from kernelllm.suites import base, file
+from kernelllm.suites import contract, file
 
 CODE_COLUMNS = ("code", "python_code", "pytorch_code", "pytorch_module", "reference", "ref_code", "source", "module_code", "text")
 NAME_COLUMNS = ("name", "problem_id", "task_id", "uuid", "id", "entry_point", "module_name")
@@ -26,7 +26,7 @@ CLASS_COLUMNS = ("entry_point", "module_name", "class_name")
 OPTIONS = ("split", "config", "column", "revision", "limit")
 
 
-class HFSuite:
+class HFSuite(contract.Suite):
     """Rows of a data set as problems, named ``<row>_<name column>``, in the order of the data set.
 
     A row whose module is not called Model is taken under its entry_point or module_name column, or as the only module class it
@@ -52,11 +52,6 @@ class HFSuite:
     def version(self) -> str:
         """``hf:<revision>``; "" for a local file."""
         return "" if Path(self.dataset).exists() else revision(self.dataset, self.options.get("revision"))
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
 
     def problems(self) -> Iterator[Problem]:
         """The rows that are problems, read one at a time."""

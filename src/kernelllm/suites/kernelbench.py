@@ -16,7 +16,7 @@ from typing import Any
 from kernelllm.core import settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base, file
+from kernelllm.suites import contract, file
 
 DATASET = "ScalingIntelligence/KernelBench"
 LEVELS = (1, 2, 3, 4)
@@ -37,7 +37,7 @@ class Part:
         return self == Part(self.level)
 
 
-class KernelBench:
+class KernelBench(contract.Suite):
     """KernelBench's problems as ``level1/19_ReLU``, in order, with the version of the checkout or data set.
 
     ``path`` is a checkout (default: the setting ``kernelbench``), which may be the repository or its folder with ``level1`` in it.
@@ -58,12 +58,7 @@ class KernelBench:
         """``git:<commit>`` of the checkout, ``hf:<revision>`` of the data set, "" where neither is known."""
         if self.root is None:
             return _dataset_version()
-        return next((f"git:{commit}" for folder in (self.root, self.root.parent) if (commit := base.commit(folder))), "")
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources of the selected problems."""
-        return base.content_digest(self.problems())
+        return next((f"git:{commit}" for folder in (self.root, self.root.parent) if (commit := contract.commit(folder))), "")
 
     def problems(self) -> Iterator[Problem]:
         """The selected problems by level and number. Raises UsageError where a selected level or number is not there."""
@@ -90,7 +85,7 @@ class KernelBench:
         folder = self.root / f"level{level}"
         if not folder.is_dir():
             raise UsageError(f"The KernelBench checkout has no level{level}.", where=str(self.root))
-        for path in sorted(folder.glob("*.py"), key=lambda p: base.natural(p.name)):
+        for path in sorted(folder.glob("*.py"), key=lambda p: contract.natural(p.name)):
             head = re.match(r"(\d+)_", path.name)
             if head:
                 number = int(head[1])

@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
-from kernelllm.suites import base, file
+from kernelllm.suites import contract, file
 
 _COMMON = '''
 
@@ -69,7 +68,7 @@ class Model(_TaskModel):
 '''
 
 
-class RobustKBench:
+class RobustKBench(contract.Suite):
     """The tasks below a folder, as ``<task>/forward``, or ``<task>/forward-2`` and on where it has several settings.
 
     ``PATH?settings=single`` takes the first setting of each alone. Tasks that are no problems are in ``skipped`` with the reason.
@@ -77,7 +76,6 @@ class RobustKBench:
     """
 
     name = "robust-kbench"
-    version = ""
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")
@@ -89,15 +87,10 @@ class RobustKBench:
         if not self.root.is_dir():
             raise UsageError(f"There is no folder {self.root}.", fix="Give a robust-kbench checkout or a folder of its tasks.")
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
-
     def problems(self) -> Iterator[Problem]:
         """Forward, then backward of each task, by name. Raises UsageError where no task is found."""
         found = 0
-        for path in sorted(self.root.rglob("func_*.py"), key=lambda p: base.natural(p.as_posix())):
+        for path in sorted(self.root.rglob("func_*.py"), key=lambda p: contract.natural(p.as_posix())):
             direction = path.stem.removeprefix("func_")
             config = path.with_name(f"config_{direction}.json")
             task = path.parent.relative_to(self.root).as_posix() if path.parent != self.root else path.parent.resolve().name

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from kernelllm import __version__
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
-from kernelllm.suites import base
+from kernelllm.suites import contract
 
 ROOT = Path(__file__).parent / "problems"
 
 
-class BuiltinSuite:
+class BuiltinSuite(contract.Suite):
     """The problems that come with kernelllm. Raises UsageError for a family or problem that is not among them."""
 
     name = "builtin"
     version = __version__
 
     def __init__(self, selection: str = "") -> None:
-        known = sorted((f.relative_to(ROOT).with_suffix("").as_posix() for f in ROOT.glob("*/*.py")), key=base.natural)
+        known = sorted((f.relative_to(ROOT).with_suffix("").as_posix() for f in ROOT.glob("*/*.py")), key=contract.natural)
         wanted = selection.strip("/").removesuffix(".py")
         self.names = [name for name in known if not wanted or name == wanted or name.startswith(wanted + "/")]
         if not self.names:
@@ -36,11 +35,6 @@ class BuiltinSuite:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             families = ", ".join(sorted({name.partition("/")[0] for name in known}))
             raise UsageError(f"The builtin suite has no {wanted!r}.{hint}", fix=f"Its families are {families}.")
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
 
     def problems(self) -> Iterator[Problem]:
         """The problems by family and name, tagged with the family, the dtype and, for gradients, ``backward``."""

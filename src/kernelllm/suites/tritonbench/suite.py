@@ -21,7 +21,7 @@ from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
-from kernelllm.suites import base, file
+from kernelllm.suites import contract, file
 from kernelllm.suites.tritonbench import calls, timed
 
 _SEPARATOR = re.compile(r"^#{80,}[ \t]*$", re.MULTILINE)
@@ -34,7 +34,7 @@ _UNREAD = "Its timing script makes no call that can be read."
 _CALL = "Call {} of the task's test."
 
 
-class TritonBench:
+class TritonBench(contract.Suite):
     """Problems named ``T/abs/1``, ``T/abs/2`` and on: the calls in the test of the task ``abs``, in the order of the test.
 
     ``T/abs/timed`` is the largest call of its timing script, where the checkout has one.
@@ -70,17 +70,12 @@ class TritonBench:
     @cached_property
     def version(self) -> str:
         """``git:<commit>`` of the checkout; "" where the folder is none."""
-        return next((f"git:{commit}" for folder in (self.root, *self.root.resolve().parents[:2]) if (commit := base.commit(folder))), "")
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over names and sources."""
-        return base.content_digest(self.problems())
+        return next((f"git:{commit}" for top in (self.root, *self.root.resolve().parents[:2]) if (commit := contract.commit(top))), "")
 
     def problems(self) -> Iterator[Problem]:
         """Problems by task and call. Raises UsageError where none is left."""
         found = 0
-        for name, path in sorted(self._tasks().items(), key=lambda item: base.natural(item[0])):
+        for name, path in sorted(self._tasks().items(), key=lambda item: contract.natural(item[0])):
             if not (_selected(name, self.selection) or name == self.selection.rpartition("/")[0]):
                 continue
             try:

@@ -5,37 +5,43 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
 
 from kernelllm.core.types import Problem
 
 
-class Suite(Protocol):
+class Suite:
     """A named source of problems. Constructed with what stands behind its name: ``kernelbench/level1/19`` gives ``level1/19``.
 
-    ``problems`` yields in a stable order under stable names, and costs nothing per problem before it is asked for.
+    A subclass has a ``name`` and ``problems``.
     """
 
     name: str
-    version: str
-    """The commit, revision or release that the problems come from; "" where none is known."""
+    skipped: Mapping[str, str] = MappingProxyType({})
+    """Name to reason of what was left out while the problems were read."""
 
     @property
+    def version(self) -> str:
+        """The commit, revision or release that the problems come from; "" where none is known."""
+        return ""
+
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 over names and sources of its problems, hexadecimal."""
+        """SHA-256 over names and sources of its problems, in order, hexadecimal."""
+        total = hashlib.sha256()
+        for problem in self.problems():
+            total.update(f"{problem.name}\0{problem.digest}\n".encode())
+        return total.hexdigest()
 
     def problems(self) -> Iterator[Problem]:
-        """Its problems, in order. Raises UsageError or ProblemError where the source is not there or not readable."""
+        """Its problems, in a stable order under stable names, each read when it is asked for.
 
-
-def content_digest(problems: Iterable[Problem]) -> str:
-    """SHA-256 over names and sources, in the order given, hexadecimal."""
-    total = hashlib.sha256()
-    for problem in problems:
-        total.update(f"{problem.name}\0{problem.digest}\n".encode())
-    return total.hexdigest()
+        Raises UsageError or ProblemError where the source is not there or not readable.
+        """
+        raise NotImplementedError
 
 
 def natural(text: str) -> tuple[tuple[int, int | str], ...]:
