@@ -233,7 +233,7 @@ def both(judge: Judge, theirs: Theirs | None, one: Problem, source: str, repeats
     for _ in range(repeats):
         found["ours"].append(ours(judge, one, source))
         if judge.device != "cpu":
-            judge.baselines.clear()  # the other harness needs the memory
+            judge.context.baselines.clear()  # the other harness needs the memory
         if theirs is None:
             break
         found["theirs"].append(theirs.evaluate(one.source + ON_GPU, source))

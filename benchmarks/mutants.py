@@ -32,8 +32,8 @@ from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.examiner import INIT_SEED
 from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.judge.trials.trial_seeds import INIT_SEED
 from kernelllm.problems.relations import Budget
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
@@ -169,7 +169,7 @@ def _larger(problem: Problem, budget: Budget) -> dict[str, object]:
 
 def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, seeds: int, chosen: Sequence[str]) -> str:
     seconds = 300.0 if judge.device == "cpu" else 20.0
-    server, limits = judge.servers()[0], judge.limits(seconds)
+    server, limits = judge.context.workers.servers()[0], judge.context.workers.limits(seconds)
     with (
         CandidateProcess(server, original, limits, judge.device, seconds, None) as one,
         CandidateProcess(server, mutant, limits, judge.device, seconds, None) as two,

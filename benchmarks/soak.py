@@ -180,7 +180,7 @@ class Soak:
 
     def __init__(self, judges: Sequence[Judge], limit_s: float, end: float) -> None:
         self.judges, self.limit_s, self.end = judges, limit_s, end
-        self.folders = [server.root for judge in judges for server in judge.servers()]
+        self.folders = [server.root for judge in judges for server in judge.context.workers.servers()]
         self.known: dict[str, str] = {}
         """The first status of each candidate."""
         self.counts: Counter[str] = Counter()

@@ -26,7 +26,7 @@ def _does(action: str) -> Candidate:
 
 def _all_gone(judge: Judge) -> bool:
     """Whether no process is left below the worker servers (a supervisor that has just ended may still wait to be reaped)."""
-    servers = [server._process.pid for server in judge.servers() if server._process]
+    servers = [server._process.pid for server in judge.context.workers.servers() if server._process]
     deadline = time.monotonic() + 5
     while any(process.descendants(pid) for pid in servers):
         if time.monotonic() > deadline:
@@ -112,7 +112,7 @@ def test_hanging_with_children_that_ignore_signals() -> None:
         assert verdict.status in (Status.TIMEOUT, Status.RUNTIME_ERROR), verdict.message
         assert _all_gone(judge)
         assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
-        roots = [server.root for server in judge.servers()]
+        roots = [server.root for server in judge.context.workers.servers()]
     assert not any(root.exists() for root in roots)
 
 
@@ -132,7 +132,7 @@ def test_nothing_is_left_behind() -> None:
             judge.judge(SQUARE, _does(action))
         assert descriptors() == before
         assert threading.active_count() <= threads + 1
-        for server in judge.servers():
+        for server in judge.context.workers.servers():
             assert list(server.root.glob("w*")) == []
         assert _all_gone(judge)
     assert not list(Path("/dev/shm").glob("kernelllm*"))
@@ -141,7 +141,7 @@ def test_nothing_is_left_behind() -> None:
 def test_a_worker_server_that_was_killed_is_replaced() -> None:
     with Judge(JudgeSettings(device="cpu", checks=("no_kernel",), sizes=1, cache=False)) as judge:
         assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
-        for server in judge.servers():
+        for server in judge.context.workers.servers():
             assert server._process is not None
             server._process.kill()
             server._process.wait()

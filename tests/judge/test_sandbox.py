@@ -365,22 +365,23 @@ def test_a_judge_refuses_to_start_below_the_required_level(monkeypatch: pytest.M
         Judge(JudgeSettings(device="cpu", require_sandbox="fulll"))
 
 
-def test_a_filled_folder_ends_the_worker_and_nothing_else() -> None:
+def test_a_filled_folder_ends_the_worker_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelllm.core.types import Candidate, Problem, Status
     from kernelllm.judge import Judge, JudgeSettings
     from kernelllm.judge.isolation.limits import Limits
+    from kernelllm.judge.worker_pool import WorkerPool
 
     cheats = Path(__file__).parent.parent / "cheats"
     problem = Problem(name="relu", source=(cheats / "problems" / "relu.py").read_text())
     honest = (cheats / "no_kernel" / "honest_helpers.py").read_text()
     writes = "def forward(self, x):\n        for n in range(10**6):\n            open(f'junk{n}', 'wb').write(bytes(1 << 20))\n"
     with Judge(JudgeSettings(device="cpu", sizes=1, seeds=1, measure=False, cache=False, checks=())) as judge:
-        judge.limits = lambda call_s=None: Limits(disk_bytes=64 * MIB)  # type: ignore[method-assign]
+        monkeypatch.setattr(WorkerPool, "limits", lambda self, call_s=None: Limits(disk_bytes=64 * MIB))
         verdict = judge.judge(problem, Candidate(source=honest.replace("def forward(self, x):\n", writes)))
         assert verdict.status is Status.RUNTIME_ERROR
         assert "filled its folder" in verdict.message
         assert judge.judge(problem, Candidate(source=honest)).status is Status.CORRECT
-        assert not list(judge.servers()[0].root.glob("w*"))
+        assert not list(judge.context.workers.servers()[0].root.glob("w*"))
 
 
 def test_a_weaker_machine_is_told_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
-from kernelllm.judge.trials import examiner
+from kernelllm.judge.trials import output_comparison
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -50,7 +50,7 @@ def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: J
         raise torch.OutOfMemoryError("Tried to allocate 8.00 GiB.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(examiner, "compare", starved)
+        patched.setattr(output_comparison, "compare", starved)
         verdict = warm.judge(SQUARE, elementwise("v * v * 1.0"))
     assert verdict.status is Status.OUT_OF_MEMORY
     assert "8.00 GiB" in verdict.message

@@ -12,8 +12,8 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.timing import watched_runs
-from kernelllm.judge.trials.examiner import INIT_SEED
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.trial_seeds import INIT_SEED
 
 EXACT = matmul(', input_precision="ieee"')
 OWN = EXACT.source.replace("class ModelNew", "class Own")
@@ -50,8 +50,8 @@ def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Ref
     """A worker that holds a candidate, and the reference it was judged beside."""
     judge.judge(MATMUL, EXACT)  # the server is up now
     with (
-        judge.borrowed(MATMUL) as references,
-        CandidateProcess(judge.servers()[0], one.source, judge.limits(), judge.device, 30.0, None) as process,
+        judge.context.references.borrowed(MATMUL) as references,
+        judge.context.workers.start(one, 30.0) as process,
     ):
         process.construct(references[0].init_args, INIT_SEED)
         references[0].run(references[0].inputs(1), 1, first=True)
@@ -60,7 +60,7 @@ def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Ref
 
 def test_an_honest_candidate_is_what_it_was(warm: Judge) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
-        seen = watched_runs.look(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = watched_runs.watch_afterwards(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert seen.findings == []
     assert not any("mm" in name for name in seen.watched[-1].ops)
     assert any("mm" in name for name in seen.watched[-1].reference_ops)
@@ -70,14 +70,14 @@ def test_one_that_changes_after_some_calls_is_watched_when_it_has(warm: Judge) -
     with worker(warm, other(CHANGES.format(calls=2))) as (process, reference):
         for seed in range(2):
             assert not any("mm" in name for name in process.run(reference.inputs(seed), seed, apart=True).ops)
-        seen = watched_runs.look(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = watched_runs.watch_afterwards(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert any("mm" in name for name in seen.watched[-1].ops)
 
 
 def test_one_that_knows_poisoned_memory_is_not_told_by_it(warm: Judge) -> None:
     with worker(warm, other(KNOWS_POISON)) as (process, reference):
         assert not any("mm" in name for name in process.run(reference.inputs(1), 1, apart=True).ops)
-        seen = watched_runs.look(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = watched_runs.watch_afterwards(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert any("mm" in name for name in seen.watched[-1].ops)
 
 
@@ -85,22 +85,23 @@ def test_results_that_are_kept_for_equal_inputs(warm: Judge) -> None:
     with worker(warm, other(KEEPS)) as (process, reference):
         inputs = reference.inputs(7)
         process.run(inputs, 7)
-        (found,) = watched_runs.look(process, reference, [inputs], 7, timed={0: 0}, judged=1).findings
+        (found,) = watched_runs.watch_afterwards(process, reference, [inputs], 7, timed={0: 0}, judged=1).findings
     assert found.check == "replay"
     assert "the first launched 1 kernels and the second 0" in found.message
 
 
 def test_fewer_launches_while_timed(warm: Judge) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
-        (found,) = watched_runs.look(process, reference, [reference.inputs(7)], 7, timed={0: 0}, judged=1).findings
+        (found,) = watched_runs.watch_afterwards(process, reference, [reference.inputs(7)], 7, timed={0: 0}, judged=1).findings
     assert found.check == "timed_launches"
 
 
 @pytest.mark.parametrize(("launches", "told"), [(1, []), (2, ["timed_launches"])])
 def test_launches_among_timed_runs_are_those_of_the_watched_ones(warm: Judge, launches: int, told: list[str]) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
-        sets, among = [reference.inputs(7), reference.inputs(8)], [watched_runs.Look(1, launches, {"aten.mm.default": 1}, {"mm": 1.0})]
-        seen = watched_runs.look(process, reference, sets, 7, among=among, timed={0: 1, 1: 1}, judged=1)
+        sets = [reference.inputs(7), reference.inputs(8)]
+        among = [watched_runs.WatchedRun(1, launches, {"aten.mm.default": 1}, {"mm": 1.0})]
+        seen = watched_runs.watch_afterwards(process, reference, sets, 7, among=among, timed={0: 1, 1: 1}, judged=1)
     assert [f.check for f in seen.findings] == told
     assert [one.where for one in seen.watched] == ["among its timed runs", "after it was timed"]
     assert seen.watched[0].ops == {"aten.mm.default": 1}

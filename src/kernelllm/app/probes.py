@@ -47,8 +47,8 @@ def measure() -> Iterator[Probe]:
     """Measure what each GPU really reaches, and keep it for floors; one Probe a GPU. One that says so where there is none."""
     import torch
 
+    from kernelllm.judge.device_share import device_key
     from kernelllm.judge.timing import device_rates
-    from kernelllm.judge.timing.measure import device_key
     from kernelllm.pool.locks import DeviceLock
 
     if not torch.cuda.is_available():

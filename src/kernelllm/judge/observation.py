@@ -28,19 +28,14 @@ class OutputStats:
     """SHA-256 of the bytes: equal digests mean equal outputs."""
 
 
-CHANGED_STATES = ("random", "faint")
-"""Of :attr:`TrialRun.state`: parameters that are not the problem's own."""
-
-
 @dataclass(frozen=True)
 class TrialRun:
     """One run of the candidate on one set of inputs, beside the reference's."""
 
     trial: Trial
     state: str = "reference"
-    """Which parameters: ``reference`` (the reference's), ``random`` (a second state), ``faint`` (that one at a hundredth of its size, under
-    which functions that are flat far from zero, such as a GELU of large negative sums, show what they are given), ``own`` (names did not
-    agree)."""
+    """Which parameters: ``reference`` (the reference's), ``own`` (the candidate's, whose names differ), or another state
+    (see :mod:`kernelllm.judge.trials.parameter_states`)."""
     mutated_inputs: tuple[int, ...] = ()
     """Positions of the flattened input tensors that differ after the candidate's run and not after the reference's."""
     mutated_state: tuple[str, ...] = ()
@@ -55,8 +50,11 @@ class TrialRun:
     """*worker*: kernel launches in this run."""
     output_types: tuple[str, ...] = ()
     """*worker*: type names of the output tensors (``Tensor`` when plain)."""
-    timed: bool = False
-    """True for an output taken out of the timed runs."""
+
+    @property
+    def other_parameters(self) -> bool:
+        """Whether both sides had other parameters than the problem's own."""
+        return self.state not in ("reference", "own")
 
 
 @dataclass(frozen=True)
@@ -103,15 +101,8 @@ class Observation:
     """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator, for one run."""
     reference_flops: dict[str, float] = field(default_factory=dict)
     coverage: float | None = None
-    state_names_agree: bool = True
-    """Whether ModelNew's parameter and buffer names and shapes equal the reference's."""
     state_missing: tuple[str, ...] = ()
     """Names of the reference's state that ModelNew has not (or in another shape)."""
-    state_extra: tuple[str, ...] = ()
-    reference_varies: bool = True
-    """False when the reference's outputs hardly depend on its inputs (same within tolerance for all trials of a size)."""
-    reference_constant: bool = False
-    """True when the reference's output is the same number everywhere, up to the tolerance."""
     events: tuple[AuditEvent, ...] = ()
     threads: int = 0
     """*worker*: threads started by candidate code."""
@@ -121,10 +112,3 @@ class Observation:
     """*worker*: CUDA streams created by candidate code (0 on the CPU)."""
     tampered: tuple[str, ...] = ()
     """*worker*: names of library functions that were replaced while candidate code ran (``torch.allclose``, ``time.perf_counter``)."""
-    printed: str = ""
-    """First part of what the worker wrote to its standard output and error."""
-    printed_bytes: int = 0
-    timed_reported_ms: float | None = None
-    """*worker*: sum of the timed runs by device events."""
-    timed_seen_ms: float | None = None
-    """The same batch by the judge's clock."""

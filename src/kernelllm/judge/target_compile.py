@@ -6,11 +6,12 @@ work for a problem or a candidate, at a shrunk size on real tensors.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -18,23 +19,24 @@ import torch
 from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.threads import TORCH
-from kernelllm.core.types import Problem, Status
+from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.isolation.forkserver import ForkServer
-from kernelllm.judge.isolation.limits import Limits
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.trials.examiner import INIT_SEED
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.trial_seeds import INIT_SEED
 from kernelllm.problems.instance import Instance
 
-SECONDS = 120.0
+_LOG = logging.getLogger(__name__)
+MAX_COMPILE_S = 120.0
+"""For all compiles of one candidate."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model call to compile."""
+    """One model call to compile: on fake tensors of ``specs``, or on real ``inputs``."""
 
     init_args: tuple[list[Any], dict[str, Any]]
     training: bool
@@ -71,29 +73,69 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found: list[torch.Tensor] = []
-    with contextlib.suppress(Exception), TORCH:
-        instance = Instance(problem)
-        init_args = instance.init_inputs(INIT_SEED)
-        if values.flatten([list(init_args[0]), init_args[1]]):
-            return None
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            inputs = instance.inputs(INIT_SEED)
-        tree = values.encode(inputs, found)
-        specs, _ = arenas.layout(found)
-        return Job(init_args, training, tree, specs)
-    return None
+    try:
+        with TORCH:
+            instance = Instance(problem)
+            init_args = instance.init_inputs(INIT_SEED)
+            if values.flatten([list(init_args[0]), init_args[1]]):
+                return None
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                inputs = instance.inputs(INIT_SEED)
+            tree = values.encode(inputs, found)
+            specs, _ = arenas.layout(found)
+            return Job(init_args, training, tree, specs)
+    except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
+        _LOG.info("%s is compiled at a small size alone: its inputs cannot be had without memory (%s)", problem.name, error)
+        return None
 
 
-class Compiling:
-    """The compile of one candidate, meant to run in a thread beside its trials. Never raises for what a candidate does."""
+class CompileBeside:
+    """The compile of one candidate in a thread beside its trials. A context manager: it ends the compile where the trials raise."""
 
-    def __init__(self, server: ForkServer, source: str, limits: Limits, target: str, sandbox: str | None) -> None:
-        self._server, self._source, self._limits = server, source, limits
-        self._target, self._sandbox = target, sandbox
+    def __init__(self, context: JudgeContext, problem: Problem, candidate: Candidate, references: Sequence[Reference]) -> None:
+        self._context, self._candidate, self._references = context, candidate, references
+        self._compile = TargetCompile(context, candidate)
+        self._future = context.executor.submit(self._compile.run, jobs(problem, references))
+
+    def __enter__(self) -> CompileBeside:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:  # Ctrl-C above all: nothing may go on in the background
+            self._compile.stop()
+
+    def result(self, failure: CandidateFailure | None, launched: Set[str]) -> tuple[CompiledKernel, ...]:
+        """The kernels compiled, once the trials are over. ``failure``: theirs, which decides how long the compile is waited for;
+        ``launched``: names of kernels that ran. Other sizes than the first may launch other kernels: those are compiled too."""
+        try:
+            rows = self._future.result(_patience_s(failure))
+        except TimeoutError:
+            self._compile.stop()
+            return self._future.result()
+        for reference in self._references if failure is None else ():
+            missing = launched - {r.name for r in rows}
+            if missing:
+                more = TargetCompile(self._context, self._candidate).run([at_size(reference)])
+                rows += tuple(r for r in more if r.name in missing)
+        return rows
+
+
+def _patience_s(failure: CandidateFailure | None) -> float | None:
+    """Seconds to wait for the compile: it may explain a runtime error, and says little of a wrong result."""
+    if failure is None or failure.status is Status.RUNTIME_ERROR:
+        return None
+    return 3.0 if failure.status is Status.INCORRECT else 0.0
+
+
+class TargetCompile:
+    """One compile of a candidate, in a worker of its own. Never raises for what a candidate does."""
+
+    def __init__(self, context: JudgeContext, candidate: Candidate) -> None:
+        self._context, self._candidate = context, candidate
         self._lock = threading.Lock()
         self._process: CandidateProcess | None = None
         self._stopped = False
-        self._deadline = time.monotonic() + SECONDS
+        self._deadline = time.monotonic() + MAX_COMPILE_S
 
     def stop(self) -> None:
         """Give up, from another thread; what was compiled until now is the result."""
@@ -108,7 +150,8 @@ class Compiling:
         for job in wanted:
             try:
                 rows, complete = self._compile(job)
-            except KernelLLMError:
+            except KernelLLMError as error:
+                _LOG.warning("No worker could be started for a compile: %s", error)
                 break
             if rows and (not best or any(r.error for r in rows)):
                 best = rows
@@ -118,7 +161,7 @@ class Compiling:
 
     def _compile(self, job: Job) -> tuple[tuple[CompiledKernel, ...], bool]:
         seconds = self._deadline - time.monotonic()
-        with CandidateProcess(self._server, self._source, self._limits, "cpu", seconds, self._sandbox) as process:
+        with self._context.workers.start_compile(self._candidate, seconds) as process:
             with self._lock:
                 self._process = process
                 if self._stopped:
@@ -126,11 +169,11 @@ class Compiling:
             try:
                 process.construct(job.init_args, INIT_SEED, fake=job.fake)
                 process.load({}, job.training)
-                return process.compile(job.tree, job.specs, self._target, job.fake, job.inputs).kernels, True
+                return process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs).kernels, True
             except CandidateFailure as failure:
                 if failure.status is Status.TIMEOUT:
-                    slow = CompiledKernel("(compile)", 0, error=f"The compile did not finish within {SECONDS:g} s: use smaller tiles.")
-                    return (slow,), False
+                    text = f"The compile did not finish within {MAX_COMPILE_S:g} s: use smaller tiles."
+                    return (CompiledKernel("(compile)", 0, error=text),), False
             try:
                 # what did compile before the failure still counts
                 return process.report().kernels, False

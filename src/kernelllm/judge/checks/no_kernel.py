@@ -28,7 +28,7 @@ class NoKernel:
         """Sizes at which the first run gave outputs with no launch (a later one without is :class:`Replay`'s)."""
         first: dict[str, TrialRun] = {}
         for run in seen.runs:
-            if not run.timed and any(math.prod(o.shape) for o in run.candidate):
+            if any(math.prod(o.shape) for o in run.candidate):
                 first.setdefault(run.trial.sizes, run)
         without = [size for size, run in first.items() if run.launches == 0]
         if not without:

@@ -7,7 +7,7 @@ import ast
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
-from kernelllm.judge.observation import CHANGED_STATES, Observation, TrialRun
+from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3
 
@@ -44,7 +44,7 @@ class Replay:
         """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
         by_size: dict[str, list[TrialRun]] = {}
         for run in seen.runs:
-            if run.candidate and run.reference and run.state not in CHANGED_STATES and run.trial.kind != "zeros" and not run.timed:
+            if run.candidate and run.reference and not run.other_parameters and run.trial.kind != "zeros":
                 by_size.setdefault(run.trial.sizes, []).append(run)
         for size, runs in by_size.items():
             without = [run for run in runs if run.launches == 0]

@@ -1,8 +1,8 @@
-"""Was it what was judged that was timed? Among the timed runs some are watched, and one more when they are over.
+"""Was the same candidate timed that was judged? Some runs are watched among the timed ones, and one more after them.
 
-To the candidate a watched run is one like the others; it takes longer, so its time is not taken. Who is another after so many
-calls, or for some of them, shows it there; who can tell watched runs from others launches fewer kernels in those; and who keeps
-results launches fewer kernels on inputs that it has seen.
+To the candidate a watched run looks like any other; it takes longer, so its time is not taken. A candidate that changes its
+behaviour after some calls shows it there. One that recognises watched runs launches more kernels in them than in timed runs.
+One that keeps results launches fewer kernels on inputs that it has seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelllm.judge.trials.reference import Reference
 
 
 @dataclass(frozen=True)
-class Look:
+class WatchedRun:
     """A watched run on one of the timed input sets."""
 
     which: int
@@ -29,25 +29,25 @@ class Look:
 
 
 @dataclass
-class Afterwards:
-    """What the watched runs did, and what their launches tell. Outputs are looked at in timed runs."""
+class WatchedRuns:
+    """What the watched runs did, and what their launches say. Outputs are compared for timed runs."""
 
     watched: list[WatchedOperators]
     findings: list[Finding] = field(default_factory=list)
 
 
-def look(
+def watch_afterwards(
     process: CandidateProcess, reference: Reference, sets: Sequence[list[Any]], seed: int, *,
-    among: Sequence[Look] = (), timed: dict[int, int], judged: int,
-) -> Afterwards:  # fmt: skip
+    among: Sequence[WatchedRun] = (), timed: dict[int, int], judged: int,
+) -> WatchedRuns:  # fmt: skip
     """Run and watch the candidate once more, on the first of the input sets that it was timed on.
 
     ``among``: what was seen among the timed runs; ``timed``: input set to the fewest kernels that a timed run on it launched;
     ``judged``: fewest of a trial at this size. Raises CandidateFailure when the candidate fails.
     """
     result = process.run(sets[0], seed, apart=True, bare=True)
-    last = Look(0, result.launches, result.ops, result.flops)
-    found = Afterwards([reference.beside("among its timed runs", one.ops, one.flops) for one in among])
+    last = WatchedRun(0, result.launches, result.ops, result.flops)
+    found = WatchedRuns([reference.beside("among its timed runs", one.ops, one.flops) for one in among])
     found.watched.append(reference.beside("after it was timed", last.ops, last.flops))
     for one in (*among, last):
         if timed.get(one.which, one.launches) < one.launches:
@@ -60,7 +60,7 @@ def look(
 
 
 def _keeps_results(process: CandidateProcess, inputs: list[Any], seed: int) -> Finding | None:
-    """Two calls on inputs that were never there before: their data are the same, so their launches must be."""
+    """Two calls on the same fresh inputs: both must launch the same kernels."""
     fresh = input_distribution.vary(inputs, input_distribution.TOUCHED, seed)
     first, second = (process.run(fresh, seed, apart=True, bare=True).launches for _ in range(2))
     if second >= first:

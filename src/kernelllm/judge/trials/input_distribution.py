@@ -1,4 +1,7 @@
-"""Kinds of inputs: the problem's own, and others of the same shapes and constraints that a right kernel must also get right."""
+"""How inputs of a trial are drawn: as the problem draws them, or from another distribution that a right kernel must also get right.
+
+A new distribution is a name that :func:`kernelllm.problems.inputs.variant` knows; the schedule says when it is tried.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,34 @@ from typing import Any
 import torch
 
 from kernelllm.judge.transport.values import flatten
+from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.inputs import variant
 
 PROBLEM = "problem"
 TOUCHED = "touched"
-"""The first trial's inputs again, of which a few elements differ: who knows inputs again by some of them gives the old output."""
+"""The first trial's inputs again with a few elements changed. A candidate that recognises inputs by some elements gives its old output."""
 
 PRECISE = frozenset({PROBLEM, "normal"})
-"""Kinds on which precision is judged; the others may be ill-conditioned by nature."""
+"""Distributions on which precision is judged; the reference may be ill-conditioned on others."""
 
 
-def vary(inputs: list[Any], kind: str, seed: int) -> list[Any]:
-    """The inputs with every floating-point tensor replaced by one of another kind (see :func:`kernelllm.problems.inputs.variant`).
+def draw(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
+    """Inputs of ``reference``; None where ``distribution`` cannot change them. ``first_seed``: of the first trial at this size."""
+    inputs = reference.inputs(first_seed if distribution == TOUCHED else seed)
+    if distribution != PROBLEM and not can_vary(inputs):
+        return None
+    return vary(inputs, distribution, seed)
 
-    What must stay stays: indices, labels, probabilities, symmetry, order. Laid out in memory as the inputs are; the same
-    tensor twice stays the same tensor twice. The inputs themselves where nothing of that kind can be made of them.
+
+def vary(inputs: list[Any], distribution: str, seed: int) -> list[Any]:
+    """The inputs with every floating-point tensor drawn from another distribution (see :func:`kernelllm.problems.inputs.variant`).
+
+    What must stay stays: indices, labels, probabilities, symmetry, order. The memory layout is kept; the same tensor twice
+    stays the same tensor twice. Returns ``inputs`` themselves where nothing can be changed.
     """
-    if kind == PROBLEM:
+    if distribution == PROBLEM:
         return inputs
-    made = variant(inputs, kind, seed)
+    made = variant(inputs, distribution, seed)
     return inputs if made is None else made
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
@@ -23,6 +22,7 @@ from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
+from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import own_generators, seed_all
 
@@ -149,11 +149,6 @@ class Reference:
                 state[name] = (value + 0.1 * noise.to(value.dtype) * value.float().abs().mean().clamp(min=0.1)).to(value.dtype)
         return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
 
-    def faint(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """A state with its parameters of floating point at a hundredth of their size (buffers stay)."""
-        buffers = self.buffers()
-        return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in state.items()}
-
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs of the problem's own kind."""
         with own_generators():
@@ -279,35 +274,6 @@ class Reference:
         with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield
-
-
-class Tf32Convolutions(TorchDispatchMode):
-    """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
-
-    cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
-    cut off, as tensor cores do with operands that nobody rounded before.
-    """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
-            shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
-            args = (shorten(args[0]), shorten(args[1]), *args[2:])
-        return func(*args, **(kwargs or {}))
-
-
-def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """float32 rounded to 10 mantissa bits, to nearest even."""
-    bits = tensor.contiguous().view(torch.int32)
-    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
-
-
-def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """float32 with all but 10 mantissa bits cut off."""
-    return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
 @contextlib.contextmanager

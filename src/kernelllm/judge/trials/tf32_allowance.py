@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.judge.checks.operators import HEAVY, family
-from kernelllm.judge.trials.reference import to_tf32
 
 _CONVOLVED = 3
 """Inputs and weights of convolutions have at least so many dimensions; the weights of products two."""
@@ -38,3 +38,32 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     return value
+
+
+class Tf32Convolutions(TorchDispatchMode):
+    """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
+
+    cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
+    cut off, as tensor cores do with operands that nobody rounded before.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
+            shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
+            args = (shorten(args[0]), shorten(args[1]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 rounded to 10 mantissa bits, to nearest even."""
+    bits = tensor.contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """float32 with all but 10 mantissa bits cut off."""
+    return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)

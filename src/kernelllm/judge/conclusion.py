@@ -1,0 +1,143 @@
+"""From everything that was seen of one candidate to its verdict: observation, checks, status, message, evidence."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+
+import torch
+
+import kernelllm
+from kernelllm.backends.base import CompiledKernel
+from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
+from kernelllm.judge import checks as all_checks
+from kernelllm.judge import verdict
+from kernelllm.judge.context import JudgeContext
+from kernelllm.judge.isolation.limits import Ended
+from kernelllm.judge.observation import Observation
+from kernelllm.judge.settings import device_name
+from kernelllm.judge.timing.measure import Measurement
+from kernelllm.judge.transport.protocol import Reported
+from kernelllm.judge.trials.compare import tolerance_for
+from kernelllm.judge.trials.evidence import TrialEvidence
+
+
+@dataclass
+class Evidence:
+    """Everything that was seen of one candidate so far."""
+
+    problem: Problem
+    candidate: Candidate
+    sizes: tuple[SizeSet, ...] = ()
+    trials: TrialEvidence = field(default_factory=TrialEvidence)
+    compiled: tuple[CompiledKernel, ...] = ()
+    """On a CPU: kernels compiled for the target."""
+    report: Reported | None = None
+    """What the workers noted; None where they could not say."""
+    ended: Ended = field(default_factory=Ended)
+    """How the workers ended."""
+    measured: Measurement = field(default_factory=Measurement)
+    findings: list[Finding] = field(default_factory=list)
+    kernels: tuple[KernelUse, ...] = ()
+    coverage: float | None = None
+
+    def left_to_torch(self) -> dict[str, float]:
+        """FLOPs of heavy operators that the candidate left to ATen, of one run."""
+        flops = self.report.flops if self.report else {}
+        return {name: value / max(self.trials.observed_runs, 1) for name, value in flops.items()}
+
+
+def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
+    """The verdict once all trials and measurements are over."""
+    ran = seen.report.kernels if seen.report else ()
+    seen.kernels, lines = verdict.merge_kernels(ran, seen.compiled, context.target)
+    if seen.report:
+        launches = sum(run.launches for run in seen.trials.runs)
+        seen.coverage = verdict.coverage(seen.left_to_torch(), seen.trials.reference_flops, launches)
+    found = all_checks.observed_findings(context.checks, _observation(context, seen))
+    never_compiled = _never_compiled(context, seen)
+    seen.findings = all_checks.tidy([*seen.findings, *never_compiled, *seen.trials.findings, *seen.measured.findings, *found])
+    failure = seen.trials.failure
+    if failure is not None and failure.check:
+        seen.findings.insert(0, Finding(check=failure.check, message=failure.message))
+    if failure is None:
+        seen.findings = [*_kernels_do_not_matter(seen), *seen.findings, *_limits_of_the_problem(context, seen)]
+    status, message = verdict.decide(failure, seen.findings, verdict.compile_failure(seen.kernels, lines, context.target))
+    return with_evidence(context, seen, status, message or f"Right in {len(seen.trials.runs)} trials at {len(seen.sizes)} sizes.")
+
+
+def with_evidence(context: JudgeContext, seen: Evidence, status: Status, message: str) -> Verdict:
+    """The verdict with all evidence so far."""
+    trials = tuple(run.trial for run in seen.trials.runs)
+    errors = [t.max_error for t in trials if t.max_error is not None]
+    correct = status is Status.CORRECT
+    return Verdict(
+        status=status, message=message, findings=tuple(seen.findings), max_error=max(errors) if errors else None,
+        tolerance=_tolerance(context, seen), trials=trials, shapes=seen.sizes, kernels=seen.kernels, coverage=seen.coverage,
+        environment=_environment(context, seen), timing=seen.measured.timing if correct else None,
+        floor=context.floors.of(seen.problem) if correct else None,
+    )  # fmt: skip
+
+
+def _observation(context: JudgeContext, seen: Evidence) -> Observation:
+    report, trials = seen.report or Reported(0), seen.trials
+    return Observation(
+        problem=seen.problem, candidate=seen.candidate, device=context.device.split(":")[0], profile=context.settings.profile,
+        track=context.settings.track, sizes=seen.sizes, runs=tuple(trials.runs), kernels=seen.kernels, kernel_bodies=report.bodies,
+        depends_on_kernels=trials.depends_on_kernels, aten_ops=report.ops, observed_runs=max(trials.observed_runs, 1),
+        elsewhere=tuple(trials.watched), reference_ops=trials.reference_ops, heavy_flops=seen.left_to_torch(),
+        reference_flops=trials.reference_flops, coverage=seen.coverage, state_missing=trials.state_missing, events=report.events,
+        threads=report.threads, processes=seen.ended.processes, streams=report.streams, tampered=report.tampered,
+    )  # fmt: skip
+
+
+def _never_compiled(context: JudgeContext, seen: Evidence) -> list[Finding]:
+    """A warning where a kernel ran in the interpreter and was not met by the compile for the target."""
+    if not context.workers.compiles(seen.candidate.backend) or seen.trials.failure is not None or seen.report is None:
+        return []
+    compiled = {row.name for row in seen.compiled}
+    never = [k.name for k in seen.report.kernels if k.launches and k.name not in compiled]
+    text = "The kernel {!r} ran in the interpreter and was never compiled for {}."
+    return [Finding(check="not_compiled", message=text.format(never[0], context.target), severity=Severity.WARN)] if never else []
+
+
+def _kernels_do_not_matter(seen: Evidence) -> list[Finding]:
+    """Whatever checks were chosen: no verdict is ``correct`` without kernels that matter."""
+    if any(f.severity is Severity.FAIL for f in seen.findings):
+        return []
+    if not seen.trials.launched_kernels:
+        return [Finding(check="no_kernel", message="The candidate launched no kernel of its own.")]
+    if seen.trials.depends_on_kernels is False:
+        return [Finding(check="decoy_kernel", message="The output stays right when no kernel is launched.")]
+    return []
+
+
+def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Finding]:
+    """Warnings where being right on this problem says less than usual."""
+    found = []
+    if seen.trials.reference_constant(context.settings.tolerance):
+        text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
+        found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
+    if seen.trials.state_missing:
+        shown = ", ".join(seen.trials.state_missing[:4])
+        text = f"ModelNew lacks the reference's parameters or buffers {shown}: it was judged with its own initial values alone."
+        found.append(Finding(check="own_state", message=text, severity=Severity.WARN))
+    return found
+
+
+def _tolerance(context: JudgeContext, seen: Evidence) -> float:
+    if context.settings.tolerance is not None:
+        return context.settings.tolerance
+    dtypes = [s.dtype for run in seen.trials.runs[:1] for s in run.reference if s.dtype.startswith(("float", "bfloat"))]
+    return max((tolerance_for(getattr(torch, dtype)) for dtype in dtypes), default=1e-4)
+
+
+def _environment(context: JudgeContext, seen: Evidence) -> dict[str, str]:
+    ready = context.workers.servers(seen.candidate.backend)[0].ready
+    facts = {
+        "kernelllm": kernelllm.__version__, "device": device_name(context.device), "target": context.target,
+        "profile": context.settings.profile, "python": platform.python_version(),
+        **(ready.versions if ready else {"torch": str(torch.__version__)}),
+        "sandbox": seen.ended.sandbox, "track": context.settings.track or "",
+    }  # fmt: skip
+    return {k: v for k, v in facts.items() if v}

@@ -1,0 +1,96 @@
+"""How one candidate's judge holds the GPU: a lock against other judges, and a reservation of its memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernelllm.judge.timing.device_lease import DeviceLease
+from kernelllm.pool.locks import DeviceLock, DeviceMemory, MemoryReservation
+
+_USABLE = 0.9
+"""Share of a GPU's memory that all judges together may reserve."""
+_KEPT_BYTES = 2**28
+"""A judge's allocator may hold on to this much memory between two candidates."""
+
+
+@dataclass(frozen=True)
+class DeviceShare:
+    """The lock and the reservation of one judge. With neither (on a CPU, or with nobody to share with) nothing waits."""
+
+    lock: DeviceLock | None = None
+    reservation: MemoryReservation | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Memory reserved; None where nothing limits it."""
+        return self.reservation.bytes if self.reservation else None
+
+    def acquire_shared(self) -> None:
+        """Use the device beside other judges."""
+        if self.lock is not None:
+            self.lock.acquire_shared()
+
+    def acquire_exclusive(self) -> None:
+        """Use the device alone, to measure."""
+        if self.lock is not None:
+            self.lock.acquire_exclusive()
+
+    def let_exclusive_in(self) -> None:
+        """Between two steps: let a judge go first that waits for exclusive use."""
+        if self.lock is not None:
+            self.lock.let_exclusive_in()
+
+    def released(self) -> contextlib.AbstractContextManager[None]:
+        """Inside it the lock is released; afterwards it is held as before."""
+        return self.lock.released() if self.lock is not None else contextlib.nullcontext()
+
+    def lease(self, *, exclusive_allowed: bool) -> DeviceLease:
+        """What a worker may ask of this lock."""
+        return DeviceLease(self.lock, exclusive_allowed=exclusive_allowed)
+
+    @contextlib.contextmanager
+    def for_thread(self) -> Iterator[DeviceShare]:
+        """The same share with a lock of its own, for another thread."""
+        if self.lock is None:
+            yield self
+            return
+        with self.lock.duplicate() as lock:
+            yield DeviceShare(lock, self.reservation)
+
+    def wait_for_memory(self) -> None:
+        """Wait for the reservation without the lock: whoever has the memory may want the device alone."""
+        if self.reservation is None:
+            return
+        if self.lock is not None:
+            self.lock.release()
+        self.reservation.wait()
+
+    def cancel_waiting(self) -> None:
+        """Nobody needs the reservation any more."""
+        if self.reservation is not None:
+            self.reservation.cancel()
+
+
+@contextlib.contextmanager
+def share_device(device: str, wanted_bytes: int | None) -> Iterator[DeviceShare]:
+    """Share ``device`` with other judges while one candidate is judged. ``wanted_bytes``: None for all of its memory."""
+    if device == "cpu":
+        yield DeviceShare()
+        return
+    key = device_key(device)
+    memory = DeviceMemory(key, int(_USABLE * torch.cuda.get_device_properties(device).total_memory))
+    with MemoryReservation(memory, memory.total if wanted_bytes is None else wanted_bytes) as reservation, DeviceLock(key) as lock:
+        try:
+            yield DeviceShare(lock, reservation)
+        finally:
+            if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _KEPT_BYTES:
+                torch.cuda.empty_cache()  # other processes see only what is given back
+
+
+def device_key(device: str) -> str:
+    """A name of the GPU that is the same in every process, whatever number it has there."""
+    return f"gpu-{torch.cuda.get_device_properties(torch.device(device)).uuid}"

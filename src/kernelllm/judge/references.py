@@ -1,0 +1,75 @@
+"""The references of a problem at all sizes that its candidates are tried at: built once, and lent to one candidate at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge.settings import JudgeSettings
+from kernelllm.judge.trials.compare import STRICT
+from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.problems import shrink
+from kernelllm.problems.seeds import own_generators
+
+_KEPT_PROBLEMS = 8
+SMALL_SETS = 2
+"""Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
+
+
+class References:
+    """The references of the latest problems on one device. Safe for several threads."""
+
+    def __init__(self, settings: JudgeSettings, device: str) -> None:
+        self._settings, self._device = settings, device
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, list[Reference]] = OrderedDict()
+
+    @contextlib.contextmanager
+    def borrowed(self, problem: Problem) -> Iterator[list[Reference]]:
+        """The references of a problem, smallest sizes first. Not kept after an error, which leaves their state unknown."""
+        with self._lock:
+            references = self._kept.pop(problem.digest, None)
+        if references is None:
+            with own_generators():
+                references = self._build(problem)
+        yield references
+        with self._lock:
+            self._kept[problem.digest] = references
+            while len(self._kept) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
+                self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        """Drop all references."""
+        self._kept.clear()
+
+    def _build(self, problem: Problem) -> list[Reference]:
+        exact = self._settings.profile == STRICT
+        references = []
+        for label, overrides in self._size_sets(problem, exact):
+            described = shrink.describe(problem, overrides)
+            size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
+            references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact))
+        return references
+
+    def _size_sets(self, problem: Problem, exact: bool) -> list[tuple[str, dict[str, Any]]]:
+        """Label of each set of sizes, and the constants that it changes."""
+        wanted = self._settings.sizes or SMALL_SETS
+        if self._device == "cpu":
+            return _labelled(problem, wanted)
+        # The odd small sizes first, and last the original: a wrong candidate fails before it, a right one is timed there.
+        # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
+        small = [one for one in _labelled(problem, max(wanted, SMALL_SETS)) if one[1]] if exact else []
+        return [*small[: -wanted - 1 : -1], ("original", {})]
+
+
+def _labelled(problem: Problem, count: int) -> list[tuple[str, dict[str, Any]]]:
+    sets: list[tuple[str, dict[str, Any]]] = []
+    for overrides in shrink.shrunk(problem, count=count):
+        number = sum(1 for _, changed in sets if changed) + 1
+        sets.append((f"shrunk-{number}" if overrides else "original", dict(overrides)))
+    return sets

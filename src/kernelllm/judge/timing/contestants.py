@@ -1,0 +1,152 @@
+"""What is timed: the candidate in its worker, and baselines in this process, all in the same way."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.timing.launch_lead import LaunchLead
+from kernelllm.judge.timing.watched_runs import WatchedRun
+from kernelllm.problems.seeds import seed_all
+
+_CHECKED_RUNS, _CHECKED_SHARE = 3, 0.4
+"""So many outputs of timed runs are compared, from so large a share of the batches until then."""
+_WATCHED_EVERY = 6
+"""A watched run follows after at most so many batches."""
+_SETTLED_WARMUP = 2
+
+
+@dataclass(frozen=True)
+class TimingMethod:
+    """How all contestants of a measurement are timed."""
+
+    flush: torch.Tensor
+    """Written before each run, to clear the L2 cache."""
+    settle: bool
+    """Each run waits for the one before, as in KernelBench."""
+    seed: int | None
+    """Seeds all generators before each run; None where the reference draws no random numbers."""
+    lead: LaunchLead
+
+    def leading(self, runs: int) -> int:
+        """Flushes before the first of so many runs."""
+        return 0 if self.settle else self.lead.flushes(runs)
+
+    def warmup(self, wanted: int) -> int:
+        """Untimed runs before the first timed one. With ``settle`` nothing else hides the start of a batch."""
+        return max(wanted, _SETTLED_WARMUP) if self.settle else wanted
+
+
+class TimedBaseline:
+    """A baseline, timed in this process as the worker times the candidate."""
+
+    def __init__(self, name: str, call: Callable[..., Any], sets: list[list[Any]], method: TimingMethod) -> None:
+        self.name, self._call, self._sets, self._method = name, call, sets, method
+        self.input_sets = len(sets)
+
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
+        """Milliseconds of each run by device events, L2 cleared before each."""
+        with torch.no_grad():
+            calls: list[Callable[[], Any]] = [partial(self._call, *args) for args in self._sets]
+            if graph:
+                try:
+                    calls = [_captured(c) for c in calls]
+                except RuntimeError:
+                    return []
+            starts = [torch.cuda.Event(enable_timing=True) for _ in order]
+            ends = [torch.cuda.Event(enable_timing=True) for _ in order]
+            flush, settle, seed = self._method.flush, self._method.settle, self._method.seed
+            for _ in range(self._method.warmup(warmup)):
+                calls[0]()
+            for _ in range(self._method.leading(len(order))):
+                flush.zero_()
+            if settle:
+                torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for position, which in enumerate(order):
+                flush.zero_()
+                if seed is not None:
+                    seed_all(seed)
+                starts[position].record()
+                calls[which]()
+                ends[position].record()
+                if settle:
+                    torch.cuda.synchronize()
+            enqueue_ms = 1e3 * (time.perf_counter() - begun)
+            torch.cuda.synchronize()
+        times = [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
+        self._method.lead.learn(self.name, times, enqueue_ms)
+        return times
+
+
+class TimedCandidate:
+    """The candidate, timed in its worker. Outputs of randomly chosen runs are kept for comparison."""
+
+    name = "candidate"
+
+    def __init__(self, process: CandidateProcess, sets: list[list[Any]], method: TimingMethod, rng: random.Random) -> None:
+        self._process, self._sets, self._method, self._rng = process, sets, method, rng
+        self.input_sets = len(sets)
+        self.kept: dict[int, Any] = {}
+        """Input set to an output of one of its timed runs (the latest that was fetched)."""
+        self.launches: dict[int, int] = {}
+        """Input set to the fewest kernels that a timed run on it launched."""
+        self.watched: list[WatchedRun] = []
+        self._outputs_left = _CHECKED_RUNS
+        self._until_watched = rng.randrange(_WATCHED_EVERY)
+
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
+        """Milliseconds of each run, as the worker reports them."""
+        # Late outputs as well as early ones: a kernel that turns wrong after its first runs is caught by them.
+        checked = self._outputs_left > 0 and self._rng.random() < _CHECKED_SHARE
+        keep = (self._rng.randrange(len(order)),) if checked and not graph else ()
+        watch = self._watch() if not graph else -1
+        try:
+            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep, warmup=warmup, watch=watch)
+        except CandidateFailure:
+            if graph:
+                return []
+            raise
+        self._method.lead.learn(self.name, timed.times_ms, timed.enqueue_ms)
+        for which, count in zip(order, timed.launches, strict=False):
+            self.launches[which] = min(count, self.launches.get(which, count))
+        if watch >= 0:
+            self.watched.append(WatchedRun(watch, timed.watched_launches, timed.ops, timed.flops))
+        for position, value in kept.items():
+            self._outputs_left -= 1
+            self.kept[order[position]] = value
+        return list(timed.times_ms)
+
+    def _watch(self) -> int:
+        """The input set to run on once more after this batch, watched; -1 mostly."""
+        self._until_watched -= 1
+        if self._until_watched >= 0:
+            return -1
+        self._until_watched = self._rng.randrange(_WATCHED_EVERY)
+        return self._rng.randrange(self.input_sets)
+
+    def batch(
+        self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1
+    ) -> Any:
+        """One timed batch in the worker."""
+        method = self._method
+        fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
+        fields["warmup"] = method.warmup(warmup)
+        if flush:
+            fields |= {"flush_bytes": method.flush.nbytes, "leading": method.leading(len(order)), "settle": method.settle}
+        return self._process.time_runs(self._sets, **fields)
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay

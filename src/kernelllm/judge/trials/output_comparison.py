@@ -1,0 +1,64 @@
+"""The candidate's output and buffers of one trial against the reference's, with what the rules of a trial allow."""
+
+from __future__ import annotations
+
+from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
+from kernelllm.judge.trials.input_distribution import PRECISE, PROBLEM
+from kernelllm.judge.trials.parameter_states import FAINT
+from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.schedule import PlannedTrial
+
+_TF32_STATISTICS = 1e-2
+"""Tolerance of buffers that hold statistics of what eager itself convolved in TF32."""
+
+
+class OutputComparison:
+    """Compares the trials of one candidate; remembers what they needed to be right."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.needed_tf32 = False
+        """Whether an output was right only within the error of TF32 convolutions."""
+        self._ill_conditioned: set[str] = set()
+        """Distributions of inputs on which eager itself misses the tolerance."""
+
+    def output(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun) -> Comparison:
+        """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
+        wrong."""
+        precise = planned.distribution in PRECISE and planned.state != FAINT
+        rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution != PROBLEM, precise)
+        if rules.precise:
+            reference.look_closer(rounding=False)
+        comparison = compare(mine.value, reference.expected, rules)
+        if not comparison.ok and reference.look_closer(rounding=True):
+            comparison = compare(mine.value, reference.expected, rules)
+            self.needed_tf32 |= comparison.ok and reference.rounded
+        if comparison.excused:
+            self._ill_conditioned.add(planned.distribution)
+        return comparison
+
+    def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun) -> bool:
+        """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach."""
+        ill_conditioned = planned.distribution != PROBLEM and planned.distribution in self._ill_conditioned
+        return not comparison.ok and ill_conditioned and not reference.expected.has_exact
+
+    def wrong_buffers(
+        self, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Buffers that differ after the run. ``missing``: names that the candidate lacks."""
+        names = tuple(n for n in run.state if n not in missing)
+        if not names:
+            return ()
+        theirs = process.state(names)
+        tolerance = self.rules.tolerance
+        if tolerance is None and reference.tf32_convolutions:
+            tolerance = _TF32_STATISTICS
+        rules = Rules(self.rules.profile, tolerance, precise=False)
+        wrong = tuple(n for n in names if n not in theirs or not compare(theirs[n], Expected(run.state[n]), rules).ok)
+        if not wrong:
+            return ()
+        # Deep in a network a statistic of few values may be off by as much as eager's own.
+        run.look_closer(rounding=True)
+        looked = {n: reference.looked_at(n, run) for n in wrong}
+        return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)

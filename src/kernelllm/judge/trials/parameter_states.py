@@ -1,0 +1,104 @@
+"""Which parameters both models have in a trial. A new state is one entry of :data:`STATES`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials import tf32_allowance
+from kernelllm.judge.trials.reference import Reference
+
+State = dict[str, torch.Tensor]
+REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
+OWN = "own"
+"""The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
+
+
+@dataclass(frozen=True)
+class ParameterState:
+    """A state that is not the one the reference was built with."""
+
+    make: Callable[[Reference, Mapping[str, torch.Tensor], int], State]
+    """From the reference, its own state and a seed to this state."""
+    explanation: str
+    """What a wrong output in this state says of a candidate that was right before."""
+    inputs: Callable[[list[Any]], list[Any]] | None = None
+    """What is done to the inputs as well."""
+
+
+def _random(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    return reference.other_state(seed)
+
+
+def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    """Random parameters at a hundredth of their size. Functions that are flat far from zero (a GELU) show there what they are given."""
+    buffers = reference.buffers()
+    other = reference.other_state(seed)
+    return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in other.items()}
+
+
+def _tf32_exact(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    rounded: State = tf32_allowance.rounded(dict(saved))
+    return rounded
+
+
+STATES = {
+    RANDOM: ParameterState(
+        _random, "Right with the parameters it was built with, wrong after others were loaded: parameters are baked in."
+    ),
+    FAINT: ParameterState(
+        _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
+    ),
+    TF32_EXACT: ParameterState(
+        _tf32_exact,
+        "Less exact than TF32 in convolutions explains: something else computes in too little precision.",
+        inputs=tf32_allowance.rounded,
+    ),
+}  # fmt: skip
+
+
+class ParameterStates:
+    """Sets the state of the reference and of the candidate at one size. ``missing``: names that the candidate lacks."""
+
+    def __init__(self, reference: Reference, process: CandidateProcess, missing: tuple[str, ...]) -> None:
+        self._reference, self._process, self._missing = reference, process, missing
+        self._saved = {n: t.clone() for n, t in reference.state().items()}
+
+    def possible(self, state: str) -> bool:
+        """Whether both sides can have this state, and it differs from the reference's own."""
+        if state == REFERENCE:
+            return True
+        return not self._missing and bool(self._saved or STATES[state].inputs)
+
+    @contextlib.contextmanager
+    def applied(self, state: str, seed: int) -> Iterator[None]:
+        """Inside it both sides have the state. Not restored after an error: the candidate is done then (see :meth:`restore`)."""
+        if state == REFERENCE:
+            self._restore_buffers()
+            yield
+            return
+        other = STATES[state].make(self._reference, self._saved, seed)
+        self._reference.load(other)
+        self._process.load(other, self._reference.training)
+        yield
+        self.restore()
+        self._process.load(self._shared(self._saved), self._reference.training)
+
+    def restore(self) -> None:
+        """Give the reference its own state again: it is kept for the next candidate."""
+        self._reference.load(self._saved)
+
+    def _restore_buffers(self) -> None:
+        """Buffers change in training mode; every trial starts with those of the reference."""
+        buffers = {n: self._saved[n] for n in self._reference.buffers()}
+        if buffers:
+            self._reference.load(buffers)
+            self._process.load(self._shared(buffers), self._reference.training)
+
+    def _shared(self, state: Mapping[str, torch.Tensor]) -> State:
+        return {n: t for n, t in state.items() if n not in self._missing}

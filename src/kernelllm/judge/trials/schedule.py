@@ -1,0 +1,60 @@
+"""Which trials are made at each size. A new kind of trial is one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kernelllm.judge.trials.input_distribution import PROBLEM, TOUCHED
+from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
+
+_ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One trial to be made."""
+
+    distribution: str = PROBLEM
+    """How inputs are drawn: see :mod:`kernelllm.judge.trials.input_distribution`."""
+    state: str = REFERENCE
+    """Which parameters both models have: see :mod:`kernelllm.judge.trials.parameter_states`."""
+    only_if_fast: bool = False
+    """Left out where one run of the reference takes long."""
+    number: int = 0
+    """Position in the schedule of its size; part of its seed."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first at its size, right after the candidate was built."""
+        return self.number == 0
+
+
+def schedule(position: int, seeds: int, *, variants: bool) -> list[PlannedTrial]:
+    """The trials at the size of ``position``: ``seeds`` of them, and more at the first size, which is small.
+
+    ``variants``: inputs of other distributions than the problem's own too.
+    """
+    planned = [*_every_size(position, seeds, variants), *(_first_size(variants) if position == 0 else ())]
+    return [replace(one, number=number) for number, one in enumerate(planned)]
+
+
+def _every_size(position: int, seeds: int, variants: bool) -> Iterator[PlannedTrial]:
+    yield PlannedTrial()
+    others = ("normal", *_ROTATION)
+    for number in range(1, seeds):
+        if not variants or (number == 1 and seeds > 2):
+            yield PlannedTrial()
+        elif number > 2 or position:
+            yield PlannedTrial(others[(position + number - 1) % len(others)])
+        else:
+            yield PlannedTrial("normal")
+
+
+def _first_size(variants: bool) -> Iterator[PlannedTrial]:
+    yield PlannedTrial(state=RANDOM)
+    if variants:
+        yield PlannedTrial(TOUCHED, only_if_fast=True)
+        yield PlannedTrial("normal", FAINT, only_if_fast=True)
+        for distribution in _ROTATION:
+            yield PlannedTrial(distribution, only_if_fast=True)

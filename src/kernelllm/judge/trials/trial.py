@@ -1,0 +1,162 @@
+"""One trial: the candidate runs, then the reference, then both outputs are compared and kept as evidence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kernelllm.core.errors import ProblemError
+from kernelllm.core.types import Finding, Status, Trial
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.observation import TrialRun
+from kernelllm.judge.trials import input_distribution
+from kernelllm.judge.trials.compare import STRICT, Comparison
+from kernelllm.judge.trials.evidence import TrialEvidence
+from kernelllm.judge.trials.input_distribution import PROBLEM
+from kernelllm.judge.trials.output_comparison import OutputComparison
+from kernelllm.judge.trials.output_stats import stats
+from kernelllm.judge.trials.parameter_states import OWN, STATES
+from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.schedule import PlannedTrial
+from kernelllm.judge.trials.trial_seeds import TrialSeeds
+
+
+@dataclass(frozen=True)
+class SizeUnderTest:
+    """What all trials of one candidate at one size share."""
+
+    position: int
+    """Of the size; 0 is the first and smallest."""
+    reference: Reference
+    process: CandidateProcess
+    seeds: TrialSeeds
+    comparison: OutputComparison
+    evidence: TrialEvidence
+
+    @property
+    def label(self) -> str:
+        """The name of the size."""
+        return self.reference.sizes.label
+
+
+@dataclass(frozen=True)
+class CandidateCall:
+    """The candidate's part of a trial: a run, or the failure that came instead."""
+
+    seed: int
+    inputs: list[Any]
+    run: CandidateRun | None = None
+    failure: CandidateFailure | None = None
+
+
+def call_candidate(process: CandidateProcess, position: int, inputs: list[Any], seed: int) -> CandidateCall:
+    """Run the candidate. Operators are watched in every run: a candidate may behave in its first call alone."""
+    try:
+        return CandidateCall(seed, inputs, process.run(inputs, seed, observe=position == 0, apart=position > 0))
+    except CandidateFailure as failure:
+        return CandidateCall(seed, inputs, failure=failure.kept())
+
+
+def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
+    """The whole trial, where inputs of that distribution can be made. Raises CandidateFailure, ProblemError."""
+    seed = size.seeds.derive(size.position, planned.distribution, planned.number)
+    inputs = input_distribution.draw(size.reference, planned.distribution, seed, size.seeds.first(size.position))
+    if inputs is None:
+        return
+    state = STATES.get(planned.state)
+    if state is not None and state.inputs is not None:
+        inputs = state.inputs(inputs)
+    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed))
+
+
+def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:
+    """The reference's part of a trial, after the candidate's, and the comparison. Raises CandidateFailure, ProblemError."""
+    reference_run = size.reference.run(call.inputs, call.seed, first=planned.is_first)
+    comparison = None
+    if call.run is not None and not reference_run.error:
+        comparison = size.comparison.output(planned, call.run, reference_run)
+    _note_operators(size, planned, call.run)
+    if not _reference_decides(size, planned, reference_run):
+        if call.failure is not None and call.failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+            raise call.failure
+        return
+    if comparison is not None and size.comparison.undecided(planned, comparison, reference_run):
+        return
+    if call.failure is not None:
+        call.failure.message += f" (sizes: {size.label}, inputs: {planned.distribution})"
+        raise call.failure
+    assert call.run is not None
+    assert comparison is not None
+    _decide(size, planned, call.seed, call.run, reference_run, comparison)
+
+
+def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRun | None) -> None:
+    evidence, reference = size.evidence, size.reference
+    if size.position == 0:
+        evidence.observed_runs += run is not None
+        if planned.is_first:
+            evidence.reference_ops = dict(reference.ops)
+            evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
+    elif run is not None:
+        evidence.watched.append(reference.beside(f"at another size ({size.label})", run.ops, run.flops))
+
+
+def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: ReferenceRun) -> bool:
+    """Whether the reference gave something to compare with. On the problem's own inputs it must not fail."""
+    if planned.distribution == PROBLEM:
+        if run.error:
+            problem = size.reference.problem
+            raise ProblemError(run.error, where=problem.path or problem.name)
+        return True
+    return not run.error and run.finite and not run.unstable
+
+
+def _decide(
+    size: SizeUnderTest, planned: PlannedTrial, seed: int, mine: CandidateRun, reference: ReferenceRun, comparison: Comparison
+) -> None:
+    """Keep the trial as evidence. Raises CandidateFailure where it shows that the candidate is wrong."""
+    evidence = size.evidence
+    buffers: tuple[str, ...] = ()
+    if comparison.ok:
+        buffers = size.comparison.wrong_buffers(size.process, size.reference, reference, evidence.state_missing)
+    reference.closer = None  # it holds tensors
+    trial = Trial(
+        sizes=size.label, seed=seed, kind=planned.distribution, ok=comparison.ok and not buffers, max_error=_finite(comparison.max_error),
+        margin=_finite(comparison.margin), message=comparison.message,
+    )  # fmt: skip
+    written = tuple(i for i in mine.mutated if i not in reference.mutated_inputs)
+    evidence.add(TrialRun(
+        trial, state=OWN if evidence.state_missing else planned.state, mutated_inputs=written, mutated_state=buffers,
+        candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms, busy_ms=mine.busy_ms,
+        launches=mine.launches, output_types=mine.types,
+    ))  # fmt: skip
+    if not comparison.ok:
+        if comparison.precision:
+            evidence.findings.append(Finding(check="precision", message=comparison.message))
+        raise CandidateFailure(Status.INCORRECT, _explained(size, planned, comparison))
+    if written:
+        text = f"The candidate writes into its inputs (tensor {written[0] + 1}); the reference does not. Write to new tensors."
+        evidence.findings.append(Finding(check="inputs_written", message=text))
+        raise CandidateFailure(Status.CHEATING, text)
+    if buffers and size.comparison.rules.profile == STRICT:
+        shown = ", ".join(buffers[:4])
+        text = f"After a run the buffers {shown} differ from the reference's: update them as the reference does (training mode)."
+        raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {size.label})")
+
+
+def _explained(size: SizeUnderTest, planned: PlannedTrial, comparison: Comparison) -> str:
+    """What is wrong, and what the trial's state says of it."""
+    text = f"{comparison.message} (sizes: {size.label}, inputs: {planned.distribution})"
+    if planned.state in STATES:
+        return f"{STATES[planned.state].explanation} {text}"
+    if size.evidence.state_missing:
+        names = ", ".join(size.evidence.state_missing[:4])
+        text += f" ModelNew lacks the reference's parameters or buffers {names}, so its own initial values were used:"
+        text += " keep names and shapes."
+    return text
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
