@@ -55,7 +55,9 @@ def test_only_the_same_content_settings_device_and_versions_are_the_same(tmp_pat
         assert judge.get(replace(SETTINGS, **{name: value}), PROBLEM, CANDIDATE) is None, name
     assert judge.get(SETTINGS, msgspec.structs.replace(PROBLEM, source="class Model: ..."), CANDIDATE) is None
     assert judge.get(SETTINGS, PROBLEM, msgspec.structs.replace(CANDIDATE, source="class ModelNew: ...")) is None
-    assert judge.get(SETTINGS, PROBLEM, msgspec.structs.replace(CANDIDATE, backend="other")) is None
+    with monkeypatch.context() as patched:
+        patched.setattr(verdict_cache, "_language", lambda name: name)  # as if there were another language
+        assert judge.get(SETTINGS, PROBLEM, msgspec.structs.replace(CANDIDATE, backend="other")) is None
     assert Verdicts("cpu", "sm_80", tmp_path).get(SETTINGS, PROBLEM, CANDIDATE) is None
     same = verdict_cache._versions()
     monkeypatch.setattr(verdict_cache, "_versions", lambda: same + "+1")
