@@ -31,7 +31,7 @@ def _row(kind: str, name: str, shown: str) -> Row:
     row = {"name": shown, "state": "ok", "what": _what(kind, found), "fix": ""}
     if kind == "backends":
         here = found().availability()
-        row |= {"state": str(here.state), "what": f"{row['what']} {here.reason[:1].upper()}{here.reason[1:]}.", "fix": here.fix}
+        row |= {"state": str(here.state), "what": f"{row['what']} {here.reason[:1].upper()}{here.reason[1:]}.".strip(), "fix": here.fix}
     elif kind in ("models", "writers") and (lacks := found.lacks()):
         row |= {"state": "missing", "fix": f"Needs: {lacks}."}
     return row
@@ -40,6 +40,6 @@ def _row(kind: str, name: str, shown: str) -> Row:
 def _what(kind: str, found: Any) -> str:
     """The entry's own summary, or the first paragraph of its docstring or its module's: a sentence with its full stop."""
     told = found.describe if kind == "checks" else found.summary if kind in ("models", "writers") else ""
-    text = told or inspect.getdoc(found) or inspect.getdoc(import_module(found.__module__)) or ""
+    text = told or inspect.cleandoc(found.__doc__ or import_module(found.__module__).__doc__ or "")  # not what it inherits
     first = text.split("\n\n")[0].replace("\n", " ").replace("``", "").strip()
     return first if not first or first.endswith(".") else f"{first}."
