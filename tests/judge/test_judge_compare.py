@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge.trials.compare import KERNELBENCH, Expected, Rules, compare
+from kernelllm.judge.settings import KERNELBENCH
+from kernelllm.judge.trials.compare import Expected, Rules, compare
 
 GENERATOR = torch.Generator().manual_seed(1)
 

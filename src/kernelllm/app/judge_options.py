@@ -30,12 +30,8 @@ def judge_settings(
     no_measure: bool = False,
     no_cache: bool = False,
     backend: str = DEFAULT_BACKEND,
-    here: bool = False,
 ) -> JudgeSettings:
-    """JudgeSettings for these options; ``here``: this process is going to judge with them.
-
-    Raises UsageError or UnknownName on a name that does not exist.
-    """
+    """JudgeSettings for these options. Raises UsageError or UnknownName on a name that does not exist."""
     target = target or settings.load().target
     gpus.by_arch(target)
     registry.require("backends", backend)
@@ -45,14 +41,8 @@ def judge_settings(
         raise UsageError(f"Unknown profile {profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
     if device == "cuda":
         _need_gpu()
-    if here:
-        from kernelllm.judge.isolation import prestart
+    from kernelllm.judge import JudgeSettings
 
-        prestart.begin(device, target, backend)  # before torch is imported
-    with remembered() as interrupted:
-        from kernelllm.judge import JudgeSettings
-
-        interrupted()  # importing torch can swallow it
     chosen: dict[str, Any] = {
         "device": device,
         "target": target,
@@ -68,6 +58,17 @@ def judge_settings(
     if time_limit is not None:
         chosen["time_limit_s"] = time_limit
     return JudgeSettings(**chosen)
+
+
+def start_servers(settings: JudgeSettings) -> None:
+    """For a process that is going to judge with these settings: its worker servers import torch while this process does."""
+    from kernelllm.judge.isolation import prestart
+
+    prestart.begin(settings.device, settings.target, settings.backend)
+    with remembered() as interrupted:
+        import torch  # noqa: F401 (importing it can swallow Ctrl-C)
+
+        interrupted()
 
 
 def opened_judge(given: Any) -> tuple[Any, JudgeSettings | None, bool]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 
 from kernelllm.backends.base import open_backend
-from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
-from kernelllm.judge import checks as all_checks
-from kernelllm.judge import conclusion, verdict
-from kernelllm.judge.candidate_source import why_invalid
+from kernelllm.core.types import Candidate, Problem, Status, Verdict
+from kernelllm.judge import conclusion, source_refusal, verdict
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.device_share import DeviceShare, share_device
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.settings import KERNELBENCH
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
-from kernelllm.judge.trials.compare import KERNELBENCH, Rules
+from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.first_run import first_run
 
@@ -44,12 +43,10 @@ class Evaluation:
     def verdict(self) -> Verdict:
         """The verdict. Raises ProblemError, and torch.OutOfMemoryError where this process has too little."""
         context, seen = self._context, self._seen
-        refused = why_invalid(self._candidate.source)
-        if refused:
-            return self.finish(Status.INVALID, refused)
-        seen.findings = all_checks.source_findings(context.checks, self._candidate.source, open_backend(self._candidate.backend))
-        if any(f.severity is Severity.FAIL for f in seen.findings):
-            return self.finish(*verdict.decide(None, seen.findings, None))
+        source = source_refusal.read(self._candidate.source, context.checks, open_backend(self._candidate.backend))
+        seen.findings = list(source.findings)
+        if source.status is not None:
+            return self.finish(source.status, source.message)
         first_run(self._problem)
         context.floors.count(self._problem)
         with context.references.borrowed(self._problem) as references:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge.settings import JudgeSettings
-from kernelllm.judge.trials.compare import STRICT
+from kernelllm.judge.settings import STRICT, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, prepare
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
 from kernelllm.problems import shrink

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from kernelllm.core import gpus
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.judge.trials.compare import KERNELBENCH, STRICT
 
+STRICT, KERNELBENCH = "strict", "kernelbench"
 PROFILES = (STRICT, KERNELBENCH)
 TRACKS = (None, "kernels-only", "hybrid")
 
@@ -76,6 +74,8 @@ def resolve_device(wanted: str) -> str:
     """``cpu`` or ``cuda:N``. Raises UsageError for a device that is not there."""
     if wanted == "cpu":
         return "cpu"
+    import torch
+
     if wanted == "auto":
         return "cuda:0" if torch.cuda.is_available() else "cpu"
     if wanted != "cuda" and not wanted.startswith("cuda:"):
@@ -87,10 +87,16 @@ def resolve_device(wanted: str) -> str:
 
 def capability(device: str) -> str:
     """The compile target of a CUDA device, e.g. ``sm_90``."""
+    import torch
+
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
 
 def device_name(device: str) -> str:
     """What a verdict's environment calls the device."""
-    return "cpu (Triton interpreter)" if device == "cpu" else torch.cuda.get_device_name(device)
+    if device == "cpu":
+        return "cpu (Triton interpreter)"
+    import torch
+
+    return torch.cuda.get_device_name(device)

@@ -9,10 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from kernelllm.backends.base import LAUNCH, CompiledKernel
-from kernelllm.core.types import Finding, KernelUse, Severity, Status
+from kernelllm.core.types import Finding, KernelUse, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.limits import Ended
+from kernelllm.judge.source_refusal import accusation
 from kernelllm.judge.transport import protocol as p
 
 N = TypeVar("N", int, float)
@@ -23,11 +24,9 @@ def decide(failure: CandidateFailure | None, findings: Sequence[Finding], compil
 
     What the runs showed comes first; a wrong result of a candidate that cheats is still called cheating, since that is what to mend.
     """
-    fatal = [f for f in findings if f.severity is Severity.FAIL and f.check != "precision"]
-    if fatal and (failure is None or failure.status in (Status.INCORRECT, Status.CHEATING)):
-        first = fatal[0]
-        place = f" (line {first.line})" if first.line else ""
-        return Status.CHEATING, f"{first.message}{place}"
+    cheats = accusation(findings)
+    if cheats and (failure is None or failure.status in (Status.INCORRECT, Status.CHEATING)):
+        return Status.CHEATING, cheats
     if failure is not None and not (compile_failure is not None and failure.status is Status.RUNTIME_ERROR):
         return failure.status, failure.message
     if compile_failure is not None:

@@ -46,19 +46,24 @@ def check(
     kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
     """
     from kernelllm.app.judge_options import judge_settings as settings_of
-    from kernelllm.app.judge_options import read_source
+    from kernelllm.app.judge_options import read_source, start_servers
     from kernelllm.app.pipeline import as_problem
     from kernelllm.app.progress import Console
     from kernelllm.core.types import Candidate, Status, to_json
+    from kernelllm.judge import source_refusal
 
     opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
     source = read_source(candidate)
-    settings = settings_of(**judging, backend=backend, here=True)
-    from kernelllm.judge import judge
+    written = Candidate(source=source, backend=backend, note=str(candidate))
+    settings = settings_of(**judging, backend=backend)
+    verdict = source_refusal.refused(written, settings)
+    if verdict is None:
+        with Console() as progress:
+            progress.stage(f"Judging {candidate.name}")
+            start_servers(settings)
+            from kernelllm.judge import judge
 
-    with Console() as progress:
-        progress.stage(f"Judging {candidate.name}")
-        verdict = judge(opened, Candidate(source=source, backend=backend, note=str(candidate)), settings)
+            verdict = judge(opened, written, settings)
     if as_json:
         click.echo(to_json(verdict))
     else:

@@ -65,7 +65,7 @@ def optimize(
     """
     from kernelllm.app import pipeline as work
     from kernelllm.app.cli_options import asking_of, refuse_what_means_nothing
-    from kernelllm.app.judge_options import judge_settings
+    from kernelllm.app.judge_options import judge_settings, start_servers
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import OutputError, check_writable
     from kernelllm.app.progress import Console
@@ -79,7 +79,8 @@ def optimize(
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
     work.make_folder(keep)
-    settings = judge_settings(**given, here=True)
+    settings = judge_settings(**given)
+    start_servers(settings)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
     written = True

@@ -8,8 +8,9 @@ from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.settings import STRICT
 from kernelllm.judge.trials import tf32_allowance
-from kernelllm.judge.trials.compare import STRICT, Rules
+from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns
 from kernelllm.judge.trials.output_comparison import OutputComparison

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from kernelllm.judge.settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import unwritten
 
-STRICT, KERNELBENCH = "strict", "kernelbench"
 EXCUSE = 2.0
 """How many times eager's own error (largest and rms) is still no error of the candidate."""
 PRECISION = 10.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.settings import KERNELBENCH
 from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.compare import KERNELBENCH, Rules, compare
+from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.trial import SizeUnderTest
 
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")

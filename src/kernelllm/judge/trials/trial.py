@@ -11,8 +11,9 @@ from kernelllm.core.types import Finding, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.observation import TrialRun
+from kernelllm.judge.settings import STRICT
 from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.compare import STRICT, Comparison
+from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.input_distribution import PROBLEM
 from kernelllm.judge.trials.output_comparison import OutputComparison
