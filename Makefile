@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint docs outputs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy (strict) and import-linter alone
 
 docs: $(VENV)/.installed  ## write the generated pages of docs/reference
 	@$(BIN)/python -m kernelllm.app.reference_pages
+
+outputs: $(VENV)/.installed-dev  ## run the examples of README and docs, and write what they print now into the pages
+	@WRITE_DOCS=1 $(BIN)/python -m pytest -n $(JOBS) tests/app/test_docs_run.py tests/app/test_end_to_end.py
 
 clean:  ## remove the environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

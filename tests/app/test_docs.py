@@ -51,6 +51,12 @@ def test_files_that_documents_name_are_there(root: Path) -> None:
             assert own or there, f"{page.relative_to(root)} names {path}, which is not there"
 
 
+def test_examples_that_documents_name_are_there(root: Path) -> None:
+    for page in documents(root):
+        for path in re.findall(r"\bexamples/[\w./]*\w", page.read_text()):
+            assert (root / path).exists(), f"{page.relative_to(root)} names {path}, which is not there"
+
+
 def test_the_index_lists_every_page(root: Path) -> None:
     index = root / "docs" / "index.md"
     linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", prose(index))}

@@ -1,6 +1,6 @@
 """The sessions of the tutorial and of the page on language models are run, and print what the pages show.
 
-Times, versions, counts of trials and the compiler's figures may differ. ``WRITE_DOCS=1`` writes what is printed now into the pages.
+Times, versions, counts of trials and the compiler's figures may differ. ``make outputs`` writes what is printed now into the pages.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A ``console`` block is a session: ``$ command`` lines, each followed by what it 
 page run one after another in one folder that holds a copy of ``examples/``. A block that needs what a test has not is marked
 by a comment in the line before it: ``<!-- not run: needs a GPU -->``. ``<!-- file: NAME -->`` puts a block into a file there.
 
-With ``WRITE_DOCS=1`` in the environment the tests write what is printed now into the pages.
+With ``WRITE_DOCS=1`` in the environment (``make outputs``) the tests write what is printed now into the pages.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def compare(page: Path, command: str, shown: str, printed: str) -> None:
     """Assert that a page shows what a command printed, or make it so."""
     if agrees(shown, printed):
         return
-    message = f"{page.name} shows another output of: {command}\n--- shown\n{shown}\n--- printed\n{printed}"
+    message = f"{page.name} shows another output of: {command} (`make outputs` writes the new one)\n--- shown\n{shown}\n--- printed\n{printed}"
     assert os.environ.get("WRITE_DOCS"), message
     assert "\n...\n" not in shown, message
     text = page.read_text(encoding="utf-8")
