@@ -94,8 +94,6 @@ def test_a_changed_signature_is_seen() -> None:
 
 def test_all_that_the_compiler_replaces_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from kernelllm.compiler.writer import compiled
-
     from kernelllm.compiler.capture import patching
     from kernelllm.compiler.compiler_writer import compiled
     from kernelllm.compiler.options import Options

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge.settings import KERNELBENCH
+from kernelllm.judge.settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 
 GENERATOR = torch.Generator().manual_seed(1)
@@ -29,7 +29,7 @@ def test_a_value_equals_itself(shape: list[int], dtype: torch.dtype) -> None:
     assert not result.max_error
 
 
-@pytest.mark.parametrize("profile", ["strict", KERNELBENCH])
+@pytest.mark.parametrize("profile", [STRICT, KERNELBENCH])
 def test_one_element_off_is_found_and_named(profile: str) -> None:
     reference = torch.ones(7, 9)
     mine = reference.clone()

@@ -11,18 +11,18 @@ from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.source import LARGEST
 from kernelllm.core.types import DEFAULT_BACKEND
+from kernelllm.judge.settings import PROFILES, STRICT
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
 
-PROFILES = ("strict", "kernelbench")
 
 
 def judge_settings(
     *,
     device: str = "auto",
     target: str | None = None,
-    profile: str = "strict",
+    profile: str = STRICT,
     tolerance: float | None = None,
     checks: Sequence[str] = (),
     time_limit: float | None = None,

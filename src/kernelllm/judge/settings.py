@@ -8,9 +8,16 @@ from kernelllm.core import gpus
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import DEFAULT_BACKEND
 
-STRICT, KERNELBENCH = "strict", "kernelbench"
+STRICT = "strict"
+"""Outputs are compared with float64, precision is judged, and inputs are drawn from other distributions too."""
+KERNELBENCH = "kernelbench"
+"""KernelBench's tolerances on the reference in working precision, on the problem's own inputs; timed as KernelBench times."""
 PROFILES = (STRICT, KERNELBENCH)
-TRACKS = (None, "kernels-only", "hybrid")
+KERNELS_ONLY = "kernels-only"
+"""Torch may allocate, view, move and cast, not compute."""
+HYBRID = "hybrid"
+"""Torch may do a part of the work. Without a track the rule is the same."""
+TRACKS = (KERNELS_ONLY, HYBRID)
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ def checked(settings: JudgeSettings) -> JudgeSettings:
     """The settings, if they make sense. Raises UsageError or UnknownName."""
     if settings.profile not in PROFILES:
         raise UsageError(f"Unknown profile {settings.profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
-    if settings.track not in TRACKS:
-        raise UsageError(f"Unknown track {settings.track!r}.", fix="Known: kernels-only, hybrid.")
+    if settings.track is not None and settings.track not in TRACKS:
+        raise UsageError(f"Unknown track {settings.track!r}.", fix=f"Known: {', '.join(TRACKS)}.")
     if settings.tolerance is not None and not 0 < settings.tolerance < 1:
         raise UsageError(f"The tolerance {settings.tolerance} is not between 0 and 1.")
     if (settings.sizes is not None and settings.sizes < 1) or settings.seeds < 1 or settings.time_limit_s <= 0:

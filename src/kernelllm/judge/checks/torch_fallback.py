@@ -14,8 +14,8 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
+from kernelllm.judge.settings import KERNELS_ONLY, TRACKS
 
-TRACKS = ("kernels-only", "hybrid")
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""
 _COMPILERS = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._inductor", "torch.export", "torch.fx.symbolic_trace",
@@ -60,7 +60,7 @@ class TorchFallback:
             if hidden := unknown(ops):
                 message = f"Works inside an operator of its own{where} ({hidden[0]}): nothing is counted there, launch kernels directly."
                 return [Finding(check=self.name, message=message)]
-            if seen.track == "kernels-only" and (done := computing(ops)):
+            if seen.track == KERNELS_ONLY and (done := computing(ops)):
                 message = f"Torch computed{where}: {_named(done)}. On the track kernels-only it may not."
                 return [Finding(check=self.name, message=message)]
         for one in seen.elsewhere:
