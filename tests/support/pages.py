@@ -87,7 +87,7 @@ def compare(page: Path, command: str, shown: str, printed: str) -> None:
     """Assert that a page shows what a command printed, or make it so."""
     if agrees(shown, printed):
         return
-    message = f"{page.name} shows another output of: {command} (`make outputs` writes the new one)\n--- shown\n{shown}\n--- printed\n{printed}"
+    message = f"{page.name} shows another output of: {command} (see `make outputs`)\n--- shown\n{shown}\n--- printed\n{printed}"
     assert os.environ.get("WRITE_DOCS"), message
     assert "\n...\n" not in shown, message
     text = page.read_text(encoding="utf-8")
