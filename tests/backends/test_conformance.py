@@ -1,4 +1,4 @@
-"""What every backend must do, whichever it is: parametrised over the registry."""
+"""What every backend must do, whichever it is: parametrised over the registry, and over a language that a plugin adds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.backends.base import Availability, Backend, State
+from kernelllm.backends.base import Availability, Backend, State, open_backend
 from kernelllm.core import registry
 
 
-@pytest.fixture(params=registry.names("backends"))
+@pytest.fixture(params=[*registry.names("backends"), "numpy_kernels"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    return registry.resolve("backends", request.param)()
+    plugged = request.param == "numpy_kernels"
+    return open_backend(request.getfixturevalue("numpy_kernels") if plugged else request.param)
 
 
 def test_names_itself(backend: Backend) -> None:

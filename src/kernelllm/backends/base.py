@@ -133,6 +133,10 @@ class Launches:
         return nullcontext(lambda: 0)
 
 
+FAMILIES = ("add", "elementwise", "epilogue", "matmul", "reduction", "softmax")
+"""Operator families of which prompts show worked examples; ``epilogue``: a matrix product with a fused epilogue."""
+
+
 class Example(msgspec.Struct, frozen=True, kw_only=True):
     """A worked example for prompts: a reference module and the same with kernels."""
 
@@ -234,7 +238,7 @@ class Backend(ABC):
     """Found in every text that defines a kernel."""
 
     def examples(self) -> Mapping[str, Example]:
-        """Worked examples by operator family: any of ``add``, ``elementwise``, ``epilogue``, ``matmul``, ``reduction``, ``softmax``."""
+        """Worked examples by operator family, any of :data:`FAMILIES`."""
         return {}
 
 

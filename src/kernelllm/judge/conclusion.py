@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 import kernelllm
-from kernelllm.backends.base import CompiledKernel
+from kernelllm.backends.base import CompiledKernel, open_backend
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
@@ -134,9 +134,11 @@ def _tolerance(context: JudgeContext, seen: Evidence) -> float:
 
 def _environment(context: JudgeContext, seen: Evidence) -> dict[str, str]:
     ready = context.workers.servers(seen.candidate.backend)[0].ready
+    title = open_backend(seen.candidate.backend).title
     facts = {
-        "kernelllm": kernelllm.__version__, "device": device_name(context.device), "target": context.target,
-        "profile": context.settings.profile, "python": platform.python_version(),
+        "kernelllm": kernelllm.__version__,
+        "device": device_name(context.device) if context.on_gpu else f"cpu ({title} interpreter)",
+        "target": context.target, "profile": context.settings.profile, "python": platform.python_version(),
         **(ready.versions if ready else {"torch": str(torch.__version__)}),
         "sandbox": seen.ended.sandbox, "track": context.settings.track or "",
     }  # fmt: skip

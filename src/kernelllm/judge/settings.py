@@ -103,7 +103,7 @@ def capability(device: str) -> str:
 def device_name(device: str) -> str:
     """What a verdict's environment calls the device."""
     if device == "cpu":
-        return "cpu (Triton interpreter)"
+        return "cpu"
     import torch
 
     return torch.cuda.get_device_name(device)

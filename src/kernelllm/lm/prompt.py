@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.backends.base import Backend, Example, open_backend
+from kernelllm.backends.base import FAMILIES, Backend, Example, open_backend
 from kernelllm.core import gpus
 from kernelllm.core.attempts import best as best_of
 from kernelllm.core.errors import UnknownName, UsageError
@@ -103,12 +103,11 @@ def _split(text: str) -> tuple[str, str]:
     return system.strip(), user.strip()
 
 
-def example(name: str, backend: Backend) -> Example:
-    """A language's worked example of an operator family. Raises UnknownName."""
-    known = backend.examples()
-    if name not in known:
-        raise UnknownName(f"{backend.title} has no example {name!r}.", fix=f"It has: {', '.join(known) or 'none'}.")
-    return known[name]
+def example(name: str, backend: Backend) -> Example | None:
+    """A language's worked example of an operator family, None where it has none. Raises UnknownName where there is no such family."""
+    if name not in FAMILIES:
+        raise UnknownName(f"There are no examples of {name!r}.", fix=f"Known: {', '.join(FAMILIES)}.")
+    return backend.examples().get(name)
 
 
 def family(source: str) -> str:
