@@ -177,8 +177,17 @@ class Backend(ABC):
     """Dotted paths of what turns a function into a kernel, or a helper of one; as a decorator or called."""
     libraries: tuple[str, ...] = ()
     """Top-level packages that a candidate may import beside torch. Workers may read them."""
+    settings: tuple[str, ...] = ()
+    """Dotted paths below ``libraries`` that a candidate may assign to."""
+    forbidden: Mapping[str, tuple[str, ...]] = {}
+    """Dotted paths below ``libraries`` that a candidate must not use, by the check that says so: ``native_code``, ``introspection``,
+    ``tampering``, or ``clock`` (which only reports)."""
     native_code: tuple[str, ...] = ()
     """Dotted paths that leave Python and are part of this language, though they are cheating in others."""
+    variables: tuple[str, ...] = ()
+    """Beginnings of the environment variables that a candidate may read and set."""
+    hidden_variables: tuple[str, ...] = ()
+    """Those of them that tell which mode a worker is in: a candidate must not know."""
     narrow_types: Mapping[str, str] = {}
     """Types narrower than float32, by the names that kernels give them, and torch's name of each."""
 

@@ -23,6 +23,10 @@ class Triton(base.Backend):
 
     kernel_decorators = source.DECORATORS
     libraries = ("triton",)
+    settings = ("triton.knobs",)
+    forbidden = source.FORBIDDEN
+    variables = ("TRITON",)
+    hidden_variables = ("TRITON_INTERPRET",)
     narrow_types = source.NARROW_TYPES
     compile_errors = frozenset(
         {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}

@@ -10,6 +10,12 @@ from typing import Any
 from kernelllm.core.source import parse
 
 DECORATORS = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
+FORBIDDEN = {
+    "native_code": ("triton.runtime.build", "triton.backends"),
+    "introspection": ("triton.runtime.interpreter",),
+    "tampering": ("triton.knobs.runtime.interpret",),
+    "clock": ("triton.testing",),
+}
 NARROW_TYPES = {
     "float16": "float16", "half": "float16", "bfloat16": "bfloat16", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2",
     "float8e4b15": "float8_e4m3b15", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",

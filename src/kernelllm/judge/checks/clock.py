@@ -9,7 +9,7 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
 
 _CLOCKS = (
-    "time", "timeit", "torch.cuda.Event", "torch.utils.benchmark", "torch.profiler", "triton.testing", "datetime",
+    "time", "timeit", "torch.cuda.Event", "torch.utils.benchmark", "torch.profiler", "datetime",
     "torch.autograd.profiler",
 )  # fmt: skip
 
@@ -24,7 +24,7 @@ class Clock:
         """Clocks in a kernel's file. Reported: outputs of timed runs are compared too, and the judge's own clock counts."""
         found: dict[str, Finding] = {}
         for use in analyse(tree).uses():
-            if starts(use.path, *_CLOCKS):
+            if starts(use.path, *_CLOCKS, *backend.forbidden.get(self.name, ())):
                 found.setdefault(
                     use.path, Finding(check=self.name, message=f"Uses {use.path}.", severity=Severity.WARN, line=use.line)
                 )

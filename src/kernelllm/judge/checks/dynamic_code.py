@@ -16,7 +16,7 @@ _CERTAIN = (
     "zlib.decompress", "ast.parse", "dis", "torch.load", "torch.jit.load", "torch.package", "torch.hub", "inspect.getsource",
     "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil",
 )  # fmt: skip
-_LIBRARIES = ("torch", "triton", "numpy", "math")
+_LIBRARIES = ("torch", "numpy", "math")
 
 
 class DynamicCode:
@@ -27,7 +27,7 @@ class DynamicCode:
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Code from strings hides everything from the other checks. Names built at run time are only reported."""
-        known = analyse(tree)
+        known, libraries = analyse(tree), (*_LIBRARIES, *backend.libraries)
         found = [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
             for use in known.uses() if starts(use.path, *_CERTAIN) and not _looks_for_a_module(known, use)
@@ -40,28 +40,28 @@ class DynamicCode:
         found += [
             Finding(check=self.name, message=f"Imports all of {node.module}: names that cannot be followed.", line=node.lineno)
             for node in analyse(tree).nodes
-            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *_LIBRARIES, "typing")
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *libraries, "typing")
         ]  # fmt: skip
         for call, path in known.calls():
             unknown = len(call.args) >= 1 and known.texts(call.args[0]) is None
             if path in ("builtins.__import__", "importlib.import_module") and unknown:
                 found.append(Finding(check=self.name, message="Imports a module whose name is made at run time.", line=call.lineno))
             elif path == "builtins.getattr" and len(call.args) >= 2 and known.texts(call.args[1]) is None and known.paths(call.args[0]):
-                found.append(self._by_name(known, call))
+                found.append(self._by_name(known, call, libraries))
         found += [Finding(check=self.name, message=what, line=line) for what, line in made_at_run_time(known)]
         return found
 
-    def _by_name(self, known: Source, call: ast.Call) -> Finding:
+    def _by_name(self, known: Source, call: ast.Call, libraries: tuple[str, ...]) -> Finding:
         """``getattr(torch, str(x.dtype)[6:])`` is let pass, any other name made at run time may be that of anything."""
         whose = min(known.paths(call.args[0]))
         of_type = any(isinstance(node, ast.Attribute) and node.attr == "dtype" for node in ast.walk(call.args[1]))
-        severity = Severity.WARN if (starts(whose, *_LIBRARIES) and of_type) or safe_name(known, call.args[1]) else Severity.FAIL
+        severity = Severity.WARN if (starts(whose, *libraries) and of_type) or safe_name(known, call.args[1]) else Severity.FAIL
         message = f"Takes an attribute of {whose} by a name made at run time."
         return Finding(check=self.name, message=message, severity=severity, line=call.lineno)
 
 
 def _looks_for_a_module(known: Source, use: Use) -> bool:
-    """``importlib.util.find_spec("triton")``: whether a module is there, nothing is run."""
+    """``importlib.util.find_spec(...)``: whether a module is there, nothing is run."""
     if use.path == "importlib.util":
         above = known.parents.get(use.node)
         return isinstance(use.node, ast.Import | ast.ImportFrom) or (isinstance(above, ast.Attribute) and above.attr == "find_spec")

@@ -20,8 +20,7 @@ _CERTAIN = (
 _OPEN = ("builtins.open", "io.open", "codecs.open")
 _PATH_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "touch", "unlink", "hardlink_to", "symlink_to"}
 _ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb")
-# not TRITON_INTERPRET: it tells which judge is looking
-_KNOWN_VARIABLES = ("TRITON", "CUDA", "TORCH", "PYTORCH", "OMP", "MKL", "NVIDIA", "NCCL")
+_KNOWN_VARIABLES = ("CUDA", "TORCH", "PYTORCH", "OMP", "MKL", "NVIDIA", "NCCL")
 _PRIVATE = ("/proc/", "/root", "/home", "/etc/shadow")
 
 
@@ -32,7 +31,7 @@ class Files:
     describe = "reads files, descriptors or the environment, where the harness might be found"
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
-        """A kernel needs no files. Variables of torch, Triton and CUDA may be read and set."""
+        """A kernel needs no files. Variables of torch, CUDA and the kernel language may be read and set."""
         known = analyse(tree)
         found = [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
@@ -43,10 +42,10 @@ class Files:
                 Finding(check=self.name, message=f"Uses {node.attr} of a path.", line=node.lineno)
                 for node in known.attributes() if node.attr in _PATH_METHODS
             ]  # fmt: skip
-        return found + self._environment(tree)
+        return found + self._environment(tree, backend)
 
-    def _environment(self, tree: ast.Module) -> list[Finding]:
-        known = analyse(tree)
+    def _environment(self, tree: ast.Module, backend: Backend) -> list[Finding]:
+        known, allowed = analyse(tree), (*_KNOWN_VARIABLES, *backend.variables)
         named: set[ast.AST] = set()
         found = []
         for node in analyse(tree).nodes:
@@ -61,7 +60,7 @@ class Files:
                 continue
             named.update(ast.walk(owner))
             variable = known.text(key)
-            if variable is None or not variable.startswith(_KNOWN_VARIABLES) or variable == "TRITON_INTERPRET":
+            if variable is None or not variable.startswith(allowed) or variable in backend.hidden_variables:
                 line = getattr(node, "lineno", 0)
                 found.append(Finding(check=self.name, message=f"Reads the environment ({variable or 'unknown variable'}).", line=line))
         for use in known.uses():
@@ -70,7 +69,7 @@ class Files:
         return found
 
     def observed(self, seen: Observation) -> list[Finding]:
-        """Files that candidate code opened while it was built or run (imports and Triton's cache are not the candidate's doing)."""
+        """Files that candidate code opened while it was built or run (imports and the language's cache are not the candidate's doing)."""
         return [
             Finding(check=self.name, message=f"Opened {event.detail} while in {event.phase}.", severity=Severity.WARN)
             for event in seen.events if event.name == "open" and event.detail.strip("'\"").startswith(_PRIVATE)

@@ -16,7 +16,7 @@ _CERTAIN = (
     "torch.cuda.memory_snapshot", "tracemalloc", "weakref.getweakrefs", "faulthandler", "logging.currentframe", "logging.config",
     "logging.Logger.findCaller", "types.FrameType", "types.TracebackType", "types.CellType", "types.GetSetDescriptorType",
     "types.MemberDescriptorType", "types.WrapperDescriptorType", "string.Formatter", "pydoc", "builtins.breakpoint", "pdb", "bdb", "code",
-    "dataclasses.make_dataclass", "torch.utils._traceback", "torch._dynamo.eval_frame", "triton.runtime.interpreter",
+    "dataclasses.make_dataclass", "torch.utils._traceback", "torch._dynamo.eval_frame",
 )  # fmt: skip
 _ALLOWED = {
     "inspect": (
@@ -43,10 +43,10 @@ class Introspection:
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Frames, garbage collector, modules of the harness."""
-        known = analyse(tree)
+        known, certain = analyse(tree), (*_CERTAIN, *backend.forbidden.get(self.name, ()))
         found = [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in known.uses() if starts(use.path, *_CERTAIN) and not _allowed(use.path)
+            for use in known.uses() if starts(use.path, *certain) and not _allowed(use.path)
         ]  # fmt: skip
         found += [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)

@@ -13,7 +13,7 @@ _CERTAIN = (
     "numba", "cupy", "pycuda", "cuda.bindings", "cuda.core", "cuda.cuda", "cuda.cudart", "pybind11", "Cython", "pyximport", "tvm",
     "taichi", "cppyy", "llvmlite", "torch.cuda.cudart", "torch._C._cuda_cudaCachingAllocator_raw_alloc",
     "torch.cuda.caching_allocator_alloc", "torch.cuda.CUDAPluggableAllocator", "torch.cuda.memory.CUDAPluggableAllocator",
-    "triton.runtime.build", "triton.backends", "torch.cuda._compile_kernel", "torch._C._construct_storage_from_data_pointer",
+    "torch.cuda._compile_kernel", "torch._C._construct_storage_from_data_pointer",
     "torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata",
 )  # fmt: skip
 
@@ -28,5 +28,6 @@ class NativeCode:
         """What they do, nothing in Python can see; a language built on one of them says so."""
         return [
             Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN) and not starts(use.path, *backend.native_code)
+            for use in analyse(tree).uses()
+            if starts(use.path, *_CERTAIN, *backend.forbidden.get(self.name, ())) and not starts(use.path, *backend.native_code)
         ]  # fmt: skip

@@ -46,7 +46,7 @@ class Processes:
         return found
 
     def observed(self, seen: Observation) -> list[Finding]:
-        """Audit events; the tools that Triton itself starts are let pass."""
+        """Audit events; the tools that a language itself starts are let pass."""
         found = [
             Finding(check=self.name, message=f"{event.name} ({event.detail}) while in {event.phase}.")
             for event in seen.events if event.name in _EVENTS

@@ -1,4 +1,4 @@
-"""Replaces functions of torch, triton, Python or the harness."""
+"""Replaces functions of torch, of the kernel language, of Python or of the harness."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
 
 _GUARDED = (
-    "torch", "triton", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
+    "torch", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
     "random",
 )  # fmt: skip
 _SETTINGS = (
-    "torch.backends", "torch._dynamo.config", "torch._inductor.config", "triton.knobs", "os.environ", "sys.setrecursionlimit",
+    "torch.backends", "torch._dynamo.config", "torch._inductor.config", "os.environ", "sys.setrecursionlimit",
     "torch._C._jit_set_profiling_mode", "torch.set_float32_matmul_precision", "numpy.random", "sys.path",
 )  # fmt: skip
 _DISABLE = (
@@ -23,7 +23,7 @@ _DISABLE = (
     "torch._C._ExcludeDispatchKeyGuard", "torch._C._set_torch_function_mode", "torch._C._pop_torch_dispatch_stack",
     "torch._C._len_torch_dispatch_stack", "unittest.mock", "forbiddenfruit", "torch.library.impl_abstract", "sys.settrace",
     "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
-    "gc.callbacks", "triton.knobs.runtime.interpret",
+    "gc.callbacks",
 )  # fmt: skip
 _DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
 """In names of torch._C: how it finds what to run, and whether it is watched."""
@@ -36,21 +36,22 @@ class Tampering:
     """See the module."""
 
     name = "tampering"
-    describe = "replaces functions of torch, triton, Python or the harness, or hides from what watches them"
+    describe = "replaces functions of torch, the kernel language, Python or the harness, or hides from what watches them"
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Assignments into modules that are not the candidate's own, and calls that switch watching off."""
-        known = analyse(tree)
+        known, guarded = analyse(tree), (*_GUARDED, *backend.libraries)
+        disable = (*_DISABLE, *backend.forbidden.get(self.name, ()))
         found = []
         for use in known.stores():
-            if starts(use.path, *_GUARDED) and "." in use.path and not starts(use.path, *_SETTINGS):
+            if starts(use.path, *guarded) and "." in use.path and not starts(use.path, *_SETTINGS, *backend.settings):
                 found.append(Finding(check=self.name, message=f"Replaces {use.path}.", line=use.line))
         for use in known.uses():
-            if starts(use.path, *_DISABLE):
+            if starts(use.path, *disable):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
             elif use.path.startswith("torch._C.") and any(word in use.path.lower() for word in _DISPATCH):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}: torch's dispatcher is not a candidate's.", line=use.line))
-            elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *_GUARDED):
+            elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *guarded):
                 found.append(Finding(check=self.name, message=f"Replaces members of {use.path.partition('.__dict__')[0]}.", line=use.line))
         for node in known.attributes():
             if node.attr in _AROUND:

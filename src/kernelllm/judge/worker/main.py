@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, Mode
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
@@ -69,7 +70,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.recorder = Recorder(self.request_access)
-        self.recorder.listen()
+        self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._busy_ms = 0.0

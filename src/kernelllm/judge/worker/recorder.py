@@ -8,7 +8,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class Recorder:
             found.append(CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps, error, line))
         return tuple(found)
 
-    def listen(self) -> None:
-        """Start the audit hook (it cannot be taken away again)."""
-        libraries = _library_folders()
+    def listen(self, packages: Sequence[str] = ()) -> None:
+        """Start the audit hook (it cannot be taken away again). ``packages``: more folders with code that is not the candidate's."""
+        libraries = (*_library_folders(), *packages)
         busy = threading.local()
 
         def hook(name: str, args: tuple[Any, ...]) -> None:
