@@ -66,7 +66,7 @@ def test_a_nest_of_folders_ends_in_a_verdict_and_is_removed() -> None:
         verdict = judge.judge(SQUARE, _does(nest))
         assert verdict.status in (Status.CORRECT, Status.RUNTIME_ERROR), verdict.message
         assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
-        roots = [server.root for server in judge._servers]
+        roots = [server.root for server in judge.context.workers.servers()]
         assert not any(list(root.glob("w*")) for root in roots)
     assert not any(root.exists() for root in roots)
 
@@ -75,7 +75,7 @@ def test_too_many_files_end_the_worker(lenient: Judge) -> None:
     verdict = lenient.judge(SQUARE, _does("[open(f'f{n}', 'w').close() for n in range(10**9)]"))
     assert verdict.status is Status.RUNTIME_ERROR
     assert "filled its folder" in verdict.message
-    assert not any(list(server.root.glob("w*")) for server in lenient._servers)
+    assert not any(list(server.root.glob("w*")) for server in lenient.context.workers.servers())
 
 
 @pytest.mark.parametrize(
