@@ -121,11 +121,6 @@ def geometric_mean(ratios: Sequence[float]) -> float | None:
     return math.exp(sum(math.log(r) for r in ratios) / len(ratios)) if ratios else None
 
 
-def speedup_correct(items: Sequence[Outcome], baseline: str = "eager") -> float | None:
-    """Geometric mean of the best speed-up over problems that have one."""
-    return geometric_mean([s for o in items if (s := o.best(baseline)) is not None])
-
-
 def speedup_all(items: Sequence[Outcome], baseline: str = "eager") -> float | None:
     """Geometric mean of the best speed-up over all problems; an unsolved one counts as 1.0 (keep the reference)."""
     return geometric_mean([o.best(baseline) or 1.0 for o in items])

@@ -210,14 +210,6 @@ class Store:
             raise UsageError(f"{what} in the attempt store.", where=self.safe_url, fix="See: kernelllm runs list")
         return Run(self, key if key in found else found[0])
 
-    def delete_run(self, key: str) -> None:
-        """Forget a run and its attempts (texts that others share stay)."""
-        t = self._tables
-        with self._begin() as connection:
-            connection.execute(t.ATTEMPTS.delete().where(t.ATTEMPTS.c.run == key))
-            connection.execute(t.RUNS.delete().where(t.RUNS.c.id == key))
-            connection.execute(t.META.delete().where(t.META.c.key.startswith(_DRY.format(key))))
-
     # -- answers -------------------------------------------------------------------------------
 
     def answer(self, key: str) -> bytes | None:
