@@ -16,7 +16,7 @@ from kernelllm.judge.trials import output_comparison
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
     verdict = warm.judge(SQUARE, elementwise("v * v"))
     assert verdict.status is Status.CORRECT, verdict.message
-    assert {s.label for s in verdict.shapes} == {"shrunk-1", "shrunk-2"} or len(verdict.shapes) == 2
+    assert len({s.label for s in verdict.shapes}) == 2
     for shape in verdict.shapes:
         assert len({t.seed for t in verdict.trials if t.sizes == shape.label}) >= 3
     assert {t.kind for t in verdict.trials} >= {"problem", "normal", "large", "negative", "zeros", "tiny"}

@@ -20,7 +20,7 @@ from scripted import PROBLEM, Scripted, ScriptedJudge, fenced
 
 from kernelllm.core.errors import ModelError, UnknownName
 from kernelllm.core.store import Store
-from kernelllm.core.types import Attempt, Candidate, Problem, Status
+from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
 from kernelllm.core.writer import Allowance, Writer
 from kernelllm.lm.lm_writer import LMWriter, lm_writer
 from kernelllm.models.language_model import Completion, Message, SamplingParams
@@ -96,11 +96,20 @@ def test_an_unusable_answer_is_an_attempt_and_never_reaches_the_judge() -> None:
 
 
 def test_writing_and_judging_overlap() -> None:
-    started = time.monotonic()
-    attempts = list(run(PROBLEM, lm_writer(Scripted(delay_s=0.05)), ScriptedJudge(0.05), n=12))
-    seconds = time.monotonic() - started
-    assert len(attempts) == 12
-    assert seconds < 0.05 * 12 * 2 * 0.8  # one after the other would take 1.2 s
+    both_written = threading.Event()
+
+    class Patient(ScriptedJudge):
+        """Gives no verdict before the second candidate is written."""
+
+        def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+            assert both_written.wait(30)
+            return super().judge(problem, candidate)
+
+    def told(event: str, about: dict[str, object]) -> None:
+        if event == "drafted" and about["sample"] == 1:
+            both_written.set()
+
+    assert len(list(run(PROBLEM, lm_writer(Scripted()), Patient(), n=2, on_event=told))) == 2
 
 
 def test_conversations_go_on_while_others_are_judged() -> None:
@@ -173,13 +182,18 @@ def test_a_token_budget_is_hard_and_keeps_what_is_done(tmp_path: Path) -> None:
     assert "budget" in search.stopped
 
 
-def test_a_time_budget_stops_in_time() -> None:
-    search = Search(PROBLEM, lm_writer(Scripted(delay_s=0.05)), ScriptedJudge(), n=1000, budget=Budget(max_seconds=0.5))
-    started = time.monotonic()
-    attempts = list(search)
-    assert time.monotonic() - started < 2.0
+def test_a_time_budget_stops_a_model_that_hangs() -> None:
+    never = threading.Event()
+
+    class Hanging(Scripted):
+        def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+            yield from super().sample(messages, params, 1, first)
+            never.wait()
+
+    search = Search(PROBLEM, lm_writer(Hanging()), ScriptedJudge(), n=1000, budget=Budget(max_seconds=0.5))
+    assert len(list(search)) == 1
     assert search.stopped == "time"
-    assert attempts
+    never.set()
 
 
 def test_what_a_failing_model_did_before_is_kept() -> None:
@@ -224,22 +238,6 @@ def test_a_writer_of_bare_candidates_works_too() -> None:
 def test_an_unknown_strategy_is_named() -> None:
     with pytest.raises(UnknownName, match="refine"):
         Search(PROBLEM, lm_writer(Scripted()), ScriptedJudge(), strategy="refin")
-
-
-def test_two_hundred_attempts_take_under_six_seconds(tmp_path: Path) -> None:
-    def timed(number: int) -> tuple[float, float]:
-        with Store(tmp_path / f"runs{number}.db") as store:
-            record = store.open_run("optimize", "x", {})
-            writer = lm_writer("mock")
-            writer.attach(store, run=record.id)
-            wall, cpu = time.monotonic(), time.process_time()
-            assert len(list(Search(PROBLEM, writer, ScriptedJudge(), n=200, record=record))) == 200
-            return time.monotonic() - wall, time.process_time() - cpu
-
-    # The best of three: another process on the machine is not our overhead.
-    runs = [timed(i) for i in range(3)]
-    assert min(wall for wall, _ in runs) < 6.0
-    assert min(cpu for _, cpu in runs) / 200 < 0.02
 
 
 def test_an_answer_that_no_file_takes_is_stored(tmp_path: Path) -> None:

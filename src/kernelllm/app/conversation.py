@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from kernelllm.core.writer import Writer, open_writer
 
 if TYPE_CHECKING:
     from kernelllm.models import LanguageModel
+
+log = logging.getLogger(__name__)
 
 EXAMPLE = '''import torch
 import torch.nn as nn
@@ -158,15 +161,16 @@ class Repl:
         except ImportError:
             return
         import atexit
-        import contextlib
 
         file = settings.load().data / "repl_history"
-        with contextlib.suppress(OSError):
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
             if file.exists():
                 readline.read_history_file(file)
             readline.set_history_length(2000)
             atexit.register(_write_history, file)
+        except OSError as error:
+            log.info("The history of what is typed cannot be kept: %s", error)
 
     def _say(self, text: str, end: str = "\n") -> None:
         self.out.write(text + end)
@@ -264,8 +268,9 @@ class Repl:
 
 
 def _write_history(file: Path) -> None:
-    import contextlib
     import readline
 
-    with contextlib.suppress(OSError):
+    try:
         readline.write_history_file(file)
+    except OSError as error:
+        log.info("The history of what was typed cannot be kept: %s", error)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 from importlib import import_module
 from typing import Any
 
 from kernelllm.core.errors import MissingExtra, ModelError
+
+log = logging.getLogger(__name__)
 
 _SECRET_SHAPES = re.compile(r"\b(?:sk|pk|rk|hf|gsk|xai|key|AIza)[-_][\w-]{12,}|(?<=Bearer )\S+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
@@ -50,7 +53,8 @@ def find_key(variable: str) -> str | None:
     keyring = import_module("keyring")
     try:
         found = keyring.get_password("kernelllm", variable)
-    except keyring.errors.KeyringError:
+    except keyring.errors.KeyringError as error:
+        log.info("The keyring cannot be read: %s", error)
         return None
     return found or None
 
