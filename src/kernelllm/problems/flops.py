@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
+
+_IN_TORCHS_TABLE = ("mm", "conv", "attention")
+"""One of these is in the name of every operator in PyTorch's table, which imports Triton: a problem without any does not wait for it."""
 
 
 def heavy_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     """FLOPs of one call of an ATen operator. 0 for an operator without a formula, and for arguments that do not fit the formula."""
     packet = getattr(func, "_overloadpacket", None)
-    formula = flop_registry.get(packet)
+    formula = _torchs(packet)
     try:
         if formula is not None:
             return int(formula(*args, **kwargs, out_val=result))
@@ -25,6 +28,16 @@ def heavy_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
         return int(own(args)) if own else 0
     except (TypeError, ValueError, IndexError, AttributeError, AssertionError, RuntimeError):
         return 0
+
+
+@cache
+def _torchs(packet: Any) -> Callable[..., Any] | None:
+    """The formula in PyTorch's own table."""
+    if not any(part in str(packet) for part in _IN_TORCHS_TABLE):
+        return None
+    from torch.utils.flop_counter import flop_registry
+
+    return flop_registry.get(packet)
 
 
 def _vector_product(args: Any) -> int:

@@ -35,11 +35,12 @@ def main() -> None:
     backend: Backend = registry.imported(sys.argv[4])()
     process.prctl(process.SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # imports make objects that stay: looking through them again and again takes a third of the start
     setup = import_module("kernelllm.judge.worker.setup")
     ready = setup.prepare(mode, target, backend)
     sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
-    gc.collect()
     gc.freeze()
+    gc.enable()
     with contextlib.suppress(BrokenPipeError):
         control.sendall(msgspec.msgpack.encode(ready))
     _serve(control, mode, target, backend)
