@@ -118,7 +118,7 @@ class Shell:
             if result.exception is not None and not isinstance(result.exception, SystemExit):
                 raise result.exception
             assert self.code != 2, result.output
-            return result.stdout
+            return result.stdout or (result.output if self.code else "")  # of what fails, the message is the output
         if command.startswith("python "):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 runpy.run_path(str(self.folder / command.removeprefix("python ")), run_name="__main__")
