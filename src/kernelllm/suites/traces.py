@@ -42,7 +42,7 @@ def solution(problem: Problem, candidate: Candidate, *, author: str = "kernelllm
         "author": author,
         "description": candidate.note or f"Written by {candidate.model}.",
         "spec": {
-            "language": "triton",
+            "language": candidate.backend,
             "target_hardware": [hardware],
             "entry_point": "main.py::run",
             "destination_passing_style": False,

@@ -14,7 +14,7 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends.base import LAUNCH, KernelSeen, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, source_of
-from kernelllm.backends.triton.emulator.launches import Fake
+from kernelllm.backends.triton.emulator.launches import FakeCompiledKernel
 
 _MOST_ERROR = 3000
 
@@ -59,7 +59,7 @@ def install(observer: Observer) -> None:
             if type(error) in autotuning.SKIPPED:
                 raise
             _note_error(seen, error, self)
-            return Fake(self, args, kwargs)
+            return FakeCompiledKernel(self, args, kwargs)
         finally:
             observer.in_launch = False
         if kernel is not None:

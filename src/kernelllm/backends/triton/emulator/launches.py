@@ -39,7 +39,7 @@ def install() -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         bound = bound_arguments(self, args, kwargs)
         if warmup:
-            return Fake(self, args, kwargs)
+            return FakeCompiledKernel(self, args, kwargs)
         only_tensors(bound.values())
         missing = [n for n in self.arg_names if n not in bound]
         if missing:
@@ -49,7 +49,7 @@ def install() -> None:
         if observer is not None:
             observer.launch(self.fn.__name__, lambda: source_of(self.fn))
         if _State.suppressed:
-            return Fake(self, args, kwargs)
+            return FakeCompiledKernel(self, args, kwargs)
         was = observer.in_launch if observer else False
         memory.current(memory.Bounds(bound))
         try:
@@ -61,13 +61,13 @@ def install() -> None:
             memory.current(None)
             if observer:
                 observer.in_launch = was
-        return Fake(self, args, kwargs)
+        return FakeCompiledKernel(self, args, kwargs)
 
     ti.InterpretedFunction.run = run
     autotuner.Autotuner.run = autotuning.run
 
 
-class Fake:
+class FakeCompiledKernel:
     """Stands for a compiled kernel, for code that asks for registers or launches what ``warmup`` returned."""
 
     n_regs, n_spills, n_max_threads = 32, 0, 1024

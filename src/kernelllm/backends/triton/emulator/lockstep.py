@@ -4,7 +4,7 @@ Values that differ between the programs of a group have one more axis, in front:
 a scalar ``(programs,)``. What is the same for all stays as it was, and NumPy's broadcasting joins the two. Operations that look at
 axes are replaced below; elementwise ones need nothing.
 
-Where programs part ways (a branch or a loop that depends on the program), everything the group wrote is put back and its parts run on
+Where programs diverge (a branch or a loop that depends on the program), everything the group wrote is put back and its parts run on
 their own. So do single programs after any error in a group: errors are those of one program, exactly as without groups.
 """
 
@@ -26,17 +26,17 @@ from kernelllm.backends.triton.emulator import memory
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
 MOST_PROGRAMS = 2048
-MOST_SPLITS = 24
-"""Partings of one launch after which its programs run one by one."""
+MOST_DIVERGENCES = 24
+"""Divergences in one launch after which its programs run one by one."""
 
-Place = tuple[int, ...]
+ProgramId = tuple[int, ...]
 
 
 class Diverged(BaseException):
     """Programs of a group differ in what decides a branch or a loop. Not an Exception: Triton wraps those."""
 
     def __init__(self, values: Any) -> None:
-        super().__init__("programs part ways")
+        super().__init__("programs diverge")
         self.values = values
 
 
@@ -86,59 +86,59 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
             _Group.size = 1
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
-    def _all(self, places: Iterator[tuple[int, ...]]) -> None:
+    def _all(self, programs: Iterator[tuple[int, ...]]) -> None:
         key = self.fn, tuple(repr(self.bound[n]) for n in self.constexprs)
-        self.splits, _Group.largest = 0, self.largest.get(key, 1)
+        self.divergences, _Group.largest = 0, self.largest.get(key, 1)
         if key not in self.largest:  # one program shows how large its blocks are
-            for place in itertools.islice(places, 1):
-                self._single(place)
+            for program in itertools.islice(programs, 1):
+                self._single(program)
             self.largest[key] = _Group.largest
         size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
-        while chunk := list(itertools.islice(places, size)):
+        while chunk := list(itertools.islice(programs, size)):
             self._some(chunk)
 
-    def _single(self, place: Place) -> None:
+    def _single(self, program: ProgramId) -> None:
         _Group.size = 1
-        ti.interpreter_builder.set_grid_idx(*place)
+        ti.interpreter_builder.set_grid_idx(*program)
         self.fn(**self.bound)
 
-    def _some(self, places: list[Place]) -> None:
-        if len(places) > 1 and self.splits <= MOST_SPLITS and self.fn not in self.serial:
+    def _some(self, programs: list[ProgramId]) -> None:
+        if len(programs) > 1 and self.divergences <= MOST_DIVERGENCES and self.fn not in self.serial:
             undo = memory.Undo()
             try:
                 with undo:
-                    self._together(places)
+                    self._together(programs)
                 return
-            except Diverged as parting:
+            except Diverged as divergence:
                 undo.restore()
-                self.splits += 1
-                parts = _parted(places, parting.values)
-                if len(parts) <= max(2, len(places) // 4):
+                self.divergences += 1
+                parts = _by_value(programs, divergence.values)
+                if len(parts) <= max(2, len(programs) // 4):
                     for part in parts:
                         self._some(part)
                     return
-                self.splits += MOST_SPLITS // 4
+                self.divergences += MOST_DIVERGENCES // 4
             except Exception:  # noqa: BLE001 (whatever it is, single programs say it better, or do it right)
                 undo.restore()
                 self.serial.add(self.fn)
-        for place in places:
-            self._single(place)
+        for program in programs:
+            self._single(program)
 
-    def _together(self, places: list[Place]) -> None:
-        ti.interpreter_builder.set_grid_idx(*places[0])
-        _Group.ids = tuple(np.array(axis, dtype=np.int32) for axis in zip(*places, strict=True))  # type: ignore[assignment]
-        _Group.size = len(places)
+    def _together(self, programs: list[ProgramId]) -> None:
+        ti.interpreter_builder.set_grid_idx(*programs[0])
+        _Group.ids = tuple(np.array(axis, dtype=np.int32) for axis in zip(*programs, strict=True))  # type: ignore[assignment]
+        _Group.size = len(programs)
         try:
             self.fn(**self.bound)
         finally:
             _Group.size = 1
 
 
-def _parted(places: list[Place], values: Any) -> list[list[Place]]:
+def _by_value(programs: list[ProgramId], values: Any) -> list[list[ProgramId]]:
     """The programs by value, in the order of their first members."""
-    parts: dict[Any, list[Place]] = {}
-    for place, value in zip(places, values.tolist(), strict=True):
-        parts.setdefault(value, []).append(place)
+    parts: dict[Any, list[ProgramId]] = {}
+    for program, value in zip(programs, values.tolist(), strict=True):
+        parts.setdefault(value, []).append(program)
     return list(parts.values())
 
 

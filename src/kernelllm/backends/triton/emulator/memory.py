@@ -69,8 +69,8 @@ class Bounds:
             self._views[key] = np.frombuffer(memory, dtype=kind, count=(end - start) // kind.itemsize)
         return self._views[key]
 
-    def places(self, index: int, pointers: Any, kind: Any) -> Any:
-        """Positions in :meth:`view`; of lanes that are not active, anything."""
+    def element_indices(self, index: int, pointers: Any, kind: Any) -> Any:
+        """Indices in :meth:`view`; of lanes that are not active, anything."""
         return ((pointers - self.starts[index]) >> np.uint64(kind.itemsize.bit_length() - 1)).view(np.int64)
 
     def _explain(self, address: int, count: int, width: int, what: str, where: Any) -> str:
@@ -80,9 +80,9 @@ class Bounds:
             if distance is None or gap < distance:
                 side = "before the start" if address < start else "past the end"
                 nearest, distance = f"{gap} bytes {side} of the memory of {name!r}", gap
-        place = f", program {where}" if where is not None else ""
+        program = f", program {where}" if where is not None else ""
         hint = "Mask the access or fix the offsets."
-        return f"illegal memory access: a kernel {what} {count} element(s) outside of its tensors{place}; the first is {nearest}. {hint}"
+        return f"illegal memory access: a kernel {what} {count} element(s) outside of its tensors{program}; the first is {nearest}. {hint}"
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -113,9 +113,9 @@ class Undo:
     def __exit__(self, *error: object) -> None:
         Undo.active = None
 
-    def keep(self, view: Any, places: Any) -> None:
-        """Save what is at these positions of an array."""
-        self._saved.append((view.__setitem__, (places, view[places])))
+    def keep(self, view: Any, indices: Any) -> None:
+        """Save what is at these indices of an array."""
+        self._saved.append((view.__setitem__, (indices, view[indices])))
 
     def keep_at(self, ptr: Any, mask: Any) -> None:
         """Save what is at these addresses; they were checked before."""
@@ -156,7 +156,7 @@ def install(builder: Any) -> None:
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
         # Triton's own loop takes ten times as long
-        data = _Current.bounds.view(index, kind).take(_Current.bounds.places(index, ptrs.data, kind), mode="clip")
+        data = _Current.bounds.view(index, kind).take(_Current.bounds.element_indices(index, ptrs.data, kind), mode="clip")
         if lanes is not None and not lanes.all():
             data = np.where(lanes, data, kind.type(0) if other is None else other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
@@ -169,17 +169,17 @@ def install(builder: Any) -> None:
             if Undo.active is not None:
                 Undo.active.keep_at(ptrs, lanes)
             return store(self, ptrs, value, mask, *rest, **named)
-        view, places = _Current.bounds.view(index, kind), _Current.bounds.places(index, ptrs.data, kind)
+        view, indices = _Current.bounds.view(index, kind), _Current.bounds.element_indices(index, ptrs.data, kind)
         data = value.data if value.data.dtype == kind else np.ascontiguousarray(value.data).view(kind)
         if lanes is not None and not lanes.all():
-            shape = np.broadcast_shapes(places.shape, data.shape, lanes.shape)
+            shape = np.broadcast_shapes(indices.shape, data.shape, lanes.shape)
             chosen = np.broadcast_to(lanes, shape)
-            places, data = np.broadcast_to(places, shape)[chosen], np.broadcast_to(data, shape)[chosen]
-        elif data.size > places.size:
-            places = np.broadcast_to(places, data.shape)
+            indices, data = np.broadcast_to(indices, shape)[chosen], np.broadcast_to(data, shape)[chosen]
+        elif data.size > indices.size:
+            indices = np.broadcast_to(indices, data.shape)
         if Undo.active is not None:
-            Undo.active.keep(view, places)
-        view[places] = data  # in order: of several writes to one place the last one stays
+            Undo.active.keep(view, indices)
+        view[indices] = data  # in order: of several writes to one element the last one stays
         return None
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
