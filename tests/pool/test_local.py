@@ -49,6 +49,18 @@ def test_slots_share_the_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyP
         assert pool.call(0).result == ["1", "7"]
 
 
+def _printing(state: object, item: int) -> int:
+    print("no result")  # noqa: T201
+    return item
+
+
+def test_what_a_slot_prints_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with LocalPool[int, int](_setup, _printing) as pool:
+        assert pool.call(1).result == 1
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "no result\n")
+
+
 def test_items_are_drawn_only_as_slots_free_up() -> None:
     drawn: list[int] = []
 

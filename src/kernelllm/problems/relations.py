@@ -12,9 +12,9 @@ from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.trace import Trace
 
 SMALL = 8
+"""Constants up to this are kernel sizes, strides, numbers of layers or heads as often as sizes: they are left alone."""
 COUNT = 16
 """Windows, groups and heads (what shows in no input's and no parameter's shape) up to this are part of the problem, not sizes."""
-"""Constants up to this are kernel sizes, strides, numbers of layers or heads as often as sizes: they are left alone."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Group:
     leading: bool = False
     """Sets only first dimensions of inputs: a batch, or rows."""
     structural: bool = False
+    """Changes how many operators run: layers, unrolled time steps."""
     step: int = 1
     """Values must be multiples of this."""
     coupled: tuple[Slot, ...] = ()
