@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from kernelllm.judge.transport import plain
-from kernelllm.judge.transport.protocol import MAX_TENSORS, ArenaRef, ProtocolError, TensorSpec
+from kernelllm.judge.transport.protocol import ArenaRef, ProtocolError, TensorSpec
 from kernelllm.judge.transport.values import ValueProblem, dtype, dtype_name
 
 ALIGN = 512
@@ -190,8 +190,6 @@ def check_delivered(arena: Arena, specs: Sequence[TensorSpec]) -> None:
 
     Then none lies outside of the arena, none over another, and copies of all of them take no more memory than the arena.
     """
-    if len(specs) > MAX_TENSORS:
-        raise ProtocolError(f"The worker delivered {len(specs)} tensors; the limit is {MAX_TENSORS}.")
     offset = 0
     for spec in specs:
         kind = checked_dtype(spec, arena.size)

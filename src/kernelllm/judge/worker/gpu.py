@@ -58,8 +58,7 @@ def _timed(
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
     starts = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
     ends = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
-    keep = set(command.keep)
-    kept: list[tuple[int, Any]] = []
+    keep, kept = set(command.keep), _Kept(arena)
     _synchronize()
     if flush is not None:
         for _ in range(command.leading):
@@ -78,28 +77,51 @@ def _timed(
             seed_all(command.seed)
         starts[position].record()
         result = call()
+        if position in keep:  # while the clock runs: what computes while it is read is part of the run
+            kept.encode(position, result)
         ends[position].record()
         launches.append(launched())
         if position in keep:
-            kept.append((position, values.mapped(result, torch.Tensor.clone) if command.graph else result))
+            kept.copy()
         if command.settle:
             _synchronize()
     enqueue_ms = (_perf_counter() - begun) * 1000
     seen = _watched_call(command, model, inputs, launched, recorder) if command.watch >= 0 and not command.graph else _Seen()
     _synchronize()
     times = tuple(s.elapsed_time(e) for s, e in zip(starts, ends, strict=True))
-    trees: list[Any] = []
-    outputs: list[torch.Tensor] = []
-    for _, result in kept:
-        trees.append(values.encode(result, outputs, strict=True))
-    specs, size = arenas.layout(outputs, contiguous=True)
-    if size > arena.size:
-        return p.Grow(command.id, size)
-    arenas.put(arena, specs, outputs)
-    _synchronize()
+    if kept.size > arena.size:
+        return p.Grow(command.id, kept.size)
     each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
-    positions, flops = tuple(position for position, _ in kept), {k: float(v) for k, v in seen.flops.items()}
-    return p.TimedBatch(command.id, times, positions, tuple(trees), specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
+    positions, trees, flops = tuple(kept.positions), tuple(kept.trees), {k: float(v) for k, v in seen.flops.items()}
+    return p.TimedBatch(command.id, times, positions, trees, kept.specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
+
+
+class _Kept:
+    """Outputs of some of the timed runs. Each is copied to the arena before the next run begins, so that no later run changes it."""
+
+    def __init__(self, arena: arenas.Arena) -> None:
+        self._arena = arena
+        self.positions: list[int] = []
+        self.trees: list[Any] = []
+        self.specs: tuple[p.TensorSpec, ...] = ()
+        self.size = 0
+        """Bytes that all of them need; beyond the arena's size nothing more is copied."""
+        self._outputs: list[torch.Tensor] = []
+        self._copied = 0
+
+    def encode(self, position: int, result: Any) -> None:
+        """Note the output of a run."""
+        self.trees.append(values.encode(result, self._outputs, strict=True))
+        self.positions.append(position)
+
+    def copy(self) -> None:
+        """Copy what was noted last."""
+        new = self._outputs[self._copied :]
+        self._copied = len(self._outputs)
+        specs, self.size = arenas.layout(new, contiguous=True, start=self.size)
+        self.specs += specs
+        if self.size <= self._arena.size:
+            arenas.put(self._arena, specs, new)
 
 
 @dataclass
