@@ -132,13 +132,6 @@ def enter(folder: str, limits: Limits, mode: Mode, backend: Backend) -> Strength
     return strength
 
 
-def seal(mode: Mode) -> None:
-    """Worker's side, once CUDA is initialised: shared memory of its own, which CUDA needed, is now out of the candidate's reach."""
-    if mode is Mode.CUDA and seccomp.supported():
-        with suppress(OSError):  # where filters are refused, the level says so
-            seccomp.install(seccomp.no_shared_memory())
-
-
 def apply(p: Policy) -> Strength:
     """Confine this process to a policy. Call in a forked, single-threaded child. Raises SandboxError where even limits cannot be set."""
     active: list[str] = []

@@ -115,7 +115,10 @@ def _if_equal(index: int, denied: Sequence[int], code: int) -> list[Instruction]
 def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), shared_memory: bool = False) -> bytes:
     """The filter as bytes. ``pid``: this process; ``signals_scoped``: Landlock already confines signals; ``families``: socket families
     that may still be opened, and paired; ``shared_memory``: files in memory and shared anonymous memory may be made."""
-    code: list[Instruction] = []
+    code: list[Instruction] = [
+        (_LD_W_ABS, 0, 0, 4), (_JEQ, 1, 0, _ARCH[platform.machine()]), _deny(errno.EPERM),
+        (_LD_W_ABS, 0, 0, 0), (_JGE, 0, 1, 0x40000000), _deny(errno.ENOSYS),  # the x32 numbers
+    ]
     for name in _NUMBERS:
         if name not in _BY_ARGUMENT:
             code += _rule(name, [_deny(errno.EPERM)])
@@ -128,8 +131,10 @@ def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), sha
             code += _rule(name, [_deny(errno.EPERM)])
     for name in ("prlimit64", "sched_setaffinity"):
         code += _rule(name, _unless_equal(0, (0, pid), errno.EPERM))
-    if not shared_memory:
-        code += _no_shared_memory()
+    if not shared_memory:  # no limit counts what nobody maps just now; CUDA cannot launch without
+        both = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED)]
+        code += _rule("mmap", [_argument(3), *both, _deny(errno.EPERM), (_RET, 0, 0, _ALLOW)])
+        code += _rule("memfd_create", [_deny(errno.EPERM)])
     if not tuple(families):  # their buffers are the kernel's memory
         code += _rule("socketpair", [_deny(errno.EACCES)])
     code += _rule("socket", _unless_equal(0, families, errno.EACCES))
@@ -137,27 +142,7 @@ def program(*, pid: int, signals_scoped: bool, families: Iterable[int] = (), sha
     code += _rule("ioctl", _if_equal(1, _IOCTL_DENIED, errno.EPERM))
     code += _rule("clone", [_argument(0), (_JSET, 0, 1, _NEW_NAMESPACES), _deny(errno.EPERM), (_RET, 0, 0, _ALLOW)])
     code += _rule("clone3", [_deny(errno.ENOSYS)])  # its flags lie behind a pointer; the C library falls back to clone
-    return _assembled(code)
-
-
-def no_shared_memory() -> bytes:
-    """A filter for a process that has all the shared memory that it needs. A process may be under several filters."""
-    return _assembled(_no_shared_memory())
-
-
-def _no_shared_memory() -> list[Instruction]:
-    """Files in memory and shared anonymous memory are denied: no limit counts what nobody maps just now."""
-    both = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED)]
-    mapping = _rule("mmap", [_argument(3), *both, _deny(errno.EPERM), (_RET, 0, 0, _ALLOW)])
-    return [*_rule("memfd_create", [_deny(errno.EPERM)]), *mapping]
-
-
-def _assembled(rules: Sequence[Instruction]) -> bytes:
-    code = [
-        (_LD_W_ABS, 0, 0, 4), (_JEQ, 1, 0, _ARCH[platform.machine()]), _deny(errno.EPERM),
-        (_LD_W_ABS, 0, 0, 0), (_JGE, 0, 1, 0x40000000), _deny(errno.ENOSYS),  # the x32 numbers
-        *rules, (_RET, 0, 0, _ALLOW),
-    ]  # fmt: skip
+    code.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 

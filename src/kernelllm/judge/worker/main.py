@@ -21,7 +21,6 @@ from torch.nn.parameter import is_lazy
 from kernelllm.backends.base import Backend, DeviceAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge.isolation.allowed_paths import packages_of
-from kernelllm.judge.isolation import sandbox
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
@@ -87,7 +86,6 @@ class Session:
 
             gpu.install(self.recorder)
         self.launches = backend.watch(mode, self.recorder)
-        sandbox.seal(mode)
 
     def accept(self, command: Any, fds: list[int]) -> None:
         """Open the arenas that a command brings."""
