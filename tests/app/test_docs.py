@@ -51,9 +51,9 @@ def test_files_that_documents_name_are_there(root: Path) -> None:
             assert own or there, f"{page.relative_to(root)} names {path}, which is not there"
 
 
-def test_examples_that_documents_name_are_there(root: Path) -> None:
+def test_examples_and_benchmarks_that_documents_name_are_there(root: Path) -> None:
     for page in documents(root):
-        for path in re.findall(r"\bexamples/[\w./]*\w", page.read_text()):
+        for path in re.findall(r"\b(?:examples|benchmarks)/[\w./]*\w", page.read_text()):
             assert (root / path).exists(), f"{page.relative_to(root)} names {path}, which is not there"
 
 
