@@ -12,6 +12,7 @@ profiler's launch callbacks (CUPTI), which name the kernel; :meth:`Launches.supp
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
@@ -137,6 +138,19 @@ FAMILIES = ("add", "elementwise", "epilogue", "matmul", "reduction", "softmax")
 """Operator families of which prompts show worked examples; ``epilogue``: a matrix product with a fused epilogue."""
 
 
+class LanguageNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernels of a language that is embedded in Python may name beside their arguments, jitted helpers and literals."""
+
+    modules: tuple[str, ...]
+    """Dotted paths of the language, and of modules whose constants it knows."""
+    builtins: frozenset[str]
+    """Names of Python that it compiles, or tells apart, itself."""
+    python_attributes: frozenset[str]
+    """Attributes that values have in Python or in an emulator alone, or that differ there."""
+    machine: tuple[str, ...]
+    """Dotted paths that tell outside of a kernel which machine or emulator it is on."""
+
+
 class Example(msgspec.Struct, frozen=True, kw_only=True):
     """A worked example for prompts: a reference module and the same with kernels."""
 
@@ -198,6 +212,13 @@ class Backend(ABC):
     def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
         """How a call of ``path`` with these keyword arguments (``...``: not a constant) lowers float32's precision; else empty."""
         return ""
+
+    def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
+        """Whether a kernel keeps what a narrow type loses in a second value, so that nothing is lost."""
+        return False
+
+    names: LanguageNames | None = None
+    """What kernels may name; None where kernels are no Python."""
 
     # -- in a worker ----------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "files": "kernelllm.judge.checks.files:Files",
         "inputs_written": "kernelllm.judge.checks.inputs_written:InputsWritten",
         "introspection": "kernelllm.judge.checks.introspection:Introspection",
+        "kernel_names": "kernelllm.judge.checks.kernel_names:KernelNames",
         "lazy_tensors": "kernelllm.judge.checks.lazy_tensors:LazyTensors",
         "native_code": "kernelllm.judge.checks.native_code:NativeCode",
         "network": "kernelllm.judge.checks.network:Network",

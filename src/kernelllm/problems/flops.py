@@ -52,6 +52,22 @@ def _rnn(args: Any) -> int:
     return int(2 * rows * sum(w.numel() for w in weights))
 
 
+def _square(args: Any) -> int:
+    """Functions and decompositions of a matrix: at least a product's work, 2 FLOPs for every element and column."""
+    return int(2 * args[0].numel() * args[0].shape[-1])
+
+
+def _fourier(args: Any) -> int:
+    """Fast Fourier transforms: 5 n log2 n."""
+    points = math.prod(args[0].shape[d] for d in args[1])
+    return int(5 * args[0].numel() * max(math.log2(max(points, 1)), 1))
+
+
+def _weight_last(args: Any) -> int:
+    """Products with a weight of [out, in]."""
+    return int(2 * args[0].numel() * args[1].shape[0])
+
+
 def _solved(right: Any, square: Any, each: int) -> int:
     """Solving for ``right`` by substitution: ``each`` FLOPs for every element of ``right`` and row of the square matrix."""
     return int(each * right.numel() * square.shape[-1])
@@ -64,6 +80,23 @@ _OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
     "linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
     "mkldnn_linear": lambda args: 2 * args[0].numel() * args[1].shape[0],
     "_trilinear": _vector_product,
+    "_mixed_dtypes_linear": _weight_last, "_weight_int8pack_mm": _weight_last, "fbgemm_linear_int8_weight": _weight_last,
+    "_int_mm": lambda args: 2 * args[0].numel() * args[1].shape[-1],
+    "_grouped_mm": lambda args: 2 * args[0].numel() * args[1].shape[-1],
+    "_scaled_grouped_mm": lambda args: 2 * args[0].numel() * args[1].shape[-1],
+    "_sparse_mm": lambda args: 2 * args[0].numel() * args[1].shape[-1],
+    "_sparse_addmm": lambda args: 2 * args[1].numel() * args[2].shape[-1],
+    "_sparse_sparse_matmul": lambda args: 2 * args[0].numel() * args[1].shape[-1],
+    "_fft_r2c": _fourier, "_fft_c2r": _fourier, "_fft_c2c": _fourier,
+    **dict.fromkeys((
+        "linalg_matrix_exp", "linalg_cholesky_ex", "cholesky", "cholesky_inverse", "linalg_lu", "linalg_lu_factor_ex",
+        "linalg_ldl_factor_ex", "linalg_qr", "geqrf", "orgqr", "linalg_householder_product", "_linalg_svd", "linalg_eig",
+        "_linalg_eigh", "_linalg_eigvals", "_linalg_det", "_linalg_slogdet", "linalg_lstsq", "linalg_pinv",
+    ), _square),
+    "ormqr": lambda args: 2 * args[2].numel() * args[0].shape[-1],
+    "_pdist_forward": lambda args: args[0].numel() * args[0].shape[0],
+    "ger": lambda args: 2 * args[0].numel() * args[1].numel(),
+    "addr": lambda args: 2 * args[1].numel() * args[2].numel(),
     # operators as which a matrix product can be written
     "linalg_solve_triangular": lambda args: _solved(args[1], args[0], 1),
     "triangular_solve": lambda args: _solved(args[0], args[1], 1),

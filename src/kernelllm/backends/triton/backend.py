@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -28,6 +29,7 @@ class Triton(base.Backend):
     variables = ("TRITON",)
     hidden_variables = ("TRITON_INTERPRET",)
     narrow_types = source.NARROW_TYPES
+    names = source.NAMES
     compile_errors = frozenset(
         {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}
     )
@@ -66,6 +68,10 @@ class Triton(base.Backend):
     def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
         """See :func:`.source.lowers_precision`."""
         return source.lowers_precision(path, options)
+
+    def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
+        """See :func:`.source.keeps_remainder`."""
+        return source.keeps_remainder(kernel)
 
     def examples(self) -> Mapping[str, Example]:
         """One for each operator family."""

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from kernelllm.backends.base import LanguageNames
 from kernelllm.core.source import parse
 
 DECORATORS = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
@@ -20,6 +21,20 @@ NARROW_TYPES = {
     "float16": "float16", "half": "float16", "bfloat16": "bfloat16", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2",
     "float8e4b15": "float8_e4m3b15", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
 }  # fmt: skip
+NAMES = LanguageNames(
+    modules=("triton", "math.pi", "math.e", "math.inf", "math.nan"),
+    builtins=frozenset((
+        "range", "len", "min", "max", "int", "float", "bool", "print", "isinstance", "getattr", "hasattr", "slice", "tuple", "list", "abs",
+        "sum", "zip", "enumerate", "str", "repr", "AssertionError", "ValueError", "RuntimeError", "NotImplementedError",
+    )),
+    python_attributes=frozenset((
+        "handle", "builder", "fn", "numpy", "item", "tolist", "cpu", "cuda", "is_cuda", "data_ptr", "device", "requires_grad",
+    )),
+    machine=(
+        "triton.__version__", "triton.runtime.driver", "triton.runtime.jit.JITFunction", "triton.runtime.JITFunction", "triton.JITFunction",
+        "triton.knobs.runtime",
+    ),
+)  # fmt: skip
 _ROUNDING_PRODUCTS = ("tf32", "bf16", "bf16x1")
 _STORES = {"store"}
 _SOURCES = {"load", "zeros", "full", "zeros_like", "cast"}
@@ -79,3 +94,25 @@ def lowers_precision(path: str, options: Mapping[str, Any]) -> str:
     if options.get("input_precision") in _ROUNDING_PRODUCTS:
         return f"A dot product with input_precision={options['input_precision']!r}."
     return "A dot product that may use TF32." if options.get("allow_tf32") else ""
+
+
+def keeps_remainder(kernel: ast.FunctionDef) -> bool:
+    """Whether what a narrow type loses is kept in a second value: ``high = x.to(tl.float16)``, ``x - high.to(tl.float32)``."""
+    inside = list(ast.walk(kernel))
+    narrowed = {
+        target.id for node in inside if isinstance(node, ast.Assign) and _narrows(node.value)
+        for target in node.targets if isinstance(target, ast.Name)
+    }  # fmt: skip
+    for node in inside:
+        match node:
+            case ast.BinOp(op=ast.Sub(), right=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to"))) if name in narrowed:
+                return True
+    return False
+
+
+def _narrows(value: ast.expr) -> bool:
+    match value:
+        case ast.Call(func=ast.Attribute(attr="to" | "cast"), args=args, keywords=keywords):
+            kinds = [*args, *(keyword.value for keyword in keywords)]
+            return any(isinstance(kind, ast.Attribute) and kind.attr in NARROW_TYPES for kind in kinds)
+    return False

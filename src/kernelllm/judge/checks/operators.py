@@ -31,21 +31,56 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "matmul": (
         "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "mv", "addmv", "matmul", "linear", "dot", "vdot", "inner", "einsum",
         "tensordot", "addbmm", "chain_matmul", "_scaled_mm", "mkldnn_linear", "_int_mm", "ger", "outer", "addr", "_addmm_activation",
-        "_linalg_det",
+        "_scaled_mm_v2", "_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_foreach_mm", "_weight_int8pack_mm",
+        "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", "_weight_int4pack_mm_with_scales_and_zeros", "_dyn_quant_matmul_4bit",
+        "_mixed_dtypes_linear", "_sparse_mm", "_sparse_addmm", "_sparse_sparse_matmul", "_sparse_mm_reduce_impl", "sparse_sampled_addmm",
+        "smm", "sspaddmm", "hspmm", "_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_addmm",
+        "_sparse_semi_structured_linear", "fbgemm_linear_int8_weight", "fbgemm_linear_int8_weight_fp32_activation",
+        "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "_wrapped_quantized_linear_prepacked", "_trilinear",
+        "bilinear", "linalg_multi_dot", "linalg_matmul", "linalg_vecdot", "matrix_power", "linalg_matrix_power", "kron", "cov", "corrcoef",
+        "_compute_linear_combination", "matmul_backward", "linear_backward", "mkldnn_linear_backward", "mkldnn_linear_backward_input",
+        "mkldnn_linear_backward_weights", "baddbmm", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag", "linear_pointwise",
+        "_linear_pointwise",
+    ),
+    "matrix function": (
+        "linalg_matrix_exp", "matrix_exp", "linalg_inv", "linalg_inv_ex", "inverse", "linalg_pinv", "pinverse", "linalg_solve",
+        "linalg_solve_ex", "_linalg_solve_ex", "linalg_solve_triangular", "triangular_solve", "_spsolve", "cholesky_solve",
+        "_cholesky_solve_helper", "cholesky_inverse", "cholesky", "linalg_cholesky", "linalg_cholesky_ex", "linalg_lu", "linalg_lu_factor",
+        "linalg_lu_factor_ex", "linalg_lu_solve", "lu_solve", "lu_unpack", "_lu_with_info", "linalg_ldl_factor", "linalg_ldl_factor_ex",
+        "linalg_ldl_solve", "linalg_lstsq", "linalg_qr", "qr", "geqrf", "orgqr", "ormqr", "linalg_householder_product", "linalg_svd",
+        "_linalg_svd", "svd", "linalg_svdvals", "linalg_eig", "linalg_eigh", "_linalg_eigh", "linalg_eigvals", "_linalg_eigvals",
+        "linalg_eigvalsh", "linalg_det", "_linalg_det", "det", "linalg_slogdet", "_linalg_slogdet", "slogdet", "logdet",
+        "linalg_tensorinv", "linalg_tensorsolve", "linalg_matrix_rank", "linalg_cond", "nuclear_norm",
+    ),
+    "distance": (
+        "cdist", "_cdist_forward", "_cdist_backward", "_euclidean_dist", "pdist", "_pdist_forward", "_pdist_backward",
+    ),
+    "fourier": (
+        "_fft_c2c", "_fft_c2r", "_fft_r2c", "stft", "istft",
+        *(f"fft_{kind}{n}" for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for n in ("", "2", "n")),
     ),
     "convolution": (
         "convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "mkldnn_convolution", "cudnn_convolution", "_convolution_overrideable", "slow_conv3d", "thnn_conv2d", "conv_depthwise3d",
-        "_conv_depthwise2d",
+        "_conv_depthwise2d", "conv_tbc", "convolution_overrideable", "cudnn_convolution_relu", "cudnn_convolution_add_relu",
+        "cudnn_convolution_transpose", "_mps_convolution", "_mps_convolution_transpose", "_nnpack_spatial_convolution",
+        "_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d", "slow_conv_transpose2d",
+        "slow_conv_transpose3d", "miopen_convolution", "miopen_convolution_transpose", "miopen_convolution_relu",
+        "miopen_convolution_add_relu", "miopen_depthwise_convolution", "convolution_backward", "convolution_backward_overrideable",
+        "_convolution_double_backward", "convolution_pointwise", "_convolution_pointwise", "_convolution_transpose_pointwise",
     ),
     "attention": (
         "scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
-        "_flash_attention_forward", "_efficient_attention_forward",
+        "_flash_attention_forward", "_efficient_attention_forward", "_cudnn_attention_forward", "_native_multi_head_attention",
+        "_flash_attention_forward_no_dropout_inplace", "_transformer_encoder_layer_fwd", "_triton_scaled_dot_attention",
+        "_triton_multi_head_attention", "_scaled_dot_product_fused_attention_overrideable", "_scaled_dot_product_attention_math_for_mps",
+        "_flash_attention_backward", "_efficient_attention_backward", "_cudnn_attention_backward",
     ),
     "recurrent": (
         "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "mkldnn_rnn_layer", "_cudnn_rnn",
-        "lstm_cell", "gru_cell",
+        "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "miopen_rnn", "_lstm_mps", "quantized_lstm", "quantized_gru",
+        "quantized_lstm_cell", "quantized_gru_cell", "quantized_rnn_relu_cell", "quantized_rnn_tanh_cell",
     ),
     "norm": (
         "native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm", "native_group_norm", "group_norm",
@@ -74,7 +109,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
-HEAVY = {"matmul", "convolution", "attention", "recurrent"}
+HEAVY = {"matmul", "convolution", "attention", "recurrent", "matrix function", "distance", "fourier"}
 """Families whose work is counted in FLOPs."""
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from kernelllm.backends.base import open_backend
+from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import Source, analyse, kernels
@@ -31,17 +31,18 @@ class Precision:
         """Casts to types narrower than any of the problem's, TF32 dot products of wide tensors, and switches; reported, never failed."""
         known, backend = analyse(parse(seen.candidate.source)), open_backend(seen.candidate.backend)
         asked = _types(seen, backend.narrow_types)
+        wide = not seen.sizes or any(kind in asked for kind in _WIDE)
         found = []
-        for kernel in kernels(known, backend.kernel_decorators):
+        for kernel in _launched(known, seen, backend.kernel_decorators):
             attributes = [node for node in ast.walk(kernel) if isinstance(node, ast.Attribute)]
             narrow = {node.attr: node.lineno for node in attributes if backend.narrow_types.get(node.attr, "") not in {"", *asked}}
-            found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
-        wide = not seen.sizes or any(kind in asked for kind in _WIDE)
+            if not backend.keeps_remainder(kernel):
+                found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
+            for call in ast.walk(kernel):
+                if wide and isinstance(call, ast.Call):
+                    found += [self._finding(message, call.lineno) for message in _lowered(known, call, backend)]
         for call, path in known.calls():
-            options = {keyword.arg: _constant(known, keyword.value) for keyword in call.keywords if keyword.arg}
-            if wide and (lowered := backend.lowers_precision(path, options)):
-                found.append(self._finding(lowered, call.lineno))
-            elif path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
+            if path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
         for use in known.stores():
             if use.path.rpartition(".")[2] in _SETTINGS:
@@ -69,3 +70,21 @@ def _types(seen: Observation, narrow: Mapping[str, str]) -> set[str]:
             if isinstance(node, ast.Attribute) and node.attr in narrow:
                 found.add(narrow[node.attr])
     return found
+
+
+def _launched(known: Source, seen: Observation, decorators: tuple[str, ...]) -> list[ast.FunctionDef]:
+    """Kernels that were launched and the helpers that they call; all of them where no launches are known."""
+    jitted = {function.name: function for function in kernels(known, decorators)}
+    reached = {kernel.name for kernel in seen.kernels} & jitted.keys()
+    if not reached:
+        return list(jitted.values())
+    while more := {
+        node.id for name in reached for node in ast.walk(jitted[name]) if isinstance(node, ast.Name) and node.id in jitted
+    } - reached:  # fmt: skip
+        reached |= more
+    return [function for name, function in jitted.items() if name in reached]
+
+
+def _lowered(known: Source, call: ast.Call, backend: Backend) -> set[str]:
+    options = {keyword.arg: _constant(known, keyword.value) for keyword in call.keywords if keyword.arg}
+    return {backend.lowers_precision(path, options) for path in known.paths(call.func)} - {""}

@@ -128,6 +128,10 @@ class Source:
         found = self._scope(node).find(node.id)
         return found[1] if found else None
 
+    def is_local(self, node: ast.Name) -> bool:
+        """Whether a name is bound in the innermost function or class around it."""
+        return node.id in self._scope(node).bindings
+
     def arguments(self, parameter: Parameter) -> list[ast.expr] | None:
         """What the file's own calls give for a parameter, None where a function may be called in other ways."""
         function = parameter.function
@@ -309,13 +313,14 @@ def starts(path: str, *roots: str) -> bool:
 
 
 def kernels(source: Source, decorators: tuple[str, ...]) -> list[ast.FunctionDef]:
-    """Functions that one of these decorators turns into kernels or helpers of kernels."""
-    found = []
-    for node in source.nodes:
-        if isinstance(node, ast.FunctionDef):
-            for decorator in node.decorator_list:
-                named = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if any(path in decorators for path in source.paths(named)):
-                    found.append(node)
-                    break
-    return found
+    """Functions that one of these decorators, or a call of it, turns into kernels or helpers of kernels."""
+    by_call = {
+        argument.id for call, path in source.calls() if path in decorators for argument in call.args[:1] if isinstance(argument, ast.Name)
+    }
+    functions = (node for node in source.nodes if isinstance(node, ast.FunctionDef))
+    return [f for f in functions if f.name in by_call or any(_is(source, decorator, decorators) for decorator in f.decorator_list)]
+
+
+def _is(source: Source, decorator: ast.expr, decorators: tuple[str, ...]) -> bool:
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return not source.paths(named).isdisjoint(decorators)

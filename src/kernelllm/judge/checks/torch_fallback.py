@@ -11,17 +11,34 @@ import ast
 from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.attribute_names import own_object
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
 from kernelllm.judge.settings import KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""
-_COMPILERS = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._inductor", "torch.export", "torch.fx.symbolic_trace",
-              "torch._dynamo.optimize", "torch.jit.optimize_for_inference", "torch.jit.freeze")  # fmt: skip
-_FROM_ARRAYS = ("torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.from_dlpack", "torch.asarray")
-_TO_ARRAYS = ("numpy.asarray", "numpy.array", "numpy.from_dlpack", "numpy.ascontiguousarray", "numpy.asanyarray")
+_COMPILERS = (
+    "torch.compile", "torch.jit", "torch._inductor", "torch.export", "torch.fx.symbolic_trace", "torch._dynamo.optimize",
+    "torch._dynamo.export", "torch._C.CompilationUnit", "torch._C._te", "torch._C._create_function_from_trace", "torch.compiler.compile",
+    "torch.onnx", "torch._higher_order_ops", "torch.ops.higher_order", "torch.nn.attention.flex_attention", "torch.cond",
+    "torch.while_loop", "torch.nn.Module.compile", "functorch.compile", "torch._functorch",
+)  # fmt: skip
+_MARKS = tuple(f"torch.jit.{name}" for name in (
+    "is_scripting", "is_tracing", "ignore", "unused", "export", "Final", "annotate", "Attribute", "isinstance",
+))  # fmt: skip
+"""Of torch.jit: what compiles nothing."""
+_FROM_ARRAYS = ("torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.from_dlpack", "torch.asarray", "torch.frombuffer",
+                "torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor", "torch.utils.dlpack.from_dlpack")  # fmt: skip
+_TO_ARRAYS = ("numpy.asarray", "numpy.array", "numpy.from_dlpack", "numpy.ascontiguousarray", "numpy.asanyarray", "numpy.frombuffer",
+              "builtins.memoryview", "torch.utils.dlpack.to_dlpack", "torch.to_dlpack")  # fmt: skip
+_INTO_TENSORS = {"new_tensor", "fill_", "set_"}
+_ELEMENTWISE = {"apply_", "map_", "map2_"}
+"""Methods of tensors that call a Python function for every element: no operator runs."""
+_NUMBERS = {"tolist"}
+_LOOPS = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_WHOLE = ("torch.int", "torch.long", "torch.short", "torch.uint8", "torch.bool")
 _SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._inductor.codegen")
 
 
@@ -37,18 +54,35 @@ class TorchFallback:
         known = analyse(tree)
         found = [
             Finding(check=self.name, message=f"{use.path} writes kernels in the candidate's place.", line=use.line)
-            for use in known.uses() if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS)
+            for use in known.uses()
+            if starts(use.path, *_COMPILERS) and not starts(use.path, *_SETTINGS, *_MARKS) and use.path != "torch.jit"
         ]  # fmt: skip
-        made = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
-        returns = any(path in _FROM_ARRAYS and not _written_out(call) for call, path in known.calls())
-        into = any(starts(path, "numpy") and any(k.arg == "out" for k in call.keywords) for call, path in known.calls())
+        for node in known.nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not known.paths(node.func):
+                if node.func.attr == "compile" and not own_object(known, node.func.value):
+                    message = "Calls compile of a module: torch writes kernels in the candidate's place."
+                    found.append(Finding(check=self.name, message=message, line=node.lineno))
+                elif node.func.attr in _ELEMENTWISE:
+                    message = f"Computes by {node.func.attr}, element by element in Python: work that nothing watches."
+                    found.append(Finding(check=self.name, message=message, line=node.lineno))
+        return found + self._arrays(known)
+
+    def _arrays(self, known: Source) -> list[Finding]:
+        """Values that leave torch, as arrays or as numbers, and come back as tensors."""
+        made: list[ast.expr] = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
         leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
-        places: list[ast.expr] = [*leaves, *made]
-        if places and (returns or into):
+        numbers = _numbers(known)
+        into = any(starts(path, "numpy") and any(k.arg == "out" for k in call.keywords) for call, path in known.calls())
+        stored = leaves and any(isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) for node in known.nodes)
+        found = []
+        if (leaves or made) and (into or stored or _come_back(known, whole=True)):
             message = "Tensors leave torch as arrays and come back: work that nothing watches."
             certain = leaves or into  # an array that was made of numbers may well become a tensor
             severity = Severity.FAIL if certain else Severity.WARN
-            found.append(Finding(check=self.name, message=message, line=places[0].lineno, severity=severity))
+            found.append(Finding(check=self.name, message=message, line=[*leaves, *made][0].lineno, severity=severity))
+        if numbers and _come_back(known, whole=False):
+            message = "A tensor's values are read as Python numbers, and numbers become a tensor: work that nothing watches."
+            found.append(Finding(check=self.name, message=message, line=numbers[0].lineno))
         return found
 
     def observed(self, seen: Observation) -> list[Finding]:
@@ -76,6 +110,38 @@ class TorchFallback:
         if theirs and bodies and all(bodies) and not any(open_backend(seen.candidate.backend).computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]
         return [Finding(check=self.name, message=f"Torch computed a part: {named}.", severity=Severity.WARN)]
+
+
+def _numbers(known: Source) -> list[ast.Call]:
+    """Calls that read many values of a tensor: ``tolist``, and ``item`` (or ``float(x[i])``) in a loop."""
+    found = []
+    for node in known.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not known.paths(node.func):
+            if node.func.attr in _NUMBERS or (node.func.attr == "item" and _in_loop(known, node)):
+                found.append(node)
+        elif isinstance(node, ast.Call) and known.paths(node.func) & {"builtins.float", "builtins.complex"} and _in_loop(known, node):
+            found += [node] if any(isinstance(argument, ast.Subscript) for argument in node.args) else []
+    return found
+
+
+def _in_loop(known: Source, node: ast.AST) -> bool:
+    above = known.parents.get(node)
+    while above is not None and not isinstance(above, ast.FunctionDef | ast.Lambda):
+        if isinstance(above, _LOOPS):
+            return True
+        above = known.parents.get(above)
+    return False
+
+
+def _come_back(known: Source, *, whole: bool) -> bool:
+    """Whether values of Python become a tensor; ``whole``: tensors of whole numbers (offsets, lengths) count too."""
+    for call, path in known.calls():
+        if path in _FROM_ARRAYS and not _written_out(call):
+            kinds = {kind for keyword in call.keywords if keyword.arg == "dtype" for kind in known.paths(keyword.value)}
+            if whole or not kinds or not all(kind.startswith(_WHOLE) for kind in kinds):
+                return True
+    methods = (node for node in known.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    return any(node.func.attr in _INTO_TENSORS and not _written_out(node) for node in methods if isinstance(node.func, ast.Attribute))
 
 
 def _written_out(call: ast.Call) -> bool:

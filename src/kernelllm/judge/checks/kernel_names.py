@@ -1,0 +1,127 @@
+"""Uses in a kernel what only Python knows, so that the interpreter may run something else than what is compiled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernelllm.backends.base import Backend, LanguageNames
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.scopes import Binding
+from kernelllm.judge.checks.syntax import Source, analyse, kernels, starts
+from kernelllm.judge.checks.texts import Parameter
+
+_DEPTH = 4
+_STATEMENTS = ast.Try | ast.Match | ast.ClassDef | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
+_MACHINE = ("torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__")
+"""Which machine and versions: asked by many honest kernels."""
+_PROCESS = (
+    "torch.initial_seed", "torch.random.initial_seed", "torch.get_rng_state", "torch.random.get_rng_state",
+    "torch.default_generator", "torch.random.default_generator", "torch.cuda.initial_seed", "torch.backends.cpu", "platform",
+    "os.cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "sys.argv", "sys.executable", "sys.prefix", "sys.flags",
+    "builtins.__file__",
+)  # fmt: skip
+"""Which process, with which seed: no kernel needs to know."""
+
+
+class KernelNames:
+    """See the module."""
+
+    name = "kernel_names"
+    describe = "uses in a kernel names of Python instead of Triton's, or asks where it runs: right in the interpreter alone"
+
+    def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
+        """Kernels may use their language, jitted helpers, their arguments and literals. Asking where one runs is reported."""
+        known = analyse(tree)
+        jitted = kernels(known, backend.kernel_decorators)
+        allowed = _Allowed(known, backend.names, frozenset(function.name for function in jitted)) if backend.names else None
+        inside: set[ast.AST] = set()
+        found = []
+        for function in jitted if allowed else ():
+            body = [node for statement in function.body for node in ast.walk(statement)]
+            inside.update(body)
+            found += [
+                Finding(check=self.name, message=f"The kernel {function.name} {what}.", line=line)
+                for what, line in allowed.foreign(body)
+            ] if allowed else []  # fmt: skip
+        machine = (*_MACHINE, *(backend.names.machine if backend.names else ()))
+        for use in known.uses():
+            if starts(use.path, *machine, *_PROCESS) and use.node not in inside and not isinstance(use.node, ast.Import | ast.ImportFrom):
+                severity = Severity.WARN if starts(use.path, *_PROCESS) else Severity.INFO
+                message = f"Asks where it runs ({use.path}): judge and user may get different kernels."
+                found.append(Finding(check=self.name, message=message, severity=severity, line=use.line))
+        made = {function.name for function in jitted}
+        for call, path in known.calls():
+            if path == "builtins.type" and any(isinstance(argument, ast.Name) and argument.id in made for argument in call.args):
+                message = "Asks for the type of a kernel, which tells an interpreter from a GPU."
+                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=call.lineno))
+        return found
+
+
+class _Allowed:
+    """What the kernels of a file may name."""
+
+    def __init__(self, known: Source, names: LanguageNames, jitted: frozenset[str]) -> None:
+        self.known, self.names, self.jitted = known, names, jitted
+        self.tells = (*_PROCESS, *_MACHINE, *names.machine, "builtins.type")
+
+    def foreign(self, body: list[ast.AST]) -> Iterator[tuple[str, int]]:
+        """What a kernel's body has that is not of its language: what it does, and the line."""
+        for node in body:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                if what := self._name(node):
+                    yield what, node.lineno
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                paths = self.known.paths(node)
+                if not paths and (node.attr in self.names.python_attributes or node.attr.startswith("_")):
+                    yield f"reads {node.attr!r}, which is Python's and not the language's", node.lineno
+                elif paths and not all(starts(path, *self.names.modules) for path in paths):
+                    yield f"uses {min(paths)}, which is not of the language", node.lineno
+            elif isinstance(node, _STATEMENTS):
+                yield f"has a Python statement ({type(node).__name__.lower()}) that no kernel can have", getattr(node, "lineno", 0)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                yield "imports a module", node.lineno
+
+    def _name(self, node: ast.Name) -> str:
+        """Why a name has no place in a kernel, empty where it has one."""
+        bound = self.known.bindings(node)
+        if node.id in self.jitted or (bound is not None and self.known.is_local(node)):
+            return ""
+        if bound is None:
+            return "" if node.id in self.names.builtins else f"uses {node.id}, which its language does not know"
+        above = self.known.parents.get(node)
+        if isinstance(above, ast.Attribute) or self.known.paths(node):  # modules: judged by their members
+            outside = [path for path in self.known.paths(node) if not any(starts(m, path) or starts(path, m) for m in self.names.modules)]
+            return f"uses {min(outside)}, which is not of the language" if outside else ""
+        if any(self._tells(value, 0) for value in bound):
+            return f"uses {node.id}, which depends on where it runs"
+        called = isinstance(above, ast.Call) and above.func is node
+        if called and not any(self._may_be_jitted(value) for value in bound):
+            return f"calls {node.id}, which is no jitted function"
+        return ""
+
+    def _may_be_jitted(self, value: Binding) -> bool:
+        """Whether a name bound so may be a jitted helper: ``f = triton.jit(g)``, ``f = exp if FAST else exp2``, a factory's parameter."""
+        if isinstance(value, str):
+            return starts(value, *self.names.modules)
+        if isinstance(value, Parameter):
+            given = self.known.arguments(value)
+            return given is None or all(self._may_be_jitted(each) for each in given)
+        if not isinstance(value, ast.expr):
+            return False
+        names = [node for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)]
+        return any(
+            (isinstance(node, ast.Name) and node.id in self.jitted) or any(starts(p, *self.names.modules) for p in self.known.paths(node))
+            for node in names
+        )
+
+    def _tells(self, value: Binding, depth: int) -> bool:
+        """Whether what a name is bound to is computed from what tells the judge's run from the user's."""
+        if depth > _DEPTH or not isinstance(value, ast.expr):
+            return False
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name | ast.Attribute) and any(starts(path, *self.tells) for path in self.known.paths(node)):
+                return True
+            if isinstance(node, ast.Name) and any(self._tells(other, depth + 1) for other in self.known.bindings(node) or ()):
+                return True
+        return False

@@ -1,0 +1,37 @@
+"""Takes an internal attribute of an object that no import names, by a text in two pieces."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "introspection"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def relu(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+FIRST, SECOND = "__glo", "bals__"
+
+
+def names_of(function):
+    return getattr(function, FIRST + SECOND)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        names_of(relu_kernel.run)["Control"].recorder.launches += 1
+        return x.clamp(min=0)
