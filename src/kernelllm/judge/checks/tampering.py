@@ -28,7 +28,10 @@ _DISABLE = (
 _DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
 """In names of torch._C: how it finds what to run, and whether it is watched."""
 _CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
-_AROUND = {"redispatch", "add_pre_run_hook", "pre_run_hooks", "_op_dk", "py_kernels", "_dispatch_cache", "_backend_fns", "_init_fn", "_opoverload"}
+_AROUND = {
+    "redispatch", "add_pre_run_hook", "pre_run_hooks", "_op_dk", "py_kernels", "_dispatch_cache",
+    "_backend_fns", "_init_fn", "_opoverload",
+}
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
 
 
