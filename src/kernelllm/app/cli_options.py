@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
+    from kernelllm.core.types import Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +58,15 @@ problem_options = together(
     click.option("--init", metavar="ARGS", help='For FILE.py:Class: the constructor\'s arguments, e.g. "64, heads=4".'),
     click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Type of the inputs of --shape."),
 )
+
+
+
+def problem_of(spec: str, given: dict[str, Any]) -> Problem:
+    """The problem that ``spec`` names, read as the options above say; they are taken out of ``given``. Raises UsageError, ProblemError."""
+    from kernelllm.app import pipeline
+
+    return pipeline.as_problem(spec, **{name: given.pop(name) for name in ("inputs", "shapes", "init", "dtype")})
+
 
 judge_options = together(
     click.option(

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from kernelllm.app.progress import Progress
     from kernelllm.judge import JudgeSettings
 
-__all__ = ["as_json", "chosen", "exported", "open_store", "rescore", "retry", "show_attempt", "show_changes", "show_run", "show_runs"]
-
-
-def as_json(value: Any) -> str:
-    """Any of the stored structs as JSON text."""
-    return to_json(value)
+__all__ = ["chosen", "exported", "open_store", "rescore", "retry", "show_attempt", "show_changes", "show_run", "show_runs", "to_json"]
 
 
 def chosen(attempts: Sequence[Attempt], name: str) -> list[Attempt]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, judge_options, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, judge_options, problem_of, problem_options, verbose_option
 from kernelllm.core.types import DEFAULT_BACKEND
 
 
@@ -28,13 +28,9 @@ def check(
     candidate: Path,
     problem: str,
     backend: str,
-    inputs: str | None,
-    shapes: tuple[str, ...],
-    init: str | None,
-    dtype: str,
     as_json: bool,
     verbose: bool,
-    **judging: Any,
+    **given: Any,
 ) -> None:
     """Judge a file against a problem.
 
@@ -47,15 +43,14 @@ def check(
     """
     from kernelllm.app.judge_options import judge_settings as settings_of
     from kernelllm.app.judge_options import read_source, start_servers
-    from kernelllm.app.pipeline import as_problem
     from kernelllm.app.progress import Console
     from kernelllm.core.types import Candidate, Status, to_json
     from kernelllm.judge import source_refusal
 
-    opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    opened = problem_of(problem, given)
     source = read_source(candidate)
     written = Candidate(source=source, backend=backend, note=str(candidate))
-    settings = settings_of(**judging, backend=backend)
+    settings = settings_of(**given, backend=backend)
     verdict = source_refusal.refused(written, settings)
     if verdict is None:
         with Console() as progress:

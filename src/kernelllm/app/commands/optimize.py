@@ -41,10 +41,6 @@ def optimize(
     out: Path | None,
     force: bool,
     keep: Path | None,
-    inputs: str | None,
-    shapes: tuple[str, ...],
-    init: str | None,
-    dtype: str,
     as_json: bool,
     verbose: bool,
     **given: Any,
@@ -64,7 +60,7 @@ def optimize(
     A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
     from kernelllm.app import pipeline as work
-    from kernelllm.app.cli_options import asking_of, refuse_what_means_nothing
+    from kernelllm.app.cli_options import asking_of, problem_of, refuse_what_means_nothing
     from kernelllm.app.judge_options import judge_settings, start_servers
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import OutputError, check_writable
@@ -75,7 +71,7 @@ def optimize(
     model = model or stored.load().model
     asking = asking_of(given)
     refuse_what_means_nothing(model, asking)
-    opened = work.as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    opened = problem_of(problem, given)
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
     work.make_folder(keep)

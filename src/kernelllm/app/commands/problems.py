@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from kernelllm.app.cli_options import json_option, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, problem_of, problem_options, verbose_option
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,12 +34,11 @@ def list_(suite: str, as_json: bool, verbose: bool) -> None:
 @problem_options
 @json_option
 @verbose_option
-def show(problem: str, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool, verbose: bool) -> None:
+def show(problem: str, as_json: bool, verbose: bool, **given: Any) -> None:
     """Show a problem: where it comes from, its sizes, its inputs and its source."""
-    from kernelllm.app.pipeline import as_problem
     from kernelllm.app.problem_specs import describe
 
-    told = describe(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype))
+    told = describe(problem_of(problem, given))
     if as_json:
         _json(told)
         return
@@ -53,13 +54,11 @@ def show(problem: str, inputs: str | None, shapes: tuple[str, ...], init: str | 
 @problem_options
 @json_option
 @verbose_option
-def shrink(problem: str, count: int, inputs: str | None, shapes: tuple[str, ...], init: str | None, dtype: str, as_json: bool,
-           verbose: bool) -> None:  # fmt: skip
+def shrink(problem: str, count: int, as_json: bool, verbose: bool, **given: Any) -> None:
     """Show the smaller sizes at which the judge would verify PROBLEM on a machine with no GPU."""
-    from kernelllm.app.pipeline import as_problem
     from kernelllm.app.problem_specs import shrunk
 
-    found = shrunk(as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype), count)
+    found = shrunk(problem_of(problem, given), count)
     if as_json:
         _json(found)
         return

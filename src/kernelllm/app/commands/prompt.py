@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, problem_options, verbose_option
+from kernelllm.app.cli_options import json_option, problem_of, problem_options, verbose_option
 
 
 @click.command()
@@ -27,12 +28,9 @@ def prompt(
     templates: Path | None,
     list_them: bool,
     target: str | None,
-    inputs: str | None,
-    shapes: tuple[str, ...],
-    init: str | None,
-    dtype: str,
     as_json: bool,
     verbose: bool,
+    **given: Any,
 ) -> None:
     """Print what a language model would be sent for PROBLEM.
 
@@ -44,7 +42,6 @@ def prompt(
     """
     import msgspec
 
-    from kernelllm.app.pipeline import as_problem
     from kernelllm.core import settings
     from kernelllm.core.errors import UsageError
     from kernelllm.lm.prompt import DEFAULT, Templates, first_prompt
@@ -60,7 +57,7 @@ def prompt(
         return
     if problem is None:
         raise UsageError("Which problem?", fix="Name a file, or use --list for the templates.")
-    opened = as_problem(problem, inputs=inputs, shapes=shapes, init=init, dtype=dtype)
+    opened = problem_of(problem, given)
     messages = first_prompt(found, template or DEFAULT, opened, target or settings.load().target)
     if as_json:
         click.echo(json.dumps([msgspec.to_builtins(m) for m in messages], indent=2))

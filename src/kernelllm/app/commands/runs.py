@@ -31,7 +31,7 @@ def list_runs(count: int, db: str | None, as_json: bool, verbose: bool) -> None:
     with stored.open_store(db) as store:
         found = store.runs()[:count]
     if as_json:
-        click.echo(stored.as_json(found))
+        click.echo(stored.to_json(found))
     else:
         stored.show_runs(found)
 
@@ -51,7 +51,7 @@ def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_
     if attempt is not None:
         attempts = stored.chosen(attempts, attempt)
     if as_json:
-        click.echo(stored.as_json({"run": info, "attempts": attempts}))
+        click.echo(stored.to_json({"run": info, "attempts": attempts}))
     elif attempt is not None:
         stored.show_attempt(attempts[0])
     else:
@@ -76,7 +76,7 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
     with stored.open_store(db) as store, Console() as progress:
         info, attempts = stored.retry(store, store.run(run), statuses, progress)
     if as_json:
-        click.echo(stored.as_json({"run": info, "attempts": attempts}))
+        click.echo(stored.to_json({"run": info, "attempts": attempts}))
     else:
         stored.show_run(info, attempts)
     ctx.exit(0 if any(a.verdict.correct for a in attempts) else 1)
@@ -97,7 +97,7 @@ def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: A
         info, pairs = stored.rescore(store, store.run(run), settings, progress)
     if as_json:
         changes = [{"before": before.verdict.status, "attempt": after} for before, after in pairs]
-        click.echo(stored.as_json({"run": info, "attempts": changes}))
+        click.echo(stored.to_json({"run": info, "attempts": changes}))
     else:
         stored.show_changes(info, pairs)
 
