@@ -21,21 +21,6 @@ from kernelllm.core.writer import Writer
 PROBLEM = Problem(name="relu", source="class Model: ...\n", path="/somewhere/relu.py")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command hands to the judge."""
-
-    device: str = "auto"
-    target: str = "sm_90"
-    profile: str = "strict"
-    tolerance: float | None = None
-    checks: tuple[str, ...] | None = None
-    require_sandbox: str | None = None
-    measure: bool = True
-    time_limit_s: float = 60.0
-    cache: bool = True
-    keep_verdicts: bool = False
-
-
 def verdict(status: str = "correct", ms: float | None = None, coverage: float | None = None) -> Verdict:
     timing = None
     if ms is not None:
@@ -81,7 +66,6 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dic
             return Scripted()
 
         monkeypatch.setattr("kernelllm.judge.Judge", Judge, raising=False)
-        monkeypatch.setattr("kernelllm.judge.JudgeSettings", Settings, raising=False)
         monkeypatch.setattr("kernelllm.app.pipeline.open_writer", writer)
         monkeypatch.setattr("kernelllm.suites.file.open_problem", lambda *_, **__: PROBLEM)
         monkeypatch.setattr("kernelllm.app.pipeline._check_reference", lambda _: None)
