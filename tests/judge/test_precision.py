@@ -83,7 +83,7 @@ def get_init_inputs():
     reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
     inputs = reference.inputs(0)
     outcome = reference.run(inputs, 0)
-    assert outcome.look_closer(rounding=True)
+    assert outcome.refine(rounding=True)
     return outcome, reference.model(*[to_tf32(t) for t in inputs])
 
 
@@ -91,7 +91,7 @@ def test_what_rounding_may_do_is_measured_and_is_far_less_than_what_tf32_does() 
     """A sine of large numbers: eager itself misses the tolerance, and a candidate may; one that lost precision is told all the same."""
     outcome, coarse = _looked_at("torch.sin(200.0 * (x @ w))")
     assert isinstance(outcome.expected.exact, torch.Tensor)
-    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.nearby]
+    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.equally_right]
     assert moved
     assert all(1e-4 < m < 2e-2 for m in moved)
     assert not compare(coarse, outcome.expected, Rules()).ok
@@ -101,7 +101,7 @@ def test_what_rounding_may_do_is_measured_and_is_far_less_than_what_tf32_does() 
 
 def test_a_well_conditioned_problem_excuses_nothing() -> None:
     outcome, coarse = _looked_at("x @ w")
-    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.nearby]
+    moved = [(one - outcome.expected.exact).abs().max() for one in outcome.expected.equally_right]
     assert all(0 < m < 1e-4 for m in moved)
     assert not compare(coarse, outcome.expected, Rules()).ok
 

@@ -126,9 +126,9 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
         outcome = reference.run(sets[which], _SEED)
         if outcome.error:
             continue
-        outcome.look_closer(rounding=False)
+        outcome.refine(rounding=False)
         compared = compare(value, outcome.expected, rules)
-        if not compared.ok and outcome.look_closer(rounding=True):
+        if not compared.ok and outcome.refine(rounding=True):
             compared = compare(value, outcome.expected, rules)
         if not compared.ok:
             findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))

@@ -47,8 +47,8 @@ def watch_afterwards(
     """
     result = process.run(sets[0], seed, apart=True, bare=True)
     last = WatchedRun(0, result.launches, result.ops, result.flops)
-    found = WatchedRuns([reference.beside("among its timed runs", one.ops, one.flops) for one in among])
-    found.watched.append(reference.beside("after it was timed", last.ops, last.flops))
+    found = WatchedRuns([reference.watched_operators("among its timed runs", one.ops, one.flops) for one in among])
+    found.watched.append(reference.watched_operators("after it was timed", last.ops, last.flops))
     for one in (*among, last):
         if timed.get(one.which, one.launches) < one.launches:
             text = f"a call launched {timed[one.which]} kernels while it was timed and {one.launches} while it was watched."

@@ -18,23 +18,23 @@ import torch
 from kernelllm.judge.settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import unwritten
 
-EXCUSE = 2.0
-"""How many times eager's own error (largest and rms) is still no error of the candidate."""
+EAGER_FACTOR = 2.0
+"""A candidate may err by so many times eager's own error (largest and rms)."""
 PRECISION = 10.0
-"""How many times eager's own relative rms error is clearly less exact than asked."""
+"""Beyond so many times eager's own relative rms error a candidate is clearly less exact than asked."""
 ROUNDINGS = 4.0
 """Eager's relative error is taken to be at least so many units of rounding."""
 TIES = 0.01
-"""Share of whole numbers that rounding may decide."""
+"""Largest share of integers that rounding may decide."""
 FEW_TIES = 2
-"""So many whole numbers may differ where none of a few tries did, or as many as where one did."""
+"""So many integers may differ where no perturbed run differs, or as many as where one does."""
 FEW, FEW_FACTOR = 256, 4.0
 """With fewer elements than this, eager's error may be small by luck: the bound is wider."""
 NARROW = 5e-3
 """A relative rms error below this, all over the output, looks like TF32, bf16 or fp16 arithmetic."""
 _CHUNK = 2**26
 _LARGE = 2**24
-_PIECE, _PIECES = 2**18, 32
+_SAMPLE_LENGTH, _SAMPLES = 2**18, 32
 _HINT = 'If this is lost precision: use input_precision="ieee" or "tf32x3" in tl.dot and keep accumulators in float32.'
 
 
@@ -45,21 +45,21 @@ class Expected:
     value: Any
     exact: Any = None
     has_exact: bool = False
-    nearby: tuple[Any, ...] = ()
-    """Outputs that are as right as ``value``: how far they are from ``exact`` is no error of a candidate either."""
+    equally_right: tuple[Any, ...] = ()
+    """Outputs that are as right as ``value``. A candidate may be as far from ``exact`` as they are."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: refused for lack of precision alone;
-    ``excused``: beyond the tolerance, as eager's own output is."""
+    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: wrong for lack of precision alone;
+    ``within_eager_error``: right beyond the tolerance, because eager's own output is as far off."""
 
     ok: bool
     max_error: float | None = None
     margin: float | None = None
     message: str = ""
     precision: bool = False
-    excused: bool = False
+    within_eager_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,26 @@ class Rules:
     scaled: bool = False
     precise: bool = True
 
-    def absolute(self, kind: torch.dtype, rms: float) -> float:
-        """The absolute tolerance for an output of this dtype and rms. Where outputs are tiny, intermediate values of about one still round:
-        a tanh by way of exp is no fault."""
-        tolerance = tolerance_for(kind, self.tolerance)
+    def absolute(self, dtype: torch.dtype, rms: float) -> float:
+        """The absolute tolerance for an output of this dtype and rms. It has a lower bound: where outputs are tiny, intermediate values
+        of about one still round (a tanh computed from exp)."""
+        tolerance = tolerance_for(dtype, self.tolerance)
         if not self.scaled or rms == 0:
             return tolerance
-        if kind.itemsize <= 2:
+        if dtype.itemsize <= 2:
             return tolerance * rms
-        return max(tolerance * rms, min(tolerance, ROUNDINGS * 2 * torch.finfo(kind).eps))
+        return max(tolerance * rms, min(tolerance, ROUNDINGS * 2 * torch.finfo(dtype).eps))
 
 
 class _Mismatch(Exception):
     pass
 
 
-def tolerance_for(kind: torch.dtype, override: float | None = None) -> float:
+def tolerance_for(dtype: torch.dtype, override: float | None = None) -> float:
     """KernelBench's tolerance of a dtype: 1e-2 for fp16 and bf16 (and smaller), 1e-4 for fp32 and fp64."""
     if override is not None:
         return override
-    return 1e-2 if kind.itemsize <= 2 else 1e-4
+    return 1e-2 if dtype.itemsize <= 2 else 1e-4
 
 
 def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
@@ -104,20 +104,20 @@ def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
     worst_error: float | None = None
     worst_margin: float | None = None
     failure: Comparison | None = None
-    excused = False
-    for path, mine, reference, exact, nearby in leaves:
+    within_eager_error = False
+    for path, mine, reference, exact, equally_right in leaves:
         if isinstance(reference, torch.Tensor):
-            result = _tensor(path, mine, reference, exact, nearby, rules)
+            result = _tensor(path, mine, reference, exact, equally_right, rules)
         else:
             result = _scalar(path, mine, reference, rules)
         worst_error = _worse(worst_error, result.max_error)
         worst_margin = _worse(worst_margin, result.margin)
-        excused |= result.excused
+        within_eager_error |= result.within_eager_error
         if not result.ok and (failure is None or failure.precision):
             failure = result
     if failure is not None:
         return Comparison(False, worst_error, worst_margin, failure.message, failure.precision)
-    return Comparison(True, worst_error, worst_margin, excused=excused)
+    return Comparison(True, worst_error, worst_margin, within_eager_error=within_eager_error)
 
 
 def _worse(old: float | None, new: float | None) -> float | None:
@@ -127,38 +127,38 @@ def _worse(old: float | None, new: float | None) -> float | None:
 
 
 def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator[tuple[str, Any, Any, Any, tuple[Any, ...]]]:
-    """Leaves side by side: path, candidate, reference, float64 reference (or None), what is as right as the reference."""
+    """Leaves of both outputs: path, candidate, reference, float64 reference (or None), outputs as right as the reference."""
     exact = expected.exact
     if isinstance(reference, torch.Tensor):
         if not isinstance(mine, torch.Tensor):
-            raise _Mismatch(f"{path} is {_kind(mine)}; the reference returns a tensor {_spec(reference)}.")
-        yield path, mine, reference, exact if expected.has_exact else None, expected.nearby
+            raise _Mismatch(f"{path} is {_type_of(mine)}; the reference returns a tensor {_spec(reference)}.")
+        yield path, mine, reference, exact if expected.has_exact else None, expected.equally_right
         return
     if isinstance(reference, Mapping):
         if not isinstance(mine, Mapping) or set(mine) != set(reference):
-            shown = sorted(map(str, mine)) if isinstance(mine, Mapping) else _kind(mine)
+            shown = sorted(map(str, mine)) if isinstance(mine, Mapping) else _type_of(mine)
             raise _Mismatch(f"{path} should be a dictionary with the keys {sorted(map(str, reference))}, not {shown}.")
         for key in reference:
             yield from _pairs(f"{path}[{key!r}]", mine[key], reference[key], _step(expected, key))
         return
     if isinstance(reference, list | tuple):
         if not isinstance(mine, list | tuple) or len(mine) != len(reference):
-            shown = f"{len(mine)} items" if isinstance(mine, list | tuple) else _kind(mine)
+            shown = f"{len(mine)} items" if isinstance(mine, list | tuple) else _type_of(mine)
             raise _Mismatch(f"{path} should be a sequence of {len(reference)} items, not {shown}.")
         for index, item in enumerate(reference):
             yield from _pairs(f"{path}[{index}]", mine[index], item, _step(expected, index))
         return
     if isinstance(mine, torch.Tensor):
-        raise _Mismatch(f"{path} is a tensor {_spec(mine)}; the reference returns {_kind(reference)}.")
+        raise _Mismatch(f"{path} is a tensor {_spec(mine)}; the reference returns {_type_of(reference)}.")
     yield path, mine, reference, None, ()
 
 
 def _step(expected: Expected, key: Any) -> Expected:
     exact = expected.exact[key] if expected.has_exact else None
-    return Expected(expected.value[key], exact, expected.has_exact, tuple(one[key] for one in expected.nearby))
+    return Expected(expected.value[key], exact, expected.has_exact, tuple(one[key] for one in expected.equally_right))
 
 
-def _kind(value: Any) -> str:
+def _type_of(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
@@ -179,27 +179,27 @@ def _scalar(path: str, mine: Any, reference: Any, rules: Rules) -> Comparison:
     return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.")
 
 
-def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> Comparison:
+def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> Comparison:
     if mine.shape != reference.shape or mine.dtype != reference.dtype:
         what = "shape" if mine.shape != reference.shape else "dtype"
         return Comparison(False, message=f"{path} has the wrong {what}: {_spec(mine)}; the reference gives {_spec(reference)}.")
     if reference.numel() == 0:
         return Comparison(True, 0.0, 0.0)
     if reference.is_complex():
-        exact, *others = (_as_real(t, reference) for t in (exact, *nearby))
+        exact, *others = (_as_real(t, reference) for t in (exact, *equally_right))
         return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
     if not reference.is_floating_point():
-        return _exactly(path, mine, reference, () if rules.profile == KERNELBENCH else (exact, *nearby))
+        return _whole_numbers(path, mine, reference, () if rules.profile == KERNELBENCH else (exact, *equally_right))
     exact = exact if rules.profile != KERNELBENCH and _usable(exact, reference) else None
-    nearby = tuple(one for one in nearby if rules.profile != KERNELBENCH and _usable(one, reference))
-    quick = _quickly(mine, reference, rules)
+    equally_right = tuple(one for one in equally_right if rules.profile != KERNELBENCH and _usable(one, reference))
+    quick = _clearly_right(mine, reference, rules)
     if quick is None:
-        return _judge(path, mine, reference, exact, _figures(mine, reference, exact, nearby, rules), rules)
+        return _decided(path, mine, reference, exact, _error_sums(mine, reference, exact, equally_right, rules), rules)
     if exact is None or not rules.precise:
         return quick
-    mine, reference, exact, *others = _sample(mine, reference, exact, *nearby)
-    looked = _judge(path, mine, reference, exact, _figures(mine, reference, exact, tuple(others), rules), rules)
-    return quick if looked.ok else looked
+    mine, reference, exact, *others = _sample(mine, reference, exact, *equally_right)
+    sampled = _decided(path, mine, reference, exact, _error_sums(mine, reference, exact, tuple(others), rules), rules)
+    return quick if sampled.ok else sampled
 
 
 def _as_real(value: Any, reference: torch.Tensor) -> Any:
@@ -207,19 +207,19 @@ def _as_real(value: Any, reference: torch.Tensor) -> Any:
     return torch.view_as_real(value.resolve_conj().contiguous()) if fits else None
 
 
-def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Comparison | None:
-    """Right by a wide margin, seen in a few passes in working precision (a large tensor takes long in float64); None: look closely."""
+def _clearly_right(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Comparison | None:
+    """A large tensor that is right by a wide margin, seen in a few passes in working precision. None: it takes the slow comparison."""
     if reference.numel() < _LARGE or reference.dtype is not torch.float32:
         return None
     tolerance = tolerance_for(reference.dtype, rules.tolerance)
     # Chunk by chunk: float32 sums over more elements lose digits.
-    pieces = [(mine.reshape(-1)[s : s + _CHUNK], reference.reshape(-1)[s : s + _CHUNK]) for s in range(0, reference.numel(), _CHUNK)]
-    rms = math.sqrt(sum(float(torch.linalg.vector_norm(r)) ** 2 for _, r in pieces) / reference.numel()) if rules.scaled else 1.0
+    chunks = [(mine.reshape(-1)[s : s + _CHUNK], reference.reshape(-1)[s : s + _CHUNK]) for s in range(0, reference.numel(), _CHUNK)]
+    rms = math.sqrt(sum(float(torch.linalg.vector_norm(r)) ** 2 for _, r in chunks) / reference.numel()) if rules.scaled else 1.0
     scale = rules.absolute(reference.dtype, rms) / tolerance
     if not scale < 1e18:
         return None
     error = margin = 0.0
-    for m, r in pieces:
+    for m, r in chunks:
         difference = (m - r).abs_()
         largest = float(difference.max())
         share = float(difference.div_(r.abs().add_(scale)).max()) / tolerance
@@ -230,20 +230,20 @@ def _quickly(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) -> Compa
 
 
 def _sample(*tensors: torch.Tensor) -> list[Any]:
-    """Pieces of large tensors at the same places, which nobody can foresee: enough to tell their precision."""
+    """Samples of large tensors, at the same random places: enough to judge their precision."""
     length = tensors[0].numel()
     chance = random.SystemRandom()
-    starts = [chance.randrange(length - _PIECE + 1) for _ in range(_PIECES)]
-    return [torch.cat([t.reshape(-1)[s : s + _PIECE] for s in starts]) for t in tensors]
+    starts = [chance.randrange(length - _SAMPLE_LENGTH + 1) for _ in range(_SAMPLES)]
+    return [torch.cat([t.reshape(-1)[s : s + _SAMPLE_LENGTH] for s in starts]) for t in tensors]
 
 
 def _usable(value: Any, reference: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.shape == reference.shape and value.is_floating_point()
 
 
-def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:
-    """Whole numbers and booleans. Where rounding alone decides a few of them (the nearest of two neighbours that are equally near), a few
-    may differ: :data:`EXCUSE` times as many as in what is as right as the reference, and no more than :data:`TIES` of all."""
+def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:
+    """Integers and booleans. A few may differ where rounding alone decides them (the nearer of two equally near neighbours):
+    :data:`EAGER_FACTOR` times as many as in an output that is as right as the reference, and at most the share :data:`TIES`."""
     if unwritten(mine):
         return Comparison(False, message=f"{path} was never written: it holds bytes that are no booleans.")
     wrong = mine != reference
@@ -251,11 +251,11 @@ def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: t
     if count == 0:
         return Comparison(True, 0.0, 0.0)
     others = [t != reference for t in as_right if isinstance(t, torch.Tensor) and t.shape == reference.shape]
-    if others and count <= min(EXCUSE * max(int(t.sum()) for t in others), TIES * reference.numel()):
+    if others and count <= min(EAGER_FACTOR * max(int(t.sum()) for t in others), TIES * reference.numel()):
         decided = int((wrong & torch.stack(others).any(0)).sum())  # by rounding, as far as a few tries show
         if count - decided <= max(decided, FEW_TIES):
-            return Comparison(True, 0.0, 0.0, excused=True)
-    index = _place(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
+            return Comparison(True, 0.0, 0.0, within_eager_error=True)
+    index = _index(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
     largest = float((mine.double() - reference.double()).abs().max())
     text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, "
     text += f"is {mine[index].item()} and should be {reference[index].item()}."
@@ -263,7 +263,7 @@ def _exactly(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: t
 
 
 @dataclass
-class _Figures:
+class _ErrorSums:
     """Sums over all elements where reference and candidate are finite."""
 
     elements: int = 0
@@ -275,8 +275,8 @@ class _Figures:
     worst: int = -1
     beyond: int = 0
     """Elements beyond the tolerance."""
-    beyond_excuse: int = 0
-    """Of those, elements whose error is also beyond eager's."""
+    beyond_eager: int = 0
+    """Of those, elements whose error is beyond eager's too."""
     squares: float = 0.0
     target_squares: float = 0.0
     eager_squares: float = 0.0
@@ -287,15 +287,15 @@ class _Figures:
         return math.sqrt(squares / max(self.elements, 1))
 
 
-def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tuple[Any, ...], rules: Rules) -> _Figures:
-    out = _Figures(tolerance=tolerance_for(reference.dtype, rules.tolerance))
-    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *nearby)]
+def _error_sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> _ErrorSums:
+    out = _ErrorSums(tolerance=tolerance_for(reference.dtype, rules.tolerance))
+    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *equally_right)]
 
-    def pieces() -> Iterator[tuple[int, list[Any]]]:
+    def chunks() -> Iterator[tuple[int, list[Any]]]:
         for start in range(0, reference.numel(), _CHUNK):
             yield start, [None if t is None else t[start : start + _CHUNK].double() for t in flat]
 
-    for _, (_c, r, x, *others) in pieces():
+    for _, (_c, r, x, *others) in chunks():
         target = r if x is None else x
         finite = torch.isfinite(target) & torch.isfinite(r)
         safe = torch.where(finite, target, 0.0)
@@ -308,12 +308,12 @@ def _figures(mine: torch.Tensor, reference: torch.Tensor, exact: Any, nearby: tu
             out.eager_squares += float((own * own).sum())
         out.elements += int(finite.sum())
     floor = rules.absolute(reference.dtype, min(out.rms(out.target_squares), 1e30))
-    for start, (c, r, x, *_) in pieces():
+    for start, (c, r, x, *_) in chunks():
         _add(out, start, c, r, r if x is None else x, floor)
     return out
 
 
-def _add(out: _Figures, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
+def _add(out: _ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
     finite = torch.isfinite(target) & torch.isfinite(r)
     same = (torch.isnan(r) & torch.isnan(c)) | (r == c)
     bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r))
@@ -331,22 +331,22 @@ def _add(out: _Figures, start: int, c: torch.Tensor, r: torch.Tensor, target: to
     if float(margin[steepest]) > out.max_margin or out.worst < 0:
         out.max_margin, out.worst = float(margin[steepest]), start + steepest
     out.beyond += int((margin > 1).sum())
-    out.beyond_excuse += int(((margin > 1) & (error > EXCUSE * out.eager_max)).sum())
+    out.beyond_eager += int(((margin > 1) & (error > EAGER_FACTOR * out.eager_max)).sum())
     out.squares += float((error * error).sum())
 
 
-def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: _Figures, rules: Rules) -> Comparison:
+def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: _ErrorSums, rules: Rules) -> Comparison:
     if f.bad_nonfinite:
-        index = _place(f.first_nonfinite, reference.shape)
+        index = _index(f.first_nonfinite, reference.shape)
         text = (
             f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
         )
         text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
         return Comparison(False, math.inf, math.inf, text)
     rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)
-    excused = eager_rms > 0 and f.beyond_excuse == 0 and rms <= EXCUSE * eager_rms
-    if f.beyond and not excused:
-        index = _place(f.worst, reference.shape)
+    within_eager_error = eager_rms > 0 and f.beyond_eager == 0 and rms <= EAGER_FACTOR * eager_rms
+    if f.beyond and not within_eager_error:
+        index = _index(f.worst, reference.shape)
         should = float((exact if exact is not None else reference)[index])
         text = (
             f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; "
@@ -365,10 +365,10 @@ def _judge(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f
             )
             return Comparison(False, f.max_error, f.max_margin, text, precision=True)
     margin = f.max_margin if not f.beyond else min(f.max_margin, 1.0)
-    return Comparison(True, f.max_error, margin, excused=f.beyond > 0)
+    return Comparison(True, f.max_error, margin, within_eager_error=f.beyond > 0)
 
 
-def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
+def _index(flat: int, shape: torch.Size) -> tuple[int, ...]:
     index = []
     for length in reversed(shape):
         index.append(flat % length)

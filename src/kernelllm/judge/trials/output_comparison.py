@@ -29,12 +29,12 @@ class OutputComparison:
         precise = planned.distribution in PRECISE and planned.state != FAINT
         rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution != PROBLEM, precise)
         if rules.precise:
-            reference.look_closer(rounding=False)
+            reference.refine(rounding=False)
         comparison = compare(mine.value, reference.expected, rules)
-        if not comparison.ok and reference.look_closer(rounding=True):
+        if not comparison.ok and reference.refine(rounding=True):
             comparison = compare(mine.value, reference.expected, rules)
-            self.needed_tf32 |= comparison.ok and reference.rounded
-        if comparison.excused:
+            self.needed_tf32 |= comparison.ok and reference.has_tf32
+        if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)
         return comparison
 
@@ -47,7 +47,7 @@ class OutputComparison:
         self, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Buffers that differ after the run. ``missing``: names that the candidate lacks."""
-        names = tuple(n for n in run.state if n not in missing)
+        names = tuple(n for n in run.buffers if n not in missing)
         if not names:
             return ()
         theirs = process.state(names)
@@ -55,10 +55,10 @@ class OutputComparison:
         if tolerance is None and reference.tf32_convolutions:
             tolerance = _TF32_STATISTICS
         rules = Rules(self.rules.profile, tolerance, precise=False)
-        wrong = tuple(n for n in names if n not in theirs or not compare(theirs[n], Expected(run.state[n]), rules).ok)
+        wrong = tuple(n for n in names if n not in theirs or not compare(theirs[n], Expected(run.buffers[n]), rules).ok)
         if not wrong:
             return ()
         # Deep in a network a statistic of few values may be off by as much as eager's own.
-        run.look_closer(rounding=True)
-        looked = {n: reference.looked_at(n, run) for n in wrong}
+        run.refine(rounding=True)
+        looked = {n: reference.expected_buffer(n, run) for n in wrong}
         return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)

@@ -1,9 +1,10 @@
-"""The trusted side's model: built, run, and run again in float64 and with TF32 convolutions."""
+"""The reference model in the judge's process: built, run, and run again in float64 and with TF32 convolutions."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import math
 import random
 import re
@@ -26,44 +27,47 @@ from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import own_generators, seed_all
 
+_LOG = logging.getLogger(__name__)
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
 EXACT_LIMIT_GPU = 2**29
-"""The same on a GPU: beyond 2 GiB of fp32 the small size alone tells the precision."""
+"""The same on a GPU: beyond 2 GiB of fp32 the small size alone shows the precision."""
 HEAVY_FLOPS = 1e9
-"""FLOPs of one run beyond which the CPU makes fewer trials, and float64 runs only where asked for twice."""
+"""FLOPs of one run beyond which the CPU makes fewer trials, and a float64 run only of the first trial."""
 HEAVIEST_FLOPS = 2e10
-_SHAKES = 2
-_PIECE = 2**24
+"""FLOPs beyond which the CPU makes no float64 run at all."""
+_PERTURBATIONS = 2
+"""Runs with inputs and parameters moved by rounding."""
+_CHUNK = 2**24
 """Elements compared at once."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
 @dataclass
 class ReferenceRun:
-    """One run of the reference. ``error`` when it raised; then nothing else holds."""
+    """One run of the reference. Where it raised, ``error`` says so and nothing else holds."""
 
     expected: Expected
     finite: bool
     mutated_inputs: tuple[int, ...] = ()
-    state: dict[str, torch.Tensor] = field(default_factory=dict)
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers after the run."""
     error: str = ""
     unstable: bool = False
-    """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after a closer look."""
-    rounded: bool = False
-    """Whether TF32 convolutions are among what is as right as the reference. Known after a closer look."""
-    closer: Callable[[bool], tuple[Expected, bool]] | None = None
+    """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
+    has_tf32: bool = False
+    """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
+    refiner: Callable[[bool], tuple[Expected, bool]] | None = None
 
-    def look_closer(self, rounding: bool) -> bool:
-        """Run in float64 as well, and with ``rounding`` all that shows what rounding alone may do; False where nothing new was learnt."""
-        if self.closer is None:
+    def refine(self, rounding: bool) -> bool:
+        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing new."""
+        if self.refiner is None:
             return False
-        self.expected, self.rounded = self.closer(rounding)
+        self.expected, self.has_tf32 = self.refiner(rounding)
         self.unstable = not self.expected.has_exact and self.expected.exact is not None
         if rounding:
-            self.closer = None
-        return self.expected.has_exact or self.rounded or self.unstable
+            self.refiner = None
+        return self.expected.has_exact or self.has_tf32 or self.unstable
 
 
 class Reference:
@@ -96,7 +100,7 @@ class Reference:
 
     @property
     def bytes(self) -> int:
-        """Of parameters, buffers and one set of inputs."""
+        """Bytes of parameters, buffers and one set of inputs."""
         shapes = [found for text in self.sizes.inputs for found in _SHAPE.findall(text)]
         dims = [(kind, text.split(",")) for name, text in shapes if isinstance(kind := getattr(torch, name, None), torch.dtype)]
         own = sum(t.numel() * t.element_size() for t in self.state().values())
@@ -120,15 +124,15 @@ class Reference:
                 mine[name].copy_(value)
 
     def _built(self, seed: int) -> torch.nn.Module:
-        """The model, on a GPU built there where it can be: random numbers for large parameters take the CPU seconds."""
+        """The model. For a GPU it is built there where it can be: drawing large parameters takes a CPU seconds."""
         with own_generators():
             if self.device != "cpu":
-                with contextlib.suppress(ProblemError):
+                with _failures_logged(f"{self.problem.name} is built on the CPU first", ProblemError):
                     return self.instance.model(seed, self.device, there=True).to(self.device)
             return self.instance.model(seed, self.device)
 
     def as_seeded(self) -> None:
-        """Take the parameters that the seed gives on the CPU: those of a candidate that names them otherwise, and draws its own."""
+        """Take the parameters that the seed gives on the CPU. A candidate that names its parameters otherwise draws the same ones."""
         if self._seeded:
             return
         with own_generators():
@@ -138,7 +142,7 @@ class Reference:
         self._seeded = True
 
     def other_state(self, seed: int) -> dict[str, torch.Tensor]:
-        """A second, different state: built under another seed; what no seed changes gets a little noise (buffers stay)."""
+        """A second, different state, built under another seed. Parameters that no seed changes get a little noise; buffers stay."""
         other = self._built(seed)
         generator = torch.Generator(self.device).manual_seed(seed)
         mine = self.state()
@@ -150,24 +154,22 @@ class Reference:
         return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
 
     def inputs(self, seed: int) -> list[Any]:
-        """Fresh inputs of the problem's own kind."""
+        """Fresh inputs as the problem draws them."""
         with own_generators():
             return self.instance.inputs(seed, self.device)
 
     @property
     def heavy(self) -> bool:
-        """Whether one run is so much work that a CPU should make few (False before the first run)."""
+        """Whether one run is so much work that a CPU makes fewer trials. False before the first run."""
         return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
 
-    def run(self, inputs: list[Any], seed: int, *, closer: bool = True, first: bool = False) -> ReferenceRun:
-        """One call. ``closer``: be ready for the outcome's :meth:`ReferenceRun.look_closer`; ``first``: even where that is a lot of work.
-
-        Errors of the reference are in the outcome.
-        """
+    def run(self, inputs: list[Any], seed: int, *, refinable: bool = True, first: bool = False) -> ReferenceRun:
+        """One call; an error of the reference is in the result. ``refinable``: the result can be refined (see
+        :meth:`ReferenceRun.refine`); ``first``: even where that is a lot of work."""
         tensors = values.flatten(inputs)
-        closer = closer and self._exact
-        private = _copied(inputs) if closer and self._mutates is not False else inputs
-        before = {n: t.clone() for n, t in self.buffers().items()} if closer else {}
+        refinable = refinable and self._exact
+        private = _copied(inputs) if refinable and self._mutates is not False else inputs
+        before = {n: t.clone() for n, t in self.buffers().items()} if refinable else {}
         versions = [t._version for t in tensors]
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
@@ -185,37 +187,37 @@ class Reference:
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
-        if closer:
-            outcome.closer = lambda rounded: self._closer(value, private, seed, before, self._affordable(tensors, first), rounded)
+        if refinable:
+            outcome.refiner = lambda rounded: self._refined(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
 
     def output_bytes(self) -> int:
-        """What the outputs of a run take: of the latest, or where there was none, of one that is made for this."""
+        """Bytes of the outputs of a run. Makes one where there was none yet."""
         if self._output_bytes is None:
             before = {n: t.clone() for n, t in self.buffers().items()}
-            self.run(self.inputs(self.seed), self.seed, closer=False)
+            self.run(self.inputs(self.seed), self.seed, refinable=False)
             self.load(before)
         return self._output_bytes or 0
 
-    def beside(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
-        """A candidate's run beside this reference's latest."""
+    def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
+        """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
 
     def _generators(self) -> tuple[Any, ...]:
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
         return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
 
-    def looked_at(self, buffer: str, outcome: ReferenceRun) -> Expected:
-        """A buffer after the run of ``outcome``, the latest, as far as a closer look at it went."""
-        shaken = len(outcome.expected.nearby) > outcome.rounded
+    def expected_buffer(self, buffer: str, outcome: ReferenceRun) -> Expected:
+        """What a buffer should be after ``outcome``, the latest run, as far as that was refined."""
+        perturbed = len(outcome.expected.equally_right) > outcome.has_tf32
 
         def of(kind: str, there: bool) -> list[torch.Tensor]:
-            twin = self._models.get(kind) if there else None
-            return [] if twin is None else [dict(twin.named_buffers(remove_duplicate=False))[buffer].detach()]
+            model = self._models.get(kind) if there else None
+            return [] if model is None else [dict(model.named_buffers(remove_duplicate=False))[buffer].detach()]
 
-        exact = of("double", outcome.expected.has_exact)
-        nearby = (*of("rounded", outcome.rounded), *of("shaken", shaken))
-        return Expected(outcome.state[buffer], exact[0] if exact else None, bool(exact), nearby)
+        exact = of("float64", outcome.expected.has_exact)
+        equally_right = (*of("tf32", outcome.has_tf32), *of("perturbed", perturbed))
+        return Expected(outcome.buffers[buffer], exact[0] if exact else None, bool(exact), equally_right)
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
@@ -224,56 +226,65 @@ class Reference:
         free, _ = torch.cuda.mem_get_info()
         return elements <= EXACT_LIMIT_GPU and elements * 8 * 4 < 0.8 * free
 
-    def _closer(
+    def _refined(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
     ) -> tuple[Expected, bool]:
-        """float64 (where affordable) and, for ``rounding``, what is as right as eager: convolutions in TF32 where they may use it
-        (then the second value is true), and float64 from inputs as far away as rounding would move them."""
+        """The output in float64 where affordable. With ``rounding`` also outputs that are as right as eager's: with convolutions in
+        TF32 where they may use it (then the second value is true), and in float64 from inputs moved as far as rounding moves them."""
         exact = rounded = None
         has_exact = has_rounded = False
-        nearby: list[Any] = []
+        equally_right: list[Any] = []
         if affordable:
-            with contextlib.suppress(Exception), self._calling(seed), _default_dtype(torch.float64):
-                exact = self._twin("double", before)(*_to_double(inputs))
+            with _failures_logged("no float64 run"), self._calling(seed), _default_dtype(torch.float64):
+                exact = self._model_copy("float64", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if rounding and self.tf32_convolutions:
-            with contextlib.suppress(Exception), self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
-                rounded = self._twin("rounded", before)(*_copied(inputs))
+            with _failures_logged("no run with TF32 convolutions"), self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+                rounded = self._model_copy("tf32", before)(*_copied(inputs))
                 has_rounded = _same_structure(value, rounded)
-                nearby += [rounded] if has_rounded else []
+                equally_right += [rounded] if has_rounded else []
         if rounding and has_exact:
-            nearby += self._shaken(value, inputs, seed, before)
-        return Expected(value, exact, has_exact, tuple(nearby)), has_rounded
+            equally_right += self._perturbed(value, inputs, seed, before)
+        return Expected(value, exact, has_exact, tuple(equally_right)), has_rounded
 
-    def _shaken(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
-        """Outputs in float64 with the last bits of all inputs and parameters moved at random: what an ill-conditioned problem makes of
-        rounding. Where the output hardly depends on them, it hardly differs from the exact one."""
-        for number in range(_SHAKES):
-            with contextlib.suppress(Exception), self._calling(seed), _default_dtype(torch.float64):
-                twin = self._twin("shaken", before)
+    def _perturbed(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+        """Outputs in float64 with the last bits of all inputs and parameters changed at random. They show what an ill-conditioned
+        problem makes of rounding; a well-conditioned one hardly changes."""
+        for number in range(_PERTURBATIONS):
+            with _failures_logged("no perturbed run"), self._calling(seed), _default_dtype(torch.float64):
+                model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
-                for parameter in twin.parameters():
+                for parameter in model.parameters():
                     parameter.copy_(_moved(parameter, generator))
-                shaken = twin(*[_moved(v, generator) for v in _to_double(inputs)])
-                if _same_structure(value, shaken):
-                    yield shaken
+                perturbed = model(*[_moved(v, generator) for v in _to_double(inputs)])
+                if _same_structure(value, perturbed):
+                    yield perturbed
 
-    def _twin(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
-        """A copy of the model with today's parameters and the buffers from before the run."""
-        twin = self._models.get(kind)
-        if twin is None:
-            twin = self._models[kind] = copy.deepcopy(self.model) if kind == "rounded" else copy.deepcopy(self.model).double()
-        theirs = {**dict(twin.named_parameters(remove_duplicate=False)), **dict(twin.named_buffers(remove_duplicate=False))}
+    def _model_copy(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """A copy of the model with its present parameters and the buffers from before the run."""
+        model = self._models.get(kind)
+        if model is None:
+            model = self._models[kind] = copy.deepcopy(self.model) if kind == "tf32" else copy.deepcopy(self.model).double()
+        theirs = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
         with torch.no_grad():
             for name, value in {**self.state(), **buffers}.items():
                 theirs[name].copy_(value)
-        return twin
+        return model
 
     @contextlib.contextmanager
     def _calling(self, seed: int) -> Iterator[None]:
         with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield
+
+
+@contextlib.contextmanager
+def _failures_logged(consequence: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Go on after an error of the problem's code, which may raise anything in float64 or on a GPU."""
+    try:
+        yield
+    except kind as error:
+        _LOG.info("%s: %s", consequence, error)
 
 
 @contextlib.contextmanager
@@ -336,7 +347,7 @@ def _agrees(value: Any, exact: Any) -> bool:
 def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
     """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
     difference = size = 0.0
-    for left, right in zip(mine.split(_PIECE), exact.split(_PIECE), strict=True):
+    for left, right in zip(mine.split(_CHUNK), exact.split(_CHUNK), strict=True):
         usable = torch.isfinite(left) & torch.isfinite(right)
         difference += float(torch.where(usable, left.double() - right, 0.0).square().sum())
         size += float(torch.where(usable, right, 0.0).square().sum())

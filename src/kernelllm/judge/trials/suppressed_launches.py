@@ -32,7 +32,7 @@ def depends_on_kernels(size: SizeUnderTest) -> bool | None:
             if failure.status is Status.TIMEOUT:
                 raise
             return True
-        reference_run = size.reference.run(inputs, seed, closer=False)
+        reference_run = size.reference.run(inputs, seed, refinable=False)
         if reference_run.error or not reference_run.finite:
             continue
         if not compare(mine.value, reference_run.expected, Rules(KERNELBENCH, tolerance, scaled=True)).ok:

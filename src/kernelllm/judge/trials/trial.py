@@ -101,7 +101,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
     elif run is not None:
-        evidence.watched.append(reference.beside(f"at another size ({size.label})", run.ops, run.flops))
+        evidence.watched.append(reference.watched_operators(f"at another size ({size.label})", run.ops, run.flops))
 
 
 def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: ReferenceRun) -> bool:
@@ -122,7 +122,7 @@ def _decide(
     buffers: tuple[str, ...] = ()
     if comparison.ok:
         buffers = size.comparison.wrong_buffers(size.process, size.reference, reference, evidence.state_missing)
-    reference.closer = None  # it holds tensors
+    reference.refiner = None  # it holds tensors
     trial = Trial(
         sizes=size.label, seed=seed, kind=planned.distribution, ok=comparison.ok and not buffers, max_error=_finite(comparison.max_error),
         margin=_finite(comparison.margin), message=comparison.message,
