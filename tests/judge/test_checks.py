@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -247,27 +249,42 @@ def test_findings_are_told_once_and_worst_first() -> None:
 SETTINGS = JudgeSettings(device="cpu", sizes=2, seeds=1, measure=False, cache=False, memory_limit_bytes=2**30)
 
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(SETTINGS) as one:
-        yield one
+JudgeFor = Callable[[str | None, bool], Judge]
+"""A track, and whether the candidate never returns, to a warm judge."""
+
+
+@contextmanager
+def warm_judges(**changes: Any) -> Iterator[JudgeFor]:
+    with ExitStack() as stack:
+
+        @cache
+        def judge_for(track: str | None, hangs: bool) -> Judge:
+            settings = replace(SETTINGS, track=track, time_limit_s=3.0 if hangs else 60.0, **changes)
+            return stack.enter_context(Judge(settings))
+
+        yield judge_for
 
 
 @pytest.fixture(scope="module")
-def gpu_judge() -> Iterator[Judge]:
+def judge_for() -> Iterator[JudgeFor]:
+    with warm_judges() as judges:
+        yield judges
+
+
+@pytest.fixture(scope="module")
+def gpu_judge_for() -> Iterator[JudgeFor]:
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    with Judge(replace(SETTINGS, device="cuda", memory_limit_bytes=2**33)) as one:
-        yield one
+    with warm_judges(device="cuda", memory_limit_bytes=2**33) as judges:
+        yield judges
 
 
-def expect(path: Path, judge: Judge) -> None:
+def expect(path: Path, judge_for: JudgeFor) -> None:
     """Judge a fixture and compare with what its header says."""
     wanted = header(path)
-    hangs = "timeout" in wanted["EXPECT"]
-    judge.settings = replace(judge.settings, track=wanted.get("TRACK"), time_limit_s=3.0 if hangs else 60.0)
+    judge = judge_for(wanted.get("TRACK"), "timeout" in wanted["EXPECT"])
     problem = Problem(name=wanted["PROBLEM"], source=(ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text())
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
@@ -275,11 +292,11 @@ def expect(path: Path, judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
-def test_verdict(path: Path, judge: Judge) -> None:
-    expect(path, judge)
+def test_verdict(path: Path, judge_for: JudgeFor) -> None:
+    expect(path, judge_for)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
-def test_verdict_on_a_gpu(path: Path, gpu_judge: Judge) -> None:
-    expect(path, gpu_judge)
+def test_verdict_on_a_gpu(path: Path, gpu_judge_for: JudgeFor) -> None:
+    expect(path, gpu_judge_for)
