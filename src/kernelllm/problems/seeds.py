@@ -14,13 +14,18 @@ _here = threading.local()
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator that a problem or a candidate may draw from: torch on all devices, Python's and NumPy's."""
+    """Seed every generator that a problem or a candidate may draw from: torch's of the CPU and of all GPUs, Python's and NumPy's.
+
+    Not by ``torch.manual_seed``: where a kind of device has not been used, it keeps every call, with its stack, for when it will be.
+    """
     import numpy
     import torch
 
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 @contextlib.contextmanager
