@@ -1,4 +1,4 @@
-"""Does the worker's clock tell the truth? Its times against the judge's own over the same batch."""
+"""Does the worker report true times? They are compared with the judge's own clock over the same batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GRAPH_SHARE = 0.75
 """A claimed time below this share of the candidate's own time in a graph is not believed."""
 
 
-class Timed(Protocol):
+class TimedInBatches(Protocol):
     """The candidate in its worker. ``kept``: input set to the latest output of a timed run that was fetched."""
 
     input_sets: int
@@ -32,21 +32,21 @@ class Timed(Protocol):
         ...
 
 
-def findings(candidate: Timed, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
-    """A finding where far more time passes here than the worker reports, whichever way it is looked at.
+def findings(candidate: TimedInBatches, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
+    """A finding where far more time passes in this process than the worker reports.
 
     ``median_ms``: what the worker claims for a run; ``launches``: kernels of a run. A hiccup of the machine passes with another
-    try. A host too slow to keep the GPU busy is left out of account by replaying CUDA graphs, in two batches whose difference
-    is free of what capturing costs.
+    attempt. A host too slow to keep the GPU busy passes with CUDA graphs: two batches are replayed, and their difference is free
+    of what capturing costs.
     """
     runs = int(min(200, max(5, _BATCH_MS / max(median_ms, 1e-3))))
     order = [rng.randrange(candidate.input_sets) for _ in range(runs)]
     candidate.batch(order[:2], flush=False, keep=(1,))  # the output arena grows here, not below
-    for turn in range(_TRIES):
-        check = _look(candidate, order, launches)
+    for attempt in range(_TRIES):
+        check = _compared(candidate, order, launches)
         if check.honest():
             return []
-        time.sleep(0.05 * turn)
+        time.sleep(0.05 * attempt)
     with contextlib.suppress(CandidateFailure):  # not everything can be captured
         if _honest_in_graphs(candidate, order, median_ms):
             return []
@@ -54,7 +54,7 @@ def findings(candidate: Timed, median_ms: float, launches: int, rng: random.Rand
     return [Finding(check="clock", message=message)]
 
 
-def _look(candidate: Timed, order: Sequence[int], launches: int, *, graph: bool = False) -> rounds.ClockCheck:
+def _compared(candidate: TimedInBatches, order: Sequence[int], launches: int, *, graph: bool = False) -> rounds.ClockCheck:
     start = time.perf_counter()
     # The last run's output is fetched: it is complete only when all work before it is.
     timed, kept = candidate.batch(order, flush=False, graph=graph, keep=(len(order) - 1,))
@@ -65,8 +65,8 @@ def _look(candidate: Timed, order: Sequence[int], launches: int, *, graph: bool 
     return rounds.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen, runs=len(order), launches=launches)
 
 
-def _honest_in_graphs(candidate: Timed, order: Sequence[int], median_ms: float) -> bool:
-    few, many = _look(candidate, order, 1, graph=True), _look(candidate, list(order) * 4, 1, graph=True)
+def _honest_in_graphs(candidate: TimedInBatches, order: Sequence[int], median_ms: float) -> bool:
+    few, many = _compared(candidate, order, 1, graph=True), _compared(candidate, list(order) * 4, 1, graph=True)
     runs = many.runs - few.runs
     reported, seen = many.reported_ms - few.reported_ms, many.seen_ms - few.seen_ms
     believed = rounds.ClockCheck(reported_ms=reported, seen_ms=seen, runs=runs, launches=1).honest()

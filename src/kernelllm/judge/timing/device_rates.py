@@ -58,49 +58,49 @@ def measure(device: str, *, bytes_moved: int = _BYTES, size: int = _SIZE) -> Cei
 
     ``size``: rows of the matrix products. Raises RuntimeError (torch's) where the device fails.
     """
-    place = torch.device(device)
-    free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else 4 * bytes_moved
+    chosen = torch.device(device)
+    free = torch.cuda.mem_get_info(chosen)[0] if chosen.type == "cuda" else 4 * bytes_moved
     elements = min(bytes_moved, free // 4) // 4
-    found = {"bandwidth": _bandwidth(elements, place)}
+    found = {"bandwidth": _bandwidth(elements, chosen)}
     before = torch.get_float32_matmul_precision()
     try:
         for name, kind, precision in _PRODUCTS:
             torch.set_float32_matmul_precision(precision)
-            found[name] = max(_product(kind, n, place) for n in (size // 2, size))
+            found[name] = max(_product(kind, n, chosen) for n in (size // 2, size))
     finally:
         torch.set_float32_matmul_precision(before)
     return Ceilings(**found, torch=str(torch.__version__), measured=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def _bandwidth(elements: int, place: torch.device) -> float:
+def _bandwidth(elements: int, device: torch.device) -> float:
     """Bytes/s of the best of a fill, a copy, a sum of two and a sum over all."""
-    a, b, c = (torch.ones(elements, device=place) for _ in range(3))
+    a, b, c = (torch.ones(elements, device=device) for _ in range(3))
     moves: tuple[tuple[int, Callable[[], Any]], ...] = (
         (1, lambda: c.fill_(2.0)), (2, lambda: c.copy_(a)), (3, lambda: torch.add(a, b, out=c)), (1, lambda: a.sum()),
     )  # fmt: skip
-    return max(4 * elements * count / _seconds(work, place) for count, work in moves)
+    return max(4 * elements * count / _seconds(work, device) for count, work in moves)
 
 
-def _product(kind: torch.dtype, size: int, place: torch.device) -> float:
+def _product(kind: torch.dtype, size: int, device: torch.device) -> float:
     """FLOP/s of one square product; the second operand K-major, as tensor cores like it."""
-    a, b = (torch.randn(size, size, device=place).to(kind) for _ in range(2))
-    out = torch.empty(size, size, device=place, dtype=kind)
-    return 2.0 * size**3 / _seconds(lambda: torch.mm(a, b.t(), out=out), place)
+    a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+    out = torch.empty(size, size, device=device, dtype=kind)
+    return 2.0 * size**3 / _seconds(lambda: torch.mm(a, b.t(), out=out), device)
 
 
-def _seconds(work: Callable[[], Any], place: torch.device) -> float:
+def _seconds(work: Callable[[], Any], device: torch.device) -> float:
     """Median seconds of one run, warm."""
-    times = [_timed(work, place) for _ in range(3)]
+    times = [_timed(work, device) for _ in range(3)]
     runs = max(3, min(_RUNS, int(_BUDGET_S / max(times[-1], 1e-6))))
-    return statistics.median(_timed(work, place) for _ in range(runs))
+    return statistics.median(_timed(work, device) for _ in range(runs))
 
 
-def _timed(work: Callable[[], Any], place: torch.device) -> float:
-    if place.type != "cuda":
+def _timed(work: Callable[[], Any], device: torch.device) -> float:
+    if device.type != "cuda":
         start = time.perf_counter()
         work()
         return max(time.perf_counter() - start, 1e-9)
-    with torch.cuda.device(place):
+    with torch.cuda.device(device):
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
         work()

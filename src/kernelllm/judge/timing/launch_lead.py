@@ -1,4 +1,4 @@
-"""How far the GPU is kept busy before a batch of timed runs, so that the host stays ahead of it until the last of them.
+"""How long the GPU is kept busy before a batch of timed runs, so that the host has launched each run before the GPU comes to it.
 
 Events measure the GPU's time of a run only while launches wait for the GPU. Where preparing a run takes longer than the flush before it
 and the run itself, the GPU catches up after some runs, and from then on the host's time is measured.
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 MIN_LEAD_FLUSHES = 8
 """L2 flushes before the first timed run of any batch."""
 _MOST = 2.0
-"""More flushes a run than that are not spent: whoever is so far behind is held up by launching, and its time says so."""
+"""No more flushes a run than that: the time of a contestant that needs more shows that launching holds it up."""
 _MARGIN = 1.3
 _RECENT = 5
 
 
 class LaunchLead:
-    """One for all contestants of a measurement, who get the same start: otherwise launching would count for one and not for another.
+    """The lead of the host, the same for all contestants of a measurement: otherwise launching would count for one and not for another.
 
     ``flush_ms``: what one flush takes on the GPU.
     """

@@ -1,9 +1,9 @@
-"""How long a candidate and its baselines take, measured in turns so that drift hits all of them alike.
+"""How long a candidate and its baselines take, measured round by round so that drift hits all of them alike.
 
 The loop knows nothing of devices: a :class:`Contestant` runs a batch and returns one time a run. Rounds go
 on until the 95 % interval of every median is within :data:`GOAL` of it, or the budget ends. Each round runs the
 contestants in a random order and each batch visits its input sets in a random order, so that neither can be foreseen.
-Who is known well enough goes on with small batches, since a ratio needs rounds that both sides shared.
+A contestant that is known well enough goes on with small batches, since a ratio needs rounds that both sides shared.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernelllm.judge.timing.roofline import sol_score
 GOAL = 0.01
 """Half-width of the median's interval, as a share of the median, at which measuring ends."""
 BATCH_MS = 20.0
-"""Aim for one batch: long enough to drown its start, short enough to change turns often."""
+"""Aim for one batch: long enough for its start not to matter, short enough to alternate often."""
 MIN_ROUNDS, MIN_RUNS, MAX_RUNS = 4, 24, 400
 LONG_MS = 2.0
-"""Beyond it a batch needs no untimed run at its start: what is left of the start drowns in the first run."""
+"""Beyond it a batch needs no untimed run at its start: the first run hides what is left of the start."""
 _SLOW_MS = 5.0
 """Beyond it half of :data:`MIN_RUNS` will do."""
 _ROUNDS = 8
@@ -52,7 +52,7 @@ class Contestant(Protocol):
 
 
 @dataclass
-class _Track:
+class _Series:
     contestant: Contestant
     fewest: int | None = None
     batch: int = 4
@@ -86,19 +86,19 @@ def _order(rng: random.Random, sets: int, count: int) -> list[int]:
     return [rng.randrange(sets) for _ in range(count)]
 
 
-def _warm_up(track: _Track, rng: random.Random, deadline: float) -> None:
+def _warm_up(one: _Series, rng: random.Random, deadline: float) -> None:
     """Run small batches until two medians in a row agree, and plan with what was seen."""
     last, count = None, 1
     for _ in range(_WARMUP_BATCHES):
         warmup = int(last is None or last < LONG_MS)
-        median = float(np.median(track.contestant.times(_order(rng, track.contestant.input_sets, count), warmup=warmup)))
+        median = float(np.median(one.contestant.times(_order(rng, one.contestant.input_sets, count), warmup=warmup)))
         stable = last is not None and abs(median - last) <= _STABLE * last
         last = median
         count = int(min(4, max(1, _WARMUP_MS / max(last, 1e-3))))
         if stable or time.monotonic() > deadline:
             break
     assert last is not None
-    track.plan(last)
+    one.plan(last)
 
 
 @dataclass(frozen=True)
@@ -113,30 +113,30 @@ def run_rounds(
     contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2,
     fewest: Mapping[str, int] | None = None,
 ) -> Rounds:  # fmt: skip
-    """Measure the contestants in turns until all are known well enough or ``budget_s`` seconds are over.
+    """Measure the contestants round by round until all are known well enough or ``budget_s`` seconds are over.
 
     ``fewest``: runs that a contestant of that name gets at least; where it says nothing, :data:`MIN_RUNS`, and half of that for slow ones.
     Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
     """
     rng = random.Random(seed)
     deadline = time.monotonic() + budget_s
-    tracks = [_Track(c, (fewest or {}).get(c.name)) for c in contestants]
-    for track in tracks:
-        _warm_up(track, rng, time.monotonic() + budget_s / 4)
+    series = [_Series(c, (fewest or {}).get(c.name)) for c in contestants]
+    for one in series:
+        _warm_up(one, rng, time.monotonic() + budget_s / 4)
     while True:
-        turn = [t for t in tracks if not t.done()] or tracks[:0]
+        unfinished = any(not t.done() for t in series)
         # All go on together: a ratio needs rounds that both sides shared.
-        for track in rng.sample(tracks, len(tracks)) if turn else ():
-            track.run(rng)
-        if not turn or (time.monotonic() > deadline and len(tracks[0].rounds) >= 2):
+        for one in rng.sample(series, len(series)) if unfinished else ():
+            one.run(rng)
+        if not unfinished or (time.monotonic() > deadline and len(series[0].rounds) >= 2):
             break
     graphs = {}
-    for track in tracks:
-        if float(np.median(track.samples)) < small_ms:
-            replayed = track.contestant.times(_order(rng, track.contestant.input_sets, 20), graph=True)
+    for one in series:
+        if float(np.median(one.samples)) < small_ms:
+            replayed = one.contestant.times(_order(rng, one.contestant.input_sets, 20), graph=True)
             if replayed:
-                graphs[track.contestant.name] = float(np.median(replayed))
-    return Rounds({t.contestant.name: t.rounds for t in tracks}, graphs)
+                graphs[one.contestant.name] = float(np.median(replayed))
+    return Rounds({t.contestant.name: t.rounds for t in series}, graphs)
 
 
 def median_ms(rounds: Rounds, name: str) -> float:
