@@ -1,4 +1,4 @@
-"""Lowering: Inductor's CUDA text, the same on every machine, right at any sizes."""
+"""Lowering: Inductor's kernels and host steps, the same on every machine, right at any sizes."""
 
 import re
 
@@ -7,31 +7,33 @@ from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
 from triton.runtime import driver
 
 from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.inductor.wrapper_lines import Allocate
 from kernelllm.compiler.options import Options
 
 
 def test_text_is_for_cuda_and_sizes_are_arguments():
-    text = lowered(LAYER_NORM).wrapper
-    assert "empty_strided_cuda" in text
+    wrapper = lowered(LAYER_NORM).wrapper
+    text = wrapper.text()
+    assert {step.device for step in wrapper.steps if isinstance(step, Allocate)} == {"cuda"}
     assert "device_str='cuda'" in text
     assert "777" not in text
 
 
 def test_text_is_deterministic():
-    assert lowered(LINEAR).wrapper == lowered(LINEAR).wrapper
+    assert lowered(LINEAR).wrapper.text() == lowered(LINEAR).wrapper.text()
 
 
 def test_templates_are_called_by_name():
-    assert "torch.ops.kernelllm.matmul.default(x, " in lowered(LINEAR).wrapper
-    assert "torch.ops.kernelllm.conv.default(x, conv_weight, conv_bias, [2, 2]" in lowered(CONV).wrapper
-    assert lowered(LSTM).wrapper.count("torch.ops.kernelllm.lstm") == 1
+    assert "torch.ops.kernelllm.matmul.default(x, " in lowered(LINEAR).wrapper.text()
+    assert "torch.ops.kernelllm.conv.default(x, conv_weight, conv_bias, [2, 2]" in lowered(CONV).wrapper.text()
+    assert lowered(LSTM).wrapper.text().count("torch.ops.kernelllm.lstm") == 1
 
 
 def test_rows_are_held_whole_or_looped_as_asked():
-    held = lowered(SOFTMAX, Options(persistent="always")).wrapper
+    held = lowered(SOFTMAX, Options(persistent="always")).wrapper.text()
     assert "R0_BLOCK: tl.constexpr = triton_helpers.constexpr_next_power_of_2(r0_numel)" in held
     assert "r0_mask = r0_index < r0_numel" in held
-    looped = lowered(SOFTMAX, Options(persistent="never")).wrapper
+    looped = lowered(SOFTMAX, Options(persistent="never")).wrapper.text()
     assert "for r0_offset in" in looped
     assert "online_softmax" in looped
 
@@ -40,15 +42,15 @@ def test_fusion_can_be_turned_off():
     body = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.relu(x).sum(dim=1)")
 
     def kernels(fusion):
-        return len(re.findall(r"^@triton\.jit", lowered(body, Options(fusion=fusion)).wrapper, re.MULTILINE))
+        return len(re.findall(r"^@triton\.jit", lowered(body, Options(fusion=fusion)).wrapper.text(), re.MULTILINE))
 
     assert kernels(True) == 1
     assert kernels(False) == 2
 
 
 def test_target_decides_the_device_figures():
-    assert "multi_processor_count=108" in lowered(SOFTMAX, Options(target="sm_80")).wrapper
-    assert "multi_processor_count=132" in lowered(SOFTMAX, Options(target="sm_90")).wrapper
+    assert "multi_processor_count=108" in lowered(SOFTMAX, Options(target="sm_80")).wrapper.text()
+    assert "multi_processor_count=132" in lowered(SOFTMAX, Options(target="sm_90")).wrapper.text()
 
 
 def test_the_pretended_device_is_gone_afterwards():

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.compiler.capture import constants, derived_sizes, passes
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
-from kernelllm.compiler.capture.size_sources import sizes_of, sources, text
+from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
 from kernelllm.compiler.options import Options
 
 
@@ -156,7 +156,7 @@ def _size_arguments(
     for key, old in traced.items():
         _redirect(graph, old, exact[key], nodes)
     hints = derived_sizes.hints(env)
-    computed = [Size(str(s), names[s], int(hints[s]), (), text(definitions[s])) for s in order if s in definitions]
+    computed = [Size(str(s), names[s], int(hints[s]), (), size_text(definitions[s])) for s in order if s in definitions]
     return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)
 
 
@@ -245,7 +245,7 @@ def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEn
         name=name,
         index=leaf.index if leaf else None,
         dtype=str(value.dtype).removeprefix("torch.") if tensor else "int",
-        shape=tuple(text(env.replace(d.node.expr)) if isinstance(d, torch.SymInt) else str(d) for d in value.shape) if tensor else (),
+        shape=tuple(size_text(env.replace(d.node.expr)) if isinstance(d, torch.SymInt) else str(d) for d in value.shape) if tensor else (),
         mutated=mutated,
     )
 

@@ -27,7 +27,7 @@ def _tensor_sources(leaves: list[Leaf]) -> Iterator[tuple[SizeSource, Any]]:
             for dim, size in enumerate(leaf.value.shape):
                 expression = _expr(size)
                 if expression is not None:
-                    yield SizeSource(leaf.kind, leaf.name, dim, text(expression)), expression
+                    yield SizeSource(leaf.kind, leaf.name, dim, size_text(expression)), expression
 
 
 def _module_sources(model: torch.nn.Module) -> Iterator[tuple[SizeSource, Any]]:
@@ -35,14 +35,14 @@ def _module_sources(model: torch.nn.Module) -> Iterator[tuple[SizeSource, Any]]:
         for name, value in vars(module).items():
             path = f"{prefix}.{name}" if prefix else name
             if _expr(value) is not None:
-                yield SizeSource("module", path, None, text(_expr(value))), _expr(value)
+                yield SizeSource("module", path, None, size_text(_expr(value))), _expr(value)
             elif isinstance(value, tuple | list):
                 for i, item in enumerate(value):
                     if _expr(item) is not None:
-                        yield SizeSource("module", f"{path}[{i}]", None, text(_expr(item))), _expr(item)
+                        yield SizeSource("module", f"{path}[{i}]", None, size_text(_expr(item))), _expr(item)
 
 
-def text(expression: Any) -> str:
+def size_text(expression: Any) -> str:
     """A size expression as Python."""
     from torch.utils._sympy.printers import PythonPrinter
 

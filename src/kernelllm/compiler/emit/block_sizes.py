@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelllm.compiler.emit.inductor_wrapper import Kernel
+from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.options import Options
 
 _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}

@@ -11,10 +11,10 @@ from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.helpers import HELPERS, closure
-from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, is_contiguous, read
-from kernelllm.compiler.emit.inductor_wrapper import Wrapper, parse
+from kernelllm.compiler.emit.host_steps import Program, is_contiguous, read
 from kernelllm.compiler.emit.launch_code import LaunchWriter
 from kernelllm.compiler.emit.size_names import SizeNames
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.core.errors import CaptureError
@@ -29,15 +29,16 @@ class CandidateFile:
 
     def __init__(self, problem: Problem, lowered: Lowered, options: Options) -> None:
         self.problem, self.captured, self.options = problem, lowered.captured, options
-        self.wrapper: Wrapper = parse(lowered.wrapper)
+        self.wrapper = lowered.wrapper
         self.kept = model_class.kept_parts(problem.source)
         foreign_constructors.without(self.kept, problem)
-        called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", lowered.wrapper))
+        text = self.wrapper.text()
+        called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", text))
         self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
         self.top: set[str] = set(self.kept.names) | set(HELPERS) | {p.name for p in self.definitions}
         arguments = self.kept.forward.args
         self.local = self.top | {"grid"} | {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
-        self.sizes = SizeNames(self.captured, self.local, lowered.wrapper)
+        self.sizes = SizeNames(self.captured, self.local, text)
         self.splits = self._splits(self.local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
         self.host = fw.HostPrinter(self.program, self.sizes, self._input_paths())
@@ -78,7 +79,7 @@ class CandidateFile:
         like = [(self.host.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
         steps: list[str] = []
         launching = LaunchWriter(self.kernels, self.local)
-        scratch = sum(isinstance(i, Allocate | Step) for i in self.program.items)
+        scratch = sum(isinstance(i, Allocate | Assign) for i in self.program.items)
         unpacked = self._unpacked()
         for item in self.program.items:
             if isinstance(item, Allocate):
@@ -87,7 +88,7 @@ class CandidateFile:
                 steps.append(f"{path} = {fw.allocation(tensor, self.host, device, item.target in exact, like)}")
             elif isinstance(item, Launch):
                 steps.extend(launching.lines(item))
-            elif isinstance(item, Step):
+            elif isinstance(item, Assign):
                 line = unpacked.get(id(item), None)
                 if line is None:
                     line = (
@@ -108,7 +109,7 @@ class CandidateFile:
     def _unpacked(self) -> dict[int, str]:
         """``a = f(x)``, ``b = a[0]``, ``c = a[1]`` as ``b, c = f(x)``: replacement lines by step, "" for none."""
         lines: dict[int, str] = {}
-        steps = [i for i in self.program.items if isinstance(i, Step)]
+        steps = [i for i in self.program.items if isinstance(i, Assign)]
         for step in steps:
             if not step.target or not isinstance(step.value, ast.Call):
                 continue
@@ -139,11 +140,11 @@ class CandidateFile:
     def _droppable(self, target: str) -> bool:
         path = self.host.paths.get(target, "")
         made = {i.target for i in self.program.items if isinstance(i, Allocate)}
-        made |= {i.target for i in self.program.items if isinstance(i, Step) and not isinstance(i.value, ast.Subscript)}
+        made |= {i.target for i in self.program.items if isinstance(i, Assign) and not isinstance(i.value, ast.Subscript)}
         members = {
             self.program.base(n.id)
             for i in self.program.items
-            if isinstance(i, Step) and isinstance(i.value, ast.Subscript)
+            if isinstance(i, Assign) and isinstance(i.value, ast.Subscript)
             for n in ast.walk(i.value.value)
             if isinstance(n, ast.Name)
         }
@@ -168,7 +169,7 @@ class CandidateFile:
     def _used_names(self) -> set[str]:
         found: set[str] = set()
         for item in self.program.items:
-            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Step) else []
+            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Assign) else []
             found |= {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
         return found
 

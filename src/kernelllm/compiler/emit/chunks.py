@@ -10,8 +10,9 @@ import ast
 import re
 from dataclasses import dataclass
 
-from kernelllm.compiler.emit.inductor_wrapper import Kernel, Wrapper
+from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.split_reductions import SMALLEST, is_prime
+from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Split:
 
 
 def find(wrapper: Wrapper) -> list[int]:
-    """The marks of a wrapper: primes p in host lines of the form ``(n + p - 1) // p``."""
+    """The marks of a wrapper: primes p in host expressions of the form ``(n + p - 1) // p``."""
     found: list[int] = []
-    for statement in wrapper.body:
-        for node in ast.walk(statement):
+    for expression in wrapper.expressions():
+        for node in ast.walk(expression):
             match node:
                 case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p >= SMALLEST // 2 and is_prime(p):
                     adds = [n.value for n in ast.walk(left) if isinstance(n, ast.Constant)]
@@ -41,7 +42,7 @@ def find(wrapper: Wrapper) -> list[int]:
 
 
 def substitute(wrapper: Wrapper, marks: list[int]) -> list[Split]:
-    """Put names in the place of marks, in host lines and kernels alike, in place; kernels get the names as arguments."""
+    """Put names in the place of marks, in host expressions and kernels alike, in place; kernels get the names as arguments."""
     made: list[Split] = []
     for number, mark in enumerate(marks):
         suffix = "" if number == 0 else f"_{number + 1}"
@@ -49,7 +50,7 @@ def substitute(wrapper: Wrapper, marks: list[int]) -> list[Split]:
         inner = any(k.reduction_hint == "INNER" for k in uses)
         made.append(Split(mark, f"splits{suffix}", f"chunk{suffix}", inner))
     for split in made:
-        wrapper.body = [_Marks(split).visit(s) for s in wrapper.body]
+        wrapper.rewrite(_Marks(split).visit)
         for kernel in wrapper.kernels.values():
             _kernel(kernel, split, wrapper)
     return made
@@ -65,10 +66,9 @@ def _kernel(kernel: Kernel, split: Split, wrapper: Wrapper) -> None:
     at = len(kernel.runtime)
     kernel.function.args.args[at:at] = [ast.arg(n) for n in added]
     kernel.signature.update(dict.fromkeys(added, "i64"))
-    for statement in wrapper.body:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"{kernel.name}.run":
-            call.args.extend(ast.Name(n, ast.Load()) for n in added)
+    for step in wrapper.steps:
+        if isinstance(step, Launch) and step.kernel == kernel.name:
+            step.arguments |= {n: ast.Name(n, ast.Load()) for n in added}
 
 
 class _Marks(ast.NodeTransformer):
@@ -93,8 +93,8 @@ class _Marks(ast.NodeTransformer):
 
 def length(wrapper: Wrapper, mark: int) -> ast.expr | None:
     """The n of ``(n + p - 1) // p`` as the wrapper first spells it; call before :func:`substitute`."""
-    for statement in wrapper.body:
-        for node in ast.walk(statement):
+    for expression in wrapper.expressions():
+        for node in ast.walk(expression):
             match node:
                 case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=p)) if p == mark:
                     return ast.BinOp(left, ast.Sub(), ast.Constant(mark - 1))

@@ -13,9 +13,9 @@ from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, assigned, fresh, name_of, prune
 from kernelllm.compiler.emit.folding import direct, fold, masks_applied_twice, shared_masks
 from kernelllm.compiler.emit.helpers import HELPERS
-from kernelllm.compiler.emit.inductor_wrapper import Kernel
 from kernelllm.compiler.emit.simplify import Simplifier
 from kernelllm.compiler.emit.value_types import Facts
+from kernelllm.compiler.inductor.kernel_source import Kernel
 
 _NUMELS = ("xnumel", "ynumel", "znumel", "r0_numel", "r1_numel")
 

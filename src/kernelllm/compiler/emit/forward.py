@@ -11,9 +11,10 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.host_steps import Allocate, Launch, Program, Step, Tensor, equal, is_contiguous
+from kernelllm.compiler.emit.host_steps import Program, Tensor, equal, is_contiguous
 from kernelllm.compiler.emit.kernel_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import TORCH_SCHEMAS
 
 _RESULTS = {
@@ -290,7 +291,7 @@ def name_buffers(program: Program, host: HostPrinter, wishes: dict[str, dict[str
                 elif wish in ("mean", "m2", "count"):
                     wish = f"part_{wish}"
                 host.paths[target] = fresh_name(wish, taken)
-        elif isinstance(item, Step) and item.target and item.target not in host.paths:
+        elif isinstance(item, Assign) and item.target and item.target not in host.paths:
             call = item.value
             while isinstance(call, ast.Subscript):
                 call = call.value
@@ -325,7 +326,7 @@ def touched_by_torch(program: Program) -> set[str]:
     """Buffers that something other than a kernel's pointer sees, so whose shape matters."""
     seen: set[str] = set()
     for item in program.items:
-        if isinstance(item, Step):
+        if isinstance(item, Assign):
             seen |= {program.base(n.id) for n in ast.walk(item.value) if isinstance(n, ast.Name)}
         elif isinstance(item, Launch):
             for value in item.arguments.values():

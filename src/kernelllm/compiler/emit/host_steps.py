@@ -1,25 +1,23 @@
-"""The statements of Inductor's ``call``, read into steps: allocate, launch, call, view, drop."""
+"""The steps of Inductor's wrapper, with what is known of their tensors."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.ast_tools import Rename, name_of
-from kernelllm.compiler.emit.inductor_wrapper import Wrapper
+from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.size_names import SizeNames
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch, Wrapper
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
-
-_SKIPPED = ("assert_size_stride", "assert_alignment", "torch.cuda.set_device", "torch.cuda.synchronize", "torch._check", "record_stream")
-
 
 @dataclass
 class Tensor:
@@ -32,48 +30,15 @@ class Tensor:
 
 
 @dataclass
-class Allocate:
-    """An empty buffer."""
-
-    target: str
-
-
-@dataclass
-class Launch:
-    """A kernel's launch: wrapper expressions by Inductor's argument name."""
-
-    kernel: str
-    arguments: dict[str, ast.expr]
-
-
-@dataclass
-class Step:
-    """Any other statement: ``target = value``, or an expression alone where target is empty."""
-
-    target: str
-    value: ast.expr
-
-
-@dataclass
-class Drop:
-    """Buffers that nothing reads any more."""
-
-    targets: list[str]
-
-
-Item = Allocate | Launch | Step | Drop
-
-
-@dataclass
 class Program:
-    """``call`` as steps."""
+    """The steps of a file's forward."""
 
-    items: list[Item]
+    items: list[HostStep]
     result: list[ast.expr]
     tensors: dict[str, Tensor]
     same: dict[str, str] = field(default_factory=dict)
     """Buffers that are another buffer by another name."""
-    dropped: set[str] = field(default_factory=set)
+    freed: set[str] = field(default_factory=set)
 
     def names(self, base: str) -> set[str]:
         """All names of a buffer."""
@@ -87,33 +52,11 @@ class Program:
 
 
 def read(wrapper: Wrapper, captured: Captured, sizes: SizeNames) -> Program:
-    """Turn ``call``'s statements into a Program; raises CaptureError for a statement it has no place for."""
-    tensors = dict(_argument_tensors(captured, sizes))
-    program = Program([], [], tensors)
-    for statement in _once(wrapper.body[:-1]):
-        for item in _items(statement, wrapper, sizes, program):
-            program.items.append(item)
-    value = wrapper.body[-1].value  # type: ignore[attr-defined]
-    program.result = list(value.elts) if isinstance(value, ast.Tuple | ast.List) else [value]
+    """The wrapper's steps with what is known of their tensors. Raises CaptureError for a shape that it does not understand."""
+    program = Program([], wrapper.results, dict(_argument_tensors(captured, sizes)))
+    for step in wrapper.steps:
+        program.items += _items(step, sizes, program)
     return program
-
-
-def _once(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements with every variable bound once: a kernel launched twice has its ``xnumel`` line written twice."""
-    bound: dict[str, int] = {}
-    current: dict[str, str] = {}
-    for statement in body:
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if not isinstance(target, ast.Name):
-            yield Rename(current).visit(statement) if current else statement
-            continue
-        assert isinstance(statement, ast.Assign)
-        statement.value = Rename(current).visit(statement.value)
-        bound[target.id] = bound.get(target.id, 0) + 1
-        if bound[target.id] > 1:
-            current[target.id] = f"{target.id}__{bound[target.id]}"
-            statement.targets = [ast.Name(current[target.id], ast.Store())]
-        yield statement
 
 
 def contiguous(shape: list[Any]) -> list[Any]:
@@ -162,67 +105,40 @@ def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _items(statement: ast.stmt, wrapper: Wrapper, sizes: SizeNames, program: Program) -> Iterator[Item]:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        call = statement.value
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "run" and name_of(call.func).split(".")[0] in wrapper.kernels:
-            kernel = wrapper.kernels[name_of(call.func).split(".")[0]]
-            if len(call.args) < len(kernel.runtime):
-                raise CaptureError(f"Launch of {kernel.name} passes {len(call.args)} of {len(kernel.runtime)} arguments.", where="emit")
-            yield Launch(kernel.name, dict(zip(kernel.runtime, call.args, strict=False)))
-        elif not ast.unparse(call.func).startswith(_SKIPPED):
+def _items(step: HostStep, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+    match step:
+        case Allocate():
+            program.tensors[step.target] = Tensor(_tuple(step.size, sizes), _tuple(step.stride, sizes), step.dtype, step.device)
+            yield step
+        case Launch():
+            yield step
+        case Free(targets):
+            program.freed.update(targets)
+            free = [n for n in dict.fromkeys(map(program.base, targets)) if program.names(n) <= program.freed]
+            if free:
+                yield Free(free)
+        case Assign("", ast.Call() as call):
             yield from _out_call(call, program)
-        return
-    if isinstance(statement, ast.Delete):
-        gone = [t.id for t in statement.targets if isinstance(t, ast.Name)]
-        program.dropped.update(gone)
-        free = [n for n in dict.fromkeys(map(program.base, gone)) if program.names(n) <= program.dropped]
-        if free:
-            yield Drop(free)
-        return
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        yield from _assignment(statement.targets[0].id, statement.value, sizes, program)
-        return
-    if isinstance(statement, ast.Expr | ast.Pass | ast.Assert | ast.Import | ast.ImportFrom):
-        return
-    raise CaptureError(f"A statement of Inductor's output is not understood: {ast.unparse(statement)[:200]}", where="emit")
+        case Assign(name, value):
+            yield from _assignment(name, value, sizes, program)
 
 
-def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[Item]:
-    text = ast.unparse(value)
-    if "get_raw_stream" in text or text.endswith((".size()", ".stride()")):
-        if text.endswith(".size()"):
-            program.tensors.setdefault(name, program.tensors.get(text.removesuffix(".size()"), Tensor([], [], "")))
-        return
-    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id.endswith("_size"):
-        known = program.tensors.get(value.value.id)
-        if known is not None and isinstance(value.slice, ast.Constant):
-            sizes.values.setdefault(name, known.shape[int(ast.unparse(value.slice))])
-        return
+def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
     if isinstance(value, ast.Name) and value.id not in sizes.values:
         program.same[name] = value.id
         if program.base(name) in program.tensors:
             program.tensors[name] = program.tensors[program.base(name)]
         return
-    try:
+    with suppress(integers.NotInteger):
         sizes.values[name] = sizes.expression(value)
         return
-    except integers.NotInteger:
-        pass
-    called = name_of(value.func) if isinstance(value, ast.Call) else ""
-    if called.startswith("empty_strided") and isinstance(value, ast.Call):
-        program.tensors[name] = Tensor(
-            _tuple(value.args[0], sizes), _tuple(value.args[1], sizes), ast.unparse(value.args[2]), "cpu" if "cpu" in called else "cuda"
-        )
-        yield Allocate(name)
-        return
-    if called == "reinterpret_tensor" and isinstance(value, ast.Call):
+    if isinstance(value, ast.Call) and name_of(value.func) == "reinterpret_tensor":
         known = program.tensors.get(program.base(ast.unparse(value.args[0])))
         program.tensors[name] = Tensor(_tuple(value.args[1], sizes), _tuple(value.args[2], sizes), known.dtype if known else "")
     made = _made(value, sizes, program)
     if made is not None:
         program.tensors[name] = made
-    yield Step(name, value)
+    yield Assign(name, value)
 
 
 def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
@@ -262,7 +178,7 @@ def _tuple(node: ast.expr, sizes: SizeNames) -> list[Any]:
     return [sizes.expression(e) for e in node.elts]
 
 
-def _out_call(call: ast.Call, program: Program) -> Iterator[Item]:
+def _out_call(call: ast.Call, program: Program) -> Iterator[HostStep]:
     """``extern_kernels.mm(a, b, out=buf)`` as ``buf = torch.mm(a, b)`` where the buffer was made for it."""
     out = next((k.value for k in call.keywords if k.arg == "out"), None)
     if isinstance(out, ast.Name) and out.id in program.tensors:
@@ -272,6 +188,6 @@ def _out_call(call: ast.Call, program: Program) -> Iterator[Item]:
         if fresh is not None and is_contiguous(known) and not touched:
             program.items.remove(fresh)
             call.keywords = [k for k in call.keywords if k.arg != "out"]
-            yield Step(out.id, call)
+            yield Assign(out.id, call)
             return
-    yield Step("", call)
+    yield Assign("", call)

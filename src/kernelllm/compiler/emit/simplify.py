@@ -7,8 +7,8 @@ import ast
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import assigned, bindings, call, copy_of, every, name_of
 from kernelllm.compiler.emit.helpers import RENAMED, plain_name
-from kernelllm.compiler.emit.inductor_wrapper import Kernel
 from kernelllm.compiler.emit.value_types import FLOATS, TYPES, Facts
+from kernelllm.compiler.inductor.kernel_source import Kernel
 
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
 

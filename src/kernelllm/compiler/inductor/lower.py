@@ -1,4 +1,4 @@
-"""ATen graph to Inductor's wrapper text for CUDA, with no GPU."""
+"""ATen graph to Inductor's kernels and host steps for CUDA, with no GPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import regions, row_reductions, split_reductions
+from kernelllm.compiler.inductor import regions, row_reductions, split_reductions, wrapper_lines
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
+from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.threads import TORCH
@@ -26,9 +27,9 @@ from kernelllm.core.threads import TORCH
 
 @dataclass
 class Lowered:
-    """Inductor's own Python output for a captured graph, and what is needed to read it."""
+    """What Inductor made of a captured graph."""
 
-    wrapper: str
+    wrapper: Wrapper
     captured: Captured
     options: Options
 
@@ -150,7 +151,7 @@ def _one_kernel_an_operator(base: type) -> Any:
 
 
 def lower(captured: Captured, options: Options) -> Lowered:
-    """Inductor's CUDA text for the graph. Raises CaptureError naming the operator that Inductor rejects."""
+    """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
     from torch._inductor.debug import DebugContext
     from torch._inductor.exc import InductorError, LoweringException
@@ -172,13 +173,14 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(config.patch(settings(options)))
         try:
             tidy(captured.graph)
-            code = None
+            wrapper = None
             if options.fusion and len(captured.graph.graph.nodes) > regions.LONG:
                 with suppress(regions.Uncuttable):
-                    code = regions.lowered(captured, lambda graph, values: _text(_exact(GraphLowering), graph, values, captured))
-            if code is None:
+                    exact = _exact(GraphLowering)
+                    wrapper = regions.lowered(captured, lambda graph, values: _wrapper(exact, graph, values, captured))
+            if wrapper is None:
                 kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
-                code = _text(kind, captured.graph, examples, captured)
+                wrapper = _wrapper(kind, captured.graph, examples, captured)
         except (InductorError, LoweringException, RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
             text = str(error).strip().splitlines()
             raise CaptureError(
@@ -186,19 +188,23 @@ def lower(captured: Captured, options: Options) -> Lowered:
                 where=captured.problem.name,
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
-    return Lowered(code, captured, options)
+    return Lowered(wrapper, captured, options)
 
 
-def _text(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> str:
-    """Inductor's text for one graph."""
+def _wrapper(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> Wrapper:
+    """Inductor's output for one graph, read before it is printed."""
     from torch._inductor.virtualized import V
 
     lowering = _vectors_on_cuda(kind)(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
     lowering.freeze_runtime_asserts()
     with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
         lowering.run(*examples)
-        code, _ = lowering.codegen()
-    return str(code.value) if hasattr(code, "value") else str(code)
+        lowering.init_wrapper_code()
+        lowering._update_scheduler()
+        lowering.wrapper_code.push_codegened_graph(lowering)
+        lowering.scheduler.codegen()
+        lowering.wrapper_code.run_wrapper_ir_passes(is_inference=True)
+        return wrapper_lines.read(lowering)
 
 
 def _vectors_on_cuda(base: type) -> Any:

@@ -1,8 +1,8 @@
-"""Deep networks piece by piece: what lies between heavy operators is lowered once for all places where it repeats.
+"""Deep networks in regions: what lies between heavy operators is lowered once for all places where it repeats.
 
-Heavy operators (the template operators) store their results, so nothing is fused across them. A long graph is therefore cut there into
-regions; each is lowered by Inductor on its own, and a region that equals an earlier one up to the names of its tensors and sizes takes
-that one's text. The pieces' texts are put together as one wrapper in Inductor's own form.
+Heavy operators (the template operators) store their results, so nothing is fused across them. A long graph is therefore cut there
+into regions, and Inductor lowers each by itself. A region that equals an earlier one, but for the names of its tensors and sizes,
+takes that one's kernels. The regions' wrappers are put together as one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.inductor import split_reductions
-from kernelllm.compiler.inductor.stitching import Piece, Stitched, piece
+from kernelllm.compiler.inductor.stitching import StitchedWrapper
+from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 
 LONG = 400
 """Graphs of more operators than this are cut; shorter ones are lowered whole."""
 ALIKE = 8
 """Sizes that differ by more than this factor want different kernels."""
 
-Compile = Callable[[GraphModule, list[Any]], str]
+Compile = Callable[[GraphModule, list[Any]], Wrapper]
 
 
 class Uncuttable(Exception):
@@ -50,31 +51,31 @@ class Region:
     """Regions that must come before."""
 
 
-def lowered(captured: Captured, compile_: Compile) -> str:
-    """The wrapper's text for the captured graph. Raises Uncuttable."""
+def lowered(captured: Captured, compile_: Compile) -> Wrapper:
+    """The wrapper of the captured graph. Raises Uncuttable."""
     graph = captured.graph.graph
     regions = _ordered(_regions(graph))
     inside = {n: r.number for r in regions for n in r.nodes}
-    out = Stitched([n.name for n in graph.find_nodes(op="placeholder")])
-    known: dict[str, list[_Lowered]] = {}
+    out = StitchedWrapper([n.name for n in graph.find_nodes(op="placeholder")])
+    known: dict[str, list[_LoweredRegion]] = {}
     for region in regions:
         if region.heavy:
             out.call(region.nodes)
         else:
-            one = _Cut(captured, region, inside)
+            one = _RegionGraph(captured, region, inside)
             candidates = known.setdefault(one.key, [])
             found, names = _same(candidates, one, captured)
             if found is None:
                 plain = _plain_sizes(one.dims, captured.env)
-                general = _Cut(captured, region, inside, plain) if plain else one
-                text = compile_(general.module, [p.meta["val"] for p in general.module.graph.find_nodes(op="placeholder")])
+                general = _RegionGraph(captured, region, inside, plain) if plain else one
+                wrapper = compile_(general.module, [p.meta["val"] for p in general.module.graph.find_nodes(op="placeholder")])
+                text = wrapper.text()
                 lengths = [v for k, v in split_reductions.lengths().items() if re.search(rf"\b{k}\b", text)]
-                found = _Lowered(general.dims, piece(text, len(out.pieces)), lengths)
-                out.pieces.append(found.piece)
+                found = _LoweredRegion(general.dims, out.add(wrapper), lengths)
                 candidates.append(found)
                 names = {str(symbol): expression for expression, symbol in plain.items()}
-            out.instance(found.piece, one.inputs, one.outputs, names)
-    return out.text(graph.output_node().args[0])
+            out.instance(found.wrapper, one.inputs, one.outputs, names)
+    return out.finished(graph.output_node().args[0])
 
 
 def _heavy(node: Node) -> bool:
@@ -198,7 +199,7 @@ def _plain_sizes(dims: list[Any], env: ShapeEnv) -> dict[Any, Any]:
     return made
 
 
-class _Cut:
+class _RegionGraph:
     """A region as a graph of its own; ``plain`` maps sums to the symbols that take their place in it."""
 
     def __init__(self, captured: Captured, region: Region, inside: dict[Node, int], plain: dict[Any, Any] | None = None) -> None:
@@ -227,14 +228,11 @@ class _Cut:
                     self._note("input", source)
         for node in region.nodes:
             self._copy(node)
-        self.outputs = [n for n in region.nodes if any(inside.get(u) != region.number for u in self._readers(n)) and not _writes(n)]
+        self.outputs = [n for n in region.nodes if any(inside.get(u) != region.number for u in n.users) and not _writes(n)]
         self.graph.output(tuple(self._made[n] for n in self.outputs))
         self._words.append(",".join(str(region.nodes.index(n)) for n in self.outputs))
         self.module = GraphModule(torch.nn.Module(), self.graph)
         self.key = "\n".join(self._words)
-
-    def _readers(self, node: Node) -> list[Node]:
-        return list(node.users)
 
     def _placeholder(self, node: Node) -> None:
         made = self.graph.placeholder(node.name if _sized(node) else f"in{len(self.inputs)}")
@@ -300,14 +298,14 @@ class _Cut:
 
 
 @dataclass
-class _Lowered:
+class _LoweredRegion:
     dims: list[Any]
-    piece: Piece
+    wrapper: Wrapper
     lengths: list[Any]
     """Lengths of its marked split reductions, which must stay as they are."""
 
 
-def _same(candidates: list[_Lowered], one: _Cut, captured: Captured) -> tuple[_Lowered | None, dict[str, Any]]:
+def _same(candidates: list[_LoweredRegion], one: _RegionGraph, captured: Captured) -> tuple[_LoweredRegion | None, dict[str, Any]]:
     """A lowered region that this one equals, with the size that each of its symbols stands for here."""
     for other in candidates:
         names = _substitution(other.dims, one.dims, captured)
