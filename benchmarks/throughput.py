@@ -180,7 +180,7 @@ def sample_rate(options: argparse.Namespace) -> int:
     """Tokens a second, one answer at a time and in a batch."""
     import torch
 
-    from kernelllm.lm.prompt import Templates, first_prompt
+    from kernelllm.lm.prompts import Templates, first_prompt
     from kernelllm.models import SamplingParams
     from kernelllm.models.hf import HF
 

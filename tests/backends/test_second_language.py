@@ -14,7 +14,7 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.lm.parse import parse
-from kernelllm.lm.prompt import Templates, first_prompt
+from kernelllm.lm.prompts import Templates, first_prompt
 
 PROBLEM = """import torch
 

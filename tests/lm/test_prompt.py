@@ -31,7 +31,7 @@ from kernelllm.core.types import (
 )
 from kernelllm.lm import feedback
 from kernelllm.lm.lm_writer import lm_writer
-from kernelllm.lm.prompt import Templates, example, family, first_prompt, next_prompt
+from kernelllm.lm.prompts import Templates, example, family, first_prompt, next_prompt
 from kernelllm.models.language_model import Message
 from kernelllm.search import Search
 

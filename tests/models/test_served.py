@@ -103,8 +103,9 @@ import sys
 from scripted import PROBLEM, ScriptedJudge
 from kernelllm.lm.lm_writer import lm_writer
 from kernelllm.models import open_model
-from kernelllm.search import Budget, Search
-search = Search(PROBLEM, lm_writer(open_model("openai/m", base_url=sys.argv[1])), ScriptedJudge(), n=4, budget=Budget(max_seconds=1.0))
+from kernelllm.search import SearchBudget, Search
+writer = lm_writer(open_model("openai/m", base_url=sys.argv[1]))
+search = Search(PROBLEM, writer, ScriptedJudge(), n=4, budget=SearchBudget(max_seconds=1.0))
 print(list(search), search.stopped)
 """
 

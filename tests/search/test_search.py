@@ -24,7 +24,7 @@ from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
 from kernelllm.core.writer import Allowance, Writer
 from kernelllm.lm.lm_writer import LMWriter, lm_writer
 from kernelllm.models.language_model import Completion, Message, SamplingParams
-from kernelllm.search import Budget, Search, run
+from kernelllm.search import Search, SearchBudget, run
 
 
 def refined(writer: LMWriter, **options: object) -> list[Attempt]:
@@ -190,7 +190,7 @@ def test_a_time_budget_stops_a_model_that_hangs() -> None:
             yield from super().sample(messages, params, 1, first)
             never.wait()
 
-    search = Search(PROBLEM, lm_writer(Hanging()), ScriptedJudge(), n=1000, budget=Budget(max_seconds=0.5))
+    search = Search(PROBLEM, lm_writer(Hanging()), ScriptedJudge(), n=1000, budget=SearchBudget(max_seconds=0.5))
     assert len(list(search)) == 1
     assert search.stopped == "time"
     never.set()

@@ -28,7 +28,7 @@ from kernelllm.core.types import Attempt, Problem
 if TYPE_CHECKING:
     from kernelllm.core.store import Store
     from kernelllm.judge import JudgeSettings
-    from kernelllm.lm.prompt import Templates
+    from kernelllm.lm.prompts import Templates
     from kernelllm.models import Completion, LanguageModel, SamplingParams
 
 _LOG = logging.getLogger("kernelllm")
@@ -196,7 +196,7 @@ class KernelLLM:
         return SamplingParams(temperature=temperature, max_tokens=max_new_tokens, **given)
 
     def _prompt(self, code: str, template: str) -> Sequence[Any]:
-        from kernelllm.lm.prompt import Templates, first_prompt
+        from kernelllm.lm.prompts import Templates, first_prompt
 
         self._templates = self._templates or Templates()
         return first_prompt(self._templates, template, Problem(name="module", source=code), settings.load().target)
@@ -234,7 +234,7 @@ class KernelLLM:
         """
         from kernelllm.app.judge_options import opened_judge
         from kernelllm.app.pipeline import as_problem
-        from kernelllm.app.session import Asking, Session
+        from kernelllm.app.session import Asking, StoredSearch
 
         asked = Asking(
             rounds=rounds, temperature=temperature, top_p=top_p, max_tokens=max_new_tokens, template=template, seed=seed, **asking
@@ -244,7 +244,7 @@ class KernelLLM:
         try:
             target = how.target if how else settings.load().target
             identity = how or type(judge).__name__
-            with Session(
+            with StoredSearch(
                 problem, self.model, judge, n=n, asking=asked, judge_identity=identity, target=target, store=self._store
             ) as session:
                 message = ""

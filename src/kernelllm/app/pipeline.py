@@ -213,9 +213,9 @@ class _Work:
 
     def _stored(self, judge: Judge, how: JudgeSettings, asking: Asking) -> str:
         """With a writer that is paid for every draft: a run that is stored and goes on where it stopped."""
-        from kernelllm.app.session import Session
+        from kernelllm.app.session import StoredSearch
 
-        with Session(
+        with StoredSearch(
             self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how, target=how.target, on_event=self._told
         ) as session:
             self.run_id = session.run.id

@@ -82,7 +82,7 @@ def writer_options(model: str, asking: Asking, *, target: str, extern: str = "av
     return {**options, **asking.options}
 
 
-class Session:
+class StoredSearch:
     """One writer at work on one problem, its attempts stored. A context manager; iterate over it for the attempts as they are judged.
 
     ``judge`` is a ``Judge`` or anything with its ``judge(problem, candidate)``; ``judge_identity`` is what of its
@@ -140,7 +140,7 @@ class Session:
         self.search = self._search(judge, n, on_event)
 
     def _search(self, judge: Any, n: int, on_event: Callable[[str, dict[str, Any]], None] | None) -> Search:
-        from kernelllm.search import Budget, Search
+        from kernelllm.search import Search, SearchBudget
 
         return Search(
             self.problem,
@@ -149,7 +149,7 @@ class Session:
             strategy=self.asking.strategy or "refine",
             n=n,
             rounds=self.asking.rounds,
-            budget=Budget(max_seconds=self.asking.max_time),
+            budget=SearchBudget(max_seconds=self.asking.max_time),
             record=self.run,
             on_event=on_event,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.app.session import Asking, Session, open_store
+from kernelllm.app.session import Asking, StoredSearch, open_store
 from kernelllm.app.verdict_view import show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
@@ -118,7 +118,7 @@ def retry(store: Store, run: Run, statuses: Sequence[str], progress: Progress) -
     (problem,) = run.problems()
     with (
         Judge(judge_settings) as judge,
-        Session(
+        StoredSearch(
             problem,
             info.settings["model"],
             judge,

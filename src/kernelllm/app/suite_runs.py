@@ -72,13 +72,13 @@ def open_bench(
 ) -> Bench:
     """The run of a plan: with its own writer, or with ``known`` answers."""
     from kernelllm.bench.runner import Bench
-    from kernelllm.search import Budget
+    from kernelllm.search import SearchBudget
 
     writer: Writer | None = known
     if writer is None:
         writer = open_writer(plan.model, **plan.writer)
         writer.attach(store, cache=asking.cache, allowance=Allowance(tokens=asking.max_tokens_total, usd=asking.max_cost))
-    return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=Budget(max_seconds=asking.max_time))
+    return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=SearchBudget(max_seconds=asking.max_time))
 
 
 def known_answers(key: str, store: Store) -> KnownAnswers:

@@ -25,7 +25,7 @@ from kernelllm.core.store import Run, Store, run_id
 from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
 from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool
-from kernelllm.search import Budget, Search
+from kernelllm.search import Search, SearchBudget
 
 _Pool = LocalPool[PoolJob, Verdict | list[str]]
 LOOK_S = 2.0
@@ -42,7 +42,7 @@ class Bench:
         *,
         devices: Sequence[str] = ("cpu",),
         per_device: int = 1,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
         writer: Writer | None = None,
     ) -> None:
         self.plan, self.store = plan, store

@@ -13,7 +13,7 @@ from kernelllm.core.errors import BudgetExceeded, UsageError
 from kernelllm.core.settings import Price
 from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Candidate, Cost, Draft, Problem
 from kernelllm.core.writer import Allowance, Answers, Writer
-from kernelllm.lm import prompt as prompts
+from kernelllm.lm import prompts
 from kernelllm.lm.limit import Limit, dollars
 from kernelllm.lm.parse import parse
 from kernelllm.models import Completion, LanguageModel, Message, SamplingParams, open_model, options_of

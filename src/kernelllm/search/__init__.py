@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kernelllm.search.search_loop import Search, run
-from kernelllm.search.strategy import Budget, Strategy, Task
+from kernelllm.search.strategy import SearchBudget, Strategy, Task
 
-__all__ = ["Budget", "Search", "Strategy", "Task", "run"]
+__all__ = ["Search", "SearchBudget", "Strategy", "Task", "run"]

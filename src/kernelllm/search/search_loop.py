@@ -17,7 +17,7 @@ from kernelllm.core.errors import BudgetExceeded, KernelLLMError
 from kernelllm.core.threads import DaemonPool
 from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
 from kernelllm.core.writer import Writer
-from kernelllm.search.strategy import Budget, Record, Strategy, Task, VerdictSource
+from kernelllm.search.strategy import Record, SearchBudget, Strategy, Task, VerdictSource
 
 Event = Callable[[str, dict[str, Any]], None]
 """Told ``("drafted", {...})`` and ``("judged", {...})`` as they happen, from any thread."""
@@ -46,7 +46,7 @@ class Search:
         strategy: str | Strategy = "sample",
         n: int = 1,
         rounds: int = 1,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
         record: Record | None = None,
         on_event: Event | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class Search:
         self.strategy: Strategy = registry.resolve("strategies", strategy)() if isinstance(strategy, str) else strategy
         self.n = n
         self.rounds = rounds
-        self.budget = budget or Budget()
+        self.budget = budget or SearchBudget()
         self.record = record
         self.attempts: list[Attempt] = []
         self.errors: list[KernelLLMError] = []

@@ -33,7 +33,7 @@ class Strategy(Protocol):
         ...
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class SearchBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one search. Tokens and dollars are held by the writer, which asks; time is held here."""
 
     max_seconds: float | None = None

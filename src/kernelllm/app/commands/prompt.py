@@ -44,7 +44,7 @@ def prompt(
 
     from kernelllm.core import settings
     from kernelllm.core.errors import UsageError
-    from kernelllm.lm.prompt import DEFAULT, Templates, first_prompt
+    from kernelllm.lm.prompts import DEFAULT, Templates, first_prompt
 
     found = Templates(templates)
     if list_them:
