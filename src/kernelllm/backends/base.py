@@ -7,7 +7,7 @@ group ``kernelllm.backends`` of a package of your own).
 What CUDA C++ would say, for instance: ``modes`` are COMPILE (nvcc needs no GPU) and CUDA; it has no emulator, so that candidates are
 judged on a GPU alone. ``load`` builds the file's C++ and imports it. ``watch`` cannot wrap a launch in Python: it subscribes to the
 profiler's launch callbacks (CUPTI), which name the kernel; :meth:`Launches.suppress` has them skip it, :meth:`Launches.counted` counts.
-``native_code`` names ``torch.utils.cpp_extension``, which is cheating in other languages.
+``native_code`` names ``torch.utils.cpp_extension``, which is cheating in other languages, and ``tools`` name nvcc and what it starts.
 """
 
 from __future__ import annotations
@@ -202,6 +202,8 @@ class Backend(ABC):
     """Beginnings of the environment variables that a candidate may read and set."""
     hidden_variables: tuple[str, ...] = ()
     """Those of them that tell which mode a worker is in: a candidate must not know."""
+    tools: tuple[str, ...] = ()
+    """Programs that the language itself starts, such as a compiler."""
     narrow_types: Mapping[str, str] = {}
     """Types narrower than float32, by the names that kernels give them, and torch's name of each."""
 

@@ -25,6 +25,7 @@ class Triton(base.Backend):
     kernel_decorators = source.DECORATORS
     libraries = ("triton",)
     settings = ("triton.knobs",)
+    tools = ("ptxas", "cuobjdump", "nvdisasm")
     forbidden = source.FORBIDDEN
     variables = ("TRITON",)
     hidden_variables = ("TRITON_INTERPRET",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.backends.base import Backend
+from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
 from kernelllm.judge.observation import Observation
@@ -23,7 +23,7 @@ _EVENTS = {
 }  # fmt: skip
 _STARTS = ("subprocess.Popen", "os.posix_spawn")
 """Python 3.12 reports both for one start."""
-_TOOLS = ("ptxas", "gcc", "cc", "clang", "cuobjdump", "nvdisasm", "ld", "ldconfig", "c++", "g++", "uname", "lscpu", "file")
+_TOOLS = ("gcc", "cc", "clang", "ld", "ldconfig", "c++", "g++", "uname", "lscpu", "file")
 
 
 class Processes:
@@ -47,12 +47,13 @@ class Processes:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Audit events; the tools that a language itself starts are let pass."""
+        tools = (*_TOOLS, *open_backend(seen.candidate.backend).tools)
         found = [
             Finding(check=self.name, message=f"{event.name} ({event.detail}) while in {event.phase}.")
             for event in seen.events if event.name in _EVENTS
         ]  # fmt: skip
         for event in seen.events:
             program = event.detail.split(" ")[0].rpartition("/")[2].strip("'\"[],()")
-            if event.name in _STARTS and program not in _TOOLS:
+            if event.name in _STARTS and program not in tools:
                 found.append(Finding(check=self.name, message=f"Started {event.detail} while in {event.phase}.", severity=Severity.WARN))
         return found
