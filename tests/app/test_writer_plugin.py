@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.writer import find, open_writer
 
@@ -120,3 +122,13 @@ def test_a_writer_refuses_what_it_does_not_know() -> None:
         open_writer("compiler/fast")
     with pytest.raises(UsageError, match="lm needs a model's name"):
         open_writer("lm")
+
+
+def test_no_code_asks_which_writer_it_has() -> None:
+    """What distinguishes writers is said by their attributes: their names stand in the registry and nowhere in a comparison."""
+    package = Path(registry.__file__).parents[1]
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare):
+                texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                assert not texts & set(registry.BUILTIN["writers"]), f"{file.relative_to(package)}:{node.lineno}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from kernelllm.app.cli_options import asking_options, json_option, judge_options, problem_options, verbose_option
+
+if TYPE_CHECKING:
+    from kernelllm.app.pipeline import Result
 
 
 @click.command()
@@ -63,7 +65,7 @@ def optimize(
     from kernelllm.app.cli_options import asking_of, problem_of, refuse_what_means_nothing
     from kernelllm.app.judge_options import judge_settings, start_servers
     from kernelllm.app.main import INTERRUPTED
-    from kernelllm.app.output import OutputError, check_writable
+    from kernelllm.app.output import check_writable
     from kernelllm.app.progress import Console
     from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
@@ -79,13 +81,7 @@ def optimize(
     start_servers(settings)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
-    written = True
-    try:
-        result = work.save(result, path)
-    except OutputError as error:
-        written = False
-        result = msgspec.structs.replace(result, message=str(error))
-        click.echo(f"Error: {error}", err=True)
+    result, written = _saved(result, path)
     if as_json:
         click.echo(to_json(result))
     else:
@@ -93,3 +89,17 @@ def optimize(
 
         show_result(result)
     ctx.exit(INTERRUPTED if result.interrupted else 0 if result.best and written else 1)
+
+
+def _saved(result: Result, path: Path) -> tuple[Result, bool]:
+    """The result with its file, and whether that could be written; a full disk must not cost the result."""
+    import msgspec
+
+    from kernelllm.app import pipeline
+    from kernelllm.app.output import OutputError
+
+    try:
+        return pipeline.save(result, path), True
+    except OutputError as error:
+        click.echo(f"Error: {error}", err=True)
+        return msgspec.structs.replace(result, message=str(error)), False
