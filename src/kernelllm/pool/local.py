@@ -47,7 +47,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Done(Generic[Item, Result]):
+class PoolResult(Generic[Item, Result]):
     """An item that left the pool: with its result, or with the text of what went wrong."""
 
     item: Item
@@ -87,7 +87,7 @@ class LocalPool(Generic[Item, Result]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def call(self, item: Item) -> Done[Item, Result]:
+    def call(self, item: Item) -> PoolResult[Item, Result]:
         """Run one item on the next free slot and wait for it. Many threads may call at once."""
         slot = self._idle.get()
         try:
@@ -95,15 +95,15 @@ class LocalPool(Generic[Item, Result]):
         finally:
             self._idle.put(slot)
 
-    def run(self, items: Iterable[Item]) -> Iterator[Done[Item, Result]]:
+    def run(self, items: Iterable[Item]) -> Iterator[PoolResult[Item, Result]]:
         """Yield each item as it finishes, in no fixed order. Items are drawn only when a slot is free."""
         with closing(self.watched(items, None)) as finished:
             yield from (done for done in finished if done is not None)
 
-    def watched(self, items: Iterable[Item], every_s: float | None) -> Generator[Done[Item, Result] | None, None, None]:
+    def watched(self, items: Iterable[Item], every_s: float | None) -> Generator[PoolResult[Item, Result] | None, None, None]:
         """As :meth:`run`; and None after every so many seconds in which no item finishes."""
         source = iter(items)
-        pending: set[Future[Done[Item, Result]]] = set()
+        pending: set[Future[PoolResult[Item, Result]]] = set()
         threads = ThreadPoolExecutor(len(self.slots), thread_name_prefix="kernelllm-pool")
         try:
             for item in source:
@@ -141,7 +141,7 @@ class LocalPool(Generic[Item, Result]):
             process.join(max(0.0, deadline - time.monotonic()))
             pipe.close()
 
-    def _exchange(self, slot: Slot, item: Item) -> Done[Item, Result]:
+    def _exchange(self, slot: Slot, item: Item) -> PoolResult[Item, Result]:
         if slot.index not in self._running:
             os.environ.setdefault("PYTHONWARNINGS", _WARNINGS)
             ours, theirs = self._context.Pipe()
@@ -157,8 +157,8 @@ class LocalPool(Generic[Item, Result]):
         except (EOFError, OSError):
             self._running.pop(slot.index, None)
             worker.join(_LEAVE_S)
-            return Done(item, error=f"the pool's process ended with exit code {worker.exitcode}")
-        return Done(item, result=payload) if ok else Done(item, error=payload)
+            return PoolResult(item, error=f"the pool's process ended with exit code {worker.exitcode}")
+        return PoolResult(item, result=payload) if ok else PoolResult(item, error=payload)
 
 
 def _share_cores(slots: int) -> None:
