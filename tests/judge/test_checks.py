@@ -198,7 +198,6 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> TrialRun:
         ({"runs": tuple(run("a", str(i), i) for i in range(3))}, "replay"),
         ({"runs": (run("a", "b", launches=0),)}, "no_kernel"),
         ({"runs": (run("a", "b", mutated_inputs=(0,)),)}, "inputs_written"),
-        ({"runs": (run("a", "b", output_types=("Lazy",)),)}, "lazy_tensors"),
         ({"depends_on_kernels": False}, "decoy_kernel"),
         ({"tampered": ("torch.allclose",)}, "tampering"),
         ({"threads": 1}, "threads"),

@@ -19,8 +19,10 @@ import pytest
 
 from kernelllm.core.errors import SandboxError, UnknownName
 from kernelllm.judge.isolation import allowed_paths, folders, landlock, sandbox, seccomp
+from kernelllm.judge.isolation.limits import SIZE, Limits, Spawn
 from kernelllm.judge.isolation.sandbox import Level, Policy, Strength
 from kernelllm.judge.worker import process
+from kernelllm.judge.worker.supervisor import Watcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
 HERE = sandbox.available()
@@ -230,6 +232,38 @@ def test_shared_memory_is_counted() -> None:
         assert process.memory(os.getpid())[1] - shared >= 64 * MIB
     assert own > 0
     assert process.memory(2**22 + 1) == (0, 0)
+
+
+def _watched(folder: Path, shared: int, arenas: int) -> str:
+    """Why a supervisor ended a worker that fills ``shared`` bytes of shared memory, where ``arenas`` of them were announced."""
+    out, leash = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with mmap.mmap(-1, shared) as hoard:
+            hoard.write(bytes(shared))
+            signal.sigtimedwait([signal.SIGUSR1], 0.2 if arenas else 60)
+        os._exit(0)
+    os.write(leash[1], SIZE.pack(arenas))
+    watcher = Watcher(pid, out[0], leash[0], Spawn(str(folder), Limits(memory_bytes=shared // 2)))
+    watcher.watch()
+    return watcher.reason or "it ended by itself"
+
+
+def test_shared_memory_beyond_the_limit_ends_a_worker(tmp_path: Path) -> None:
+    def in_a_child(arenas: int) -> str:  # whose only child is the worker
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(write_end, _watched(tmp_path, 256 * MIB, arenas).encode())
+            os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end) as stream:
+            answer = stream.read()
+        os.waitpid(pid, 0)
+        return answer
+
+    assert in_a_child(0) == "memory"
+    assert in_a_child(256 * MIB) == "it ended by itself"
 
 
 def _nest(folder: Path, depth: int) -> None:

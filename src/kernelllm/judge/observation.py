@@ -48,8 +48,6 @@ class TrialRun:
     """*worker*: how long the call took by the worker's clock."""
     launches: int = 0
     """*worker*: kernel launches in this run."""
-    output_types: tuple[str, ...] = ()
-    """*worker*: type names of the output tensors (``Tensor`` when plain)."""
 
     @property
     def other_parameters(self) -> bool:

@@ -1,4 +1,7 @@
-"""Returns something that computes only when it is looked at."""
+"""Returns something that computes only when it is looked at.
+
+Outputs that are no plain tensors are refused by the worker too, see :mod:`kernelllm.judge.transport.plain`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import ast
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.syntax import analyse, starts
-from kernelllm.judge.observation import Observation
 
 _BASES = (
     "torch.Tensor", "torch._C.TensorBase", "torch._C._TensorBase", "torch.nn.Parameter", "torch.nn.parameter.Parameter",
@@ -20,7 +22,6 @@ _CERTAIN = (
 _METHODS = {
     "__torch_function__", "__torch_dispatch__", "_make_subclass", "_make_wrapper_subclass", "as_subclass", "__cuda_array_interface__",
 }  # fmt: skip
-_PLAIN = {"Tensor", "Parameter", "torch.Tensor"}
 
 
 class LazyTensors:
@@ -55,11 +56,6 @@ class LazyTensors:
             if isinstance(member, ast.FunctionDef) and (member.name in _METHODS or member.name == "__class__"):
                 found.append(Finding(check=self.name, message=f"{node.name} defines {member.name}.", line=member.lineno))
         return found
-
-    def observed(self, seen: Observation) -> list[Finding]:
-        """Types of the outputs as the worker saw them."""
-        odd = sorted({kind for run in seen.runs for kind in run.output_types if kind not in _PLAIN})
-        return [Finding(check=self.name, message=f"An output is a {kind}, not a plain tensor.") for kind in odd]
 
 
 def _odd(node: ast.Attribute) -> bool:

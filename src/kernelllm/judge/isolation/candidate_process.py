@@ -34,7 +34,6 @@ class CandidateRun:
 
     value: Any
     mutated: tuple[int, ...]
-    types: tuple[str, ...]
     launches: int
     busy_ms: float
     wall_ms: float
@@ -175,7 +174,7 @@ class CandidateProcess:
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return CandidateRun(value, mutated, tuple(n[:80] for n in ran.types[:64]), ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
+        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
 
     def _grown(self, reply: Any, kind: type[Any], output: Arena) -> tuple[Any, Arena]:
         if isinstance(reply, p.Grow):

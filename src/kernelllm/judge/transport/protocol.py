@@ -233,8 +233,6 @@ class Ran(msgspec.Struct, tag="ran"):
     id: int
     tree: Any
     tensors: tuple[TensorSpec, ...]
-    types: tuple[str, ...] = ()
-    """Type name of each output tensor."""
     launches: int = 0
     busy_ms: float = 0.0
     ops: dict[str, int] = {}

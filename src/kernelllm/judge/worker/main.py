@@ -251,18 +251,18 @@ class Session:
         specs, size = arenas.layout(outputs, contiguous=True)
         if size > arena.size:
             return p.Grow(number, size)
-        names = tuple(type(t).__name__ for t in outputs)
         arenas.put(arena, specs, outputs)
         if self.mode is Mode.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
-        return p.Ran(number, tree, specs, names, self._launches, self._busy_ms, *self._apart)
+        return p.Ran(number, tree, specs, self._launches, self._busy_ms, *self._apart)
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
         mine = self._named_state()
         names = tuple(n for n in command.names if n in mine)
-        found = [mine[n][0].detach() for n in names]
+        found = [mine[n][0] for n in names]
+        values.encode(found, [], strict=True)  # a buffer that computes while it is read is refused as an output would be
         specs, size = arenas.layout(found, contiguous=True)
         arena = self._arenas[command.output.key]
         if size > arena.size:

@@ -53,7 +53,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
             os._exit(70)
     os.close(out_w)
     os.close(worker_fd)
-    watcher = _Watcher(pid, out_r, leash_fd, request)
+    watcher = Watcher(pid, out_r, leash_fd, request)
     code, ended_by = watcher.watch()
     process.kill_descendants()
     watcher.drain()
@@ -71,7 +71,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
         os.write(status_fd, msgspec.msgpack.encode(report))
 
 
-class _Watcher:
+class Watcher:
     """Watches one worker until it ends or is ended."""
 
     def __init__(self, pid: int, out: int, leash: int, request: Spawn) -> None:
