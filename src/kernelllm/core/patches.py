@@ -132,8 +132,22 @@ INDUCTOR = (
         "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"
         "GraphLowering.output(self, target, args, kwargs)", "overridden",
     ),
-    *_each("compiler/inductor/lower.py", "lowering without compiling", "torch._inductor.graph",
-           "GraphLowering.codegen(self);GraphLowering.freeze_runtime_asserts(self)", "called"),
+    *_each("compiler/inductor/lower.py", "lowering without printing or compiling", "torch._inductor.graph",
+           "GraphLowering.freeze_runtime_asserts(self);GraphLowering._update_scheduler(self);"
+           "GraphLowering.init_wrapper_code(self, is_subgraph, subgraph_name, parent_wrapper_code, partition_signatures)", "called"),
+    *_each("compiler/inductor/lower.py", "lowering without printing or compiling", "torch._inductor.scheduler",
+           "Scheduler.codegen(self)", "called"),
+    *_each("compiler/inductor/wrapper_lines.py", "the host's steps are read from the wrapper's lines", "torch._inductor.codegen.wrapper",
+           "PythonWrapperCodegen.push_codegened_graph(self, graph);PythonWrapperCodegen.run_wrapper_ir_passes(self, is_inference);"
+           "PythonWrapperCodegen.get_output_refs(self);PythonWrapperCodegen.codegen_shape_tuple(self, shape);"
+           "PythonWrapperCodegen.codegen_sizevar(self, x);PythonWrapperCodegen.prepare_triton_kernel_call(self, call_args);"
+           "KernelDefinitionLine;KernelCallLine;AllocateLine;FreeLine;FreeIfNotReusedLine;SymbolicCallArg;SymbolicCallArgLine;"
+           "ExternKernelAllocLine;CommentLine;NullLine;EnterDeviceContextManagerLine;ExitDeviceContextManagerLine;LineContext", "called"),
+    *_each("compiler/inductor/wrapper_lines.py", "a line of another kind is printed by itself", "torch._inductor.codegen.wrapper",
+           "PythonWrapperCodegen.writeline(self, line)"),
+    *_each("compiler/inductor/wrapper_lines.py", "the host's steps are read from the wrapper's lines", "torch._inductor.ir",
+           "ExternKernel.codegen_args(self);ExternKernel.codegen_kwargs(self, skip_out);ExternKernel.get_kernel_name(self);NoneLayout",
+           "called"),
     *_each("compiler/inductor/lower.py", "Inductor's passes over a forward graph", "torch._inductor.fx_passes.post_grad",
            "post_grad_passes(gm, is_inference);view_to_reshape(gm)", "called"),
     *_each("compiler/inductor/lower.py", "regions read each other's results by their strides", "torch._inductor.ir",
