@@ -70,7 +70,7 @@ def test_no_sentence_of_the_readme_has_many_figures(root: Path) -> None:
 
 
 def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
-    """Every ``kernelllm VERB ... --option`` in a code block is a verb and an option of this program."""
+    """Every ``kernelllm VERB ... --option``, in a code block or in a sentence, is a verb and an option of this program."""
     runner = CliRunner()
     helps = {verb: runner.invoke(cli, [verb, "--help"]).output for verb in COMMANDS}
     for verb in COMMANDS:
@@ -80,16 +80,15 @@ def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
     for page in documents(root):
         if page.parent.name == "reference":
             continue
-        for block in re.findall(r"```(?:console|sh|bash)\n(.*?)```", page.read_text(), flags=re.DOTALL):
-            for line in block.splitlines():
-                found = re.match(r"\$? ?kernelllm ([a-z]+)(.*)", line)
-                if found is None:
-                    continue
-                verb, rest = found.groups()
-                assert verb in COMMANDS, f"{page.relative_to(root)}: {line}"
-                for option in re.findall(r"(?<=\s)(--[a-z-]+)", rest.split("#")[0]):
-                    group = helps[verb]
-                    assert option in group or option == "--help", f"{page.relative_to(root)}: {verb} has no {option}"
+        shown = re.findall(r"```(?:console|sh|bash)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+        for line in [line for block in shown for line in block.splitlines()] + re.findall(r"`(kernelllm [^`]+)`", prose(page)):
+            found = re.match(r"\$? ?kernelllm ([a-z]+)(.*)", line)
+            if found is None:
+                continue
+            verb, rest = found.groups()
+            assert verb in COMMANDS, f"{page.relative_to(root)}: {line}"
+            for option in re.findall(r"(?<=\s)(--[a-z-]+)", rest.split("#")[0]):
+                assert option in helps[verb] or option == "--help", f"{page.relative_to(root)}: {verb} has no {option}"
 
 
 def test_readme_tree_is_the_repository(root: Path) -> None:
