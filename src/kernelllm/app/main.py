@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import gc
 import json
 import traceback
 from importlib import import_module
@@ -100,4 +101,7 @@ def cli() -> None:
 
 def main() -> None:
     """What the ``kernelllm`` script calls."""
-    cli.main(prog_name="kernelllm")
+    try:
+        cli.main(prog_name="kernelllm")
+    finally:
+        gc.freeze()  # otherwise Python looks through all of torch for garbage before it ends

@@ -44,6 +44,7 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         control.sendall(msgspec.msgpack.encode(ready))
     _serve(control, mode, target, backend)
+    os._exit(0)  # the judge waits for it: taking apart all that was imported takes half a second
 
 
 def _serve(control: socket.socket, mode: Mode, target: str, backend: Backend) -> None:
