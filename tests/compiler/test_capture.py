@@ -70,7 +70,6 @@ def test_computed_sizes_have_a_symbol_and_an_expression():
 def test_running_statistics_are_written_as_in_train_mode():
     result = captured(CONV)
     assert {s.name for s in result.graph_inputs if s.mutated} == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    assert result.output_count == 1
 
 
 def test_whole_layers_and_heavy_operators_become_templates():

@@ -1,4 +1,4 @@
-"""What the compiler may be asked for, and the knobs that tell its variants apart."""
+"""What the compiler may be asked for, and what distinguishes its variants."""
 
 from __future__ import annotations
 

@@ -127,11 +127,6 @@ def _max_pool(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any
     return x.new_empty(_pooled(x, kernel_size, stride, padding, dilation, ceil_mode))
 
 
-def _max_pool_with_indices(*args: Any) -> Any:
-    out = _max_pool(*args)
-    return out, out.new_empty(out.shape, dtype=torch.int64)
-
-
 def _avg_pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, *_: Any) -> Any:
     return x.new_empty(_pooled(x, kernel_size, stride, padding, [1] * len(kernel_size), ceil_mode))
 

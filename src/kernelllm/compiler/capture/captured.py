@@ -57,7 +57,7 @@ class Size:
     sources: tuple[SizeSource, ...] = ()
     """Best first: an input's dimension, a parameter's or buffer's, a module attribute; direct ones before expressions."""
     expression: str = ""
-    """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no places."""
+    """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no sources."""
 
 
 @dataclass
@@ -71,7 +71,6 @@ class Captured:
     sizes: tuple[Size, ...]
     output: str
     """Python expression that rebuilds the forward's result from the graph's outputs: ``{0}``, ``({0}, {1})``, ``{{'loss': {0}}}``."""
-    output_count: int
     way: Literal["make_fx", "export", "static"]
     symbolic: bool
     """False when the problem's own sizes are baked in."""

@@ -77,7 +77,6 @@ def to_captured(
         ),
         sizes=sizes_of(built, leaves, roots) + computed,
         output=result_format(*out_spec),
-        output_count=len(graph.graph.output_node().args[0]),
         way=way,
         symbolic=bool(built.table) or not built.values,
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
@@ -262,7 +261,7 @@ def result_format(spec: Any, constants: list[Any]) -> str:
 
 
 class _Code(str):
-    """A piece of code inside a nest of containers."""
+    """Code inside a nest of containers."""
 
 
 def _render(value: Any) -> str:

@@ -67,7 +67,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
         with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}):
             result = torch.func.functional_call(model, named, tuple(arguments))
             after = loose_tensors(model)
-        positions = {leaves[i].name: place for place, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
+        positions = {leaves[i].name: position for position, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
         return result, {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
 
     chosen = [leaves[i] for i in dynamic]

@@ -1,4 +1,4 @@
-"""Passes over the captured ATen graph: heavy operators become template operators (see :mod:`.ops`)."""
+"""Passes over the captured ATen graph: heavy operators become template operators (:mod:`kernelllm.compiler.template_ops`)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _mv(w: _Editor, a: Node, x: Node) -> Node | None:
 
 def _convolution(w: _Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
                  output_padding: Any, groups: Any) -> Node:
-    """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size around that into a number.
+    """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size that it meets into a number.
 
     Torch's gets its bias outside, where it joins the kernel that reads the result, as Inductor has it too.
     """

@@ -55,7 +55,7 @@ def sources(built: FakeModule, leaves: list[Leaf]) -> list[tuple[SizeSource, Any
 
 
 def sizes_of(built: FakeModule, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:
-    """Every root symbol in use (symbol to name), with all places it can be read at, best first."""
+    """Every root symbol in use (symbol to name), with all its sources, best first."""
     found = sources(built, leaves)
     values = hints(built.env)
     plain = {e for _, e in found if e.is_Symbol}

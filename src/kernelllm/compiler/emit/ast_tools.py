@@ -85,6 +85,13 @@ class Replace(ast.NodeTransformer):
         return node
 
 
+def conjuncts(mask: ast.expr) -> list[ast.expr]:
+    """The parts of ``a & b & c``."""
+    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
+        return [*conjuncts(mask.left), *conjuncts(mask.right)]
+    return [mask]
+
+
 def copy_of(node: ast.expr) -> ast.expr:
     """A fresh copy of an expression."""
     return ast.parse(ast.unparse(node), mode="eval").body

@@ -208,7 +208,7 @@ class CandidateFile:
             for dim, size in enumerate(self.program.tensors[variable].shape)
             if str(size).isdigit() and int(str(size)) in pinned
         }
-        return [f'assert {place} == {size}, "written for this size alone"' for place, size in sizes.items()]
+        return [f'assert {read} == {size}, "written for this size alone"' for read, size in sizes.items()]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
@@ -229,7 +229,7 @@ class CandidateFile:
     def _file(self, body: list[str]) -> str:
         helpers = closure({h for f in self.kernels.texts.values() for h in f.helpers})
         kernel_texts = list(dict.fromkeys(f.text for f in self.kernels.texts.values()))
-        sections = [HELPERS[h][1] for h in helpers] + [p.text for p in self.definitions] + kernel_texts
+        sections = [HELPERS[h].text for h in helpers] + [p.text for p in self.definitions] + kernel_texts
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)

@@ -24,17 +24,20 @@ class Definition:
 @cache
 def library() -> dict[str, Definition]:
     """Every top-level definition of every template module, by name."""
-    found: dict[str, Definition] = {}
     folder = Path(__file__).resolve().parent.parent / "templates"
-    for path in sorted(folder.glob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        lines = source.splitlines()
-        for node in ast.parse(source).body:
-            for name in _defined(node):
-                if name in found or name.startswith("__"):
-                    continue
-                found[name] = Definition(name, _source(lines, node), frozenset(_needed(node)), (path.name, node.lineno))
-    return found
+    return {name: found for path in sorted(folder.glob("*.py"), reverse=True) for name, found in definitions(path).items()}
+
+
+def definitions(path: Path) -> dict[str, Definition]:
+    """Every top-level definition of a module, by name."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    return {
+        name: Definition(name, _source(lines, node), frozenset(reads(node)), (path.name, node.lineno))
+        for node in ast.parse(source).body
+        for name in _defined(node)
+        if not name.startswith("__")
+    }
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -45,11 +48,6 @@ def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return [node.target.id]
     return []
-
-
-def _needed(node: ast.stmt) -> set[str]:
-    """Names read, annotations of host functions aside."""
-    return set(reads(node))
 
 
 def _source(lines: list[str], node: ast.stmt) -> str:

@@ -6,7 +6,7 @@ import ast
 import copy
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.ast_tools import Replace, all_reads, assigned, bindings, call, every, fresh, name_of, reads
+from kernelllm.compiler.emit.ast_tools import Replace, all_reads, assigned, bindings, call, conjuncts, every, fresh, name_of, reads
 from kernelllm.compiler.emit.helpers import HELPERS
 
 
@@ -58,23 +58,21 @@ def masks_applied_twice(body: list[ast.stmt]) -> list[ast.stmt]:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[_, mask], keywords=keywords) as value) if name_of(
                 value.func
             ) == "tl.load" and any(k.arg == "other" and ast.unparse(k.value) == "0.0" for k in keywords):
-                loads[name] = set(_conjuncts(mask))
+                loads[name] = _conjuncts(mask)
 
     class Drop(ast.NodeTransformer):
         def visit_Call(self, node: ast.Call) -> ast.expr:
             self.generic_visit(node)
             match node.args:
                 case [mask, ast.Name(id=name) as value, ast.Constant(value=0)] if name_of(node.func) == "tl.where" and name in loads:
-                    return value if set(_conjuncts(mask)) <= loads[name] else node
+                    return value if _conjuncts(mask) <= loads[name] else node
             return node
 
     return [Drop().visit(s) for s in body]
 
 
-def _conjuncts(mask: ast.expr) -> list[str]:
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-        return [*_conjuncts(mask.left), *_conjuncts(mask.right)]
-    return [ast.unparse(mask)]
+def _conjuncts(mask: ast.expr) -> set[str]:
+    return {ast.unparse(part) for part in conjuncts(mask)}
 
 
 def shared_masks(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -100,7 +98,7 @@ def shared_masks(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _same_mask(node: ast.AST, parts: set[str]) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and set(_conjuncts(node)) == parts
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and _conjuncts(node) == parts
 
 
 class _Mask(ast.NodeTransformer):

@@ -121,18 +121,18 @@ def _fill(parts: list[str], width: int) -> list[str]:
     lines: list[str] = []
     current = ""
     for i, part in enumerate(parts):
-        piece = part + ("," if i < len(parts) - 1 else "")
-        if len(piece) > width:
+        item = part + ("," if i < len(parts) - 1 else "")
+        if len(item) > width:
             if current:
                 lines.append(current)
                 current = ""
-            deeper = broken(piece, width)
-            lines.extend(deeper if len(deeper) > 1 else _operators(piece, width))
-        elif current and len(current) + 1 + len(piece) > width:
+            deeper = broken(item, width)
+            lines.extend(deeper if len(deeper) > 1 else _operators(item, width))
+        elif current and len(current) + 1 + len(item) > width:
             lines.append(current)
-            current = piece
+            current = item
         else:
-            current = f"{current} {piece}" if current else piece
+            current = f"{current} {item}" if current else item
     if current:
         lines.append(current)
     return lines
@@ -147,12 +147,12 @@ def _operators(line: str, width: int) -> list[str]:
         if len(parts) > 1:
             lines, current = [], parts[0]
             for part in parts[1:]:
-                piece = operator.strip() + " " + part
-                if len(current) + 1 + len(piece) > width:
+                item = operator.strip() + " " + part
+                if len(current) + 1 + len(item) > width:
                     lines.append(current)
-                    current = piece
+                    current = item
                 else:
-                    current = f"{current} {piece}"
+                    current = f"{current} {item}"
             return [*lines, current]
     return broken(line, width) if _outer_bracket(line) else [line]
 

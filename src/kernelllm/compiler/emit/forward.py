@@ -34,11 +34,8 @@ class HostPrinter:
     paths: dict[str, str]
     """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
     device: str = "x.device"
-    templates: set[str] = field(default_factory=set)
-    """Template functions that are called."""
     used_sizes: list[str] = field(default_factory=list)
     """Names of sizes in the order of first use."""
-    contiguous_inputs: list[str] = field(default_factory=list)
 
     def size(self, expr: Any) -> str:
         """A size as text."""
@@ -89,7 +86,6 @@ class HostPrinter:
         if template and template[1] in TORCH_SCHEMAS:
             return _torch(TORCH_SCHEMAS[template[1]][0], arguments, keywords)
         if template:
-            self.templates.add(template[1])
             keywords = [k for k in keywords if not (k.arg == "allow_tf32" and ast.unparse(k.value) == "False")]
             return ast.Call(ast.Name(template[1], ast.Load()), arguments, keywords)
         if called.startswith("extern_kernels."):
@@ -183,10 +179,7 @@ def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
         if order == [1, 0]:
             return ".t()"
         if order is not None:
-            moved = [i for i, o in enumerate(order) if i != o]
-            if len(moved) == 2:
-                return f".transpose({moved[0]}, {moved[1]})"
-            return f".permute({', '.join(map(str, order))})"
+            return _moved(order)
     if is_contiguous(base) and is_contiguous(wanted) and equal(sympy.prod(base.shape), sympy.prod(wanted.shape)):
         return wanted.shape
     return None
@@ -216,13 +209,13 @@ def _slice(base: Tensor, size: list[Any], stride: list[Any], offset: Any) -> tup
     shape: list[Any] = []
     picks: list[Any] = []
     rest = offset
-    for place, dim in enumerate(ordered):
-        inner = size[ordered[place + 1]] * stride[ordered[place + 1]] if place + 1 < len(ordered) else sympy.Integer(1)
+    for at, dim in enumerate(ordered):
+        inner = size[ordered[at + 1]] * stride[ordered[at + 1]] if at + 1 < len(ordered) else sympy.Integer(1)
         gap = sympy.cancel(stride[dim] / inner)
         shape.append(size[dim])
         picks.append(None)
         if gap != 1:
-            if place + 1 == len(ordered) or not gap.is_Integer:
+            if at + 1 == len(ordered) or not gap.is_Integer:
                 return None
             pick = next((k for k in range(int(gap)) if equal(rest, inner * k)), None)
             if pick is None:
@@ -286,9 +279,7 @@ def name_buffers(program: Program, host: HostPrinter, wishes: dict[str, dict[str
                 wish = wishes[item.kernel].get(param)
                 if wish is None:
                     wish = bases[item.kernel] + ("" if len(new) == 1 else "_out")
-                elif len(new) < 3 and wish in ("mean", "m2"):
-                    wish = {"mean": "mean", "m2": "m2"}[wish]
-                elif wish in ("mean", "m2", "count"):
+                elif wish == "count" or (len(new) >= 3 and wish in ("mean", "m2")):
                     wish = f"part_{wish}"
                 host.paths[target] = fresh_name(wish, taken)
         elif isinstance(item, Assign) and item.target and item.target not in host.paths:

@@ -1,283 +1,13 @@
-"""The plain Triton that stands for Inductor's helpers, and the source of the few helpers that a file must carry.
-
-Reductions are written with ``tl.max``, ``tl.min`` and ``tl.sum`` rather than ``tl.reduce`` with a combine function: the same
-speed on a GPU, and the Triton interpreter runs them vectorised.
-"""
+"""The plain Triton that stands for Inductor's helpers; the functions themselves are in ``kernel_helpers.py``."""
 
 from __future__ import annotations
 
-HELPERS: dict[str, tuple[tuple[str, ...], str]] = {}
-"""Helper name to (names it needs, source)."""
+from pathlib import Path
 
+from kernelllm.compiler.emit.embed import Definition, definitions
 
-def _helper(name: str, source: str, *needs: str) -> None:
-    HELPERS[name] = (needs, source.strip("\n"))
-
-
-_helper(
-    "maximum",
-    '''
-@triton.jit
-def maximum(a, b):
-    """The larger value; NaN where either is NaN, as torch.maximum."""
-    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''',
-)
-_helper(
-    "minimum",
-    '''
-@triton.jit
-def minimum(a, b):
-    """The smaller value; NaN where either is NaN, as torch.minimum."""
-    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''',
-)
-_helper(
-    "max_along",
-    '''
-@triton.jit
-def max_along(x, axis: tl.constexpr):
-    """The largest value along an axis; NaN if there is any, as torch.amax."""
-    largest = tl.max(x, axis)
-    if x.dtype.is_floating():
-        nans = tl.max((x != x).to(tl.int32), axis)
-        largest = tl.where(nans > 0, float("nan"), largest)
-    return largest
-''',
-)
-_helper(
-    "min_along",
-    '''
-@triton.jit
-def min_along(x, axis: tl.constexpr):
-    """The smallest value along an axis; NaN if there is any, as torch.amin."""
-    smallest = tl.min(x, axis)
-    if x.dtype.is_floating():
-        nans = tl.max((x != x).to(tl.int32), axis)
-        smallest = tl.where(nans > 0, float("nan"), smallest)
-    return smallest
-''',
-)
-_helper(
-    "any_along",
-    '''
-@triton.jit
-def any_along(x, axis: tl.constexpr):
-    """Whether any value along an axis is true."""
-    return tl.max((x != 0).to(tl.int32), axis) > 0
-''',
-)
-_helper(
-    "_multiply",
-    """
-@triton.jit
-def _multiply(a, b):
-    return a * b
-""",
-)
-_helper(
-    "prod_along",
-    '''
-@triton.jit
-def prod_along(x, axis: tl.constexpr):
-    """The product along an axis."""
-    return tl.reduce(x, axis, _multiply)
-''',
-    "_multiply",
-)
-_helper(
-    "keep_larger",
-    '''
-@triton.jit
-def keep_larger(value, index, new_value, new_index):
-    """Running argmax: the larger value with its index, the lower index on a tie; NaN counts as largest."""
-    take = (new_value > value) | ((new_value == value) & (new_index < index))
-    if value.dtype.is_floating():
-        take |= (new_value != new_value) & ((value == value) | (new_index < index))
-        take &= (value == value) | (new_value != new_value)
-    return tl.where(take, new_value, value), tl.where(take, new_index, index)
-''',
-)
-_helper(
-    "keep_smaller",
-    '''
-@triton.jit
-def keep_smaller(value, index, new_value, new_index):
-    """Running argmin: the smaller value with its index, the lower index on a tie; NaN counts as smallest."""
-    take = (new_value < value) | ((new_value == value) & (new_index < index))
-    if value.dtype.is_floating():
-        take |= (new_value != new_value) & ((value == value) | (new_index < index))
-        take &= (value == value) | (new_value != new_value)
-    return tl.where(take, new_value, value), tl.where(take, new_index, index)
-''',
-)
-_helper(
-    "argmax_along",
-    '''
-@triton.jit
-def argmax_along(value, index, axis: tl.constexpr):
-    """The largest value along an axis and the lowest index that holds it; NaN counts as largest."""
-    best = max_along(value, axis)
-    spread = tl.expand_dims(best, axis)
-    found = (value == spread) | ((value != value) & (spread != spread))
-    return best, tl.min(tl.where(found, index, 2147483647), axis)
-''',
-    "max_along",
-)
-_helper(
-    "argmin_along",
-    '''
-@triton.jit
-def argmin_along(value, index, axis: tl.constexpr):
-    """The smallest value along an axis and the lowest index that holds it; NaN counts as smallest."""
-    best = min_along(value, axis)
-    spread = tl.expand_dims(best, axis)
-    found = (value == spread) | ((value != value) & (spread != spread))
-    return best, tl.min(tl.where(found, index, 2147483647), axis)
-''',
-    "min_along",
-)
-_helper(
-    "welford_update",
-    '''
-@triton.jit
-def welford_update(value, mean, m2, count):
-    """One more value into a running mean, sum of squared deviations (m2) and count."""
-    count = count + 1
-    delta = value - mean
-    mean = mean + delta / count
-    return mean, m2 + delta * (value - mean), count
-''',
-)
-_helper(
-    "welford_merge",
-    '''
-@triton.jit
-def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
-    """Two running statistics into one."""
-    delta = mean_b - mean_a
-    count = count_a + count_b
-    share = tl.where(count == 0.0, 0.0, count_b / count)
-    return mean_a + delta * share, m2_a + m2_b + delta * delta * count_a * share, count
-''',
-)
-_helper(
-    "welford_along",
-    '''
-@triton.jit
-def welford_along(mean, m2, count, axis: tl.constexpr):
-    """Running statistics merged along an axis."""
-    total = tl.sum(count, axis)
-    center = tl.sum(mean * count, axis) / tl.where(total == 0, 1, total)
-    delta = mean - tl.expand_dims(center, axis)
-    return center, tl.sum(m2 + delta * delta * count, axis), total
-''',
-)
-_helper(
-    "softmax_update",
-    '''
-@triton.jit
-def softmax_update(largest, total, x):
-    """One more value into a running maximum and a running sum of exp(value - maximum)."""
-    new = maximum(largest, x)
-    before = tl.where(new == float("-inf"), 1.0, tl.exp(largest - new))
-    now = tl.where(new == float("-inf"), 1.0, tl.exp(x - new))
-    return new, total * before + now
-''',
-    "maximum",
-)
-_helper(
-    "softmax_along",
-    '''
-@triton.jit
-def softmax_along(largest, total, axis: tl.constexpr):
-    """Running maxima and sums of exponentials merged along an axis."""
-    best = max_along(largest, axis)
-    spread = tl.expand_dims(best, axis)
-    return best, tl.sum(total * tl.exp(tl.where(spread == float("-inf"), 0.0, largest - spread)), axis)
-''',
-    "max_along",
-)
-_helper(
-    "softmax_update",
-    '''
-@triton.jit
-def softmax_update(largest, total, x):
-    """One more value into a running maximum and the sum of exp(value - maximum) so far."""
-    new_largest = maximum(largest, x)
-    old_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(largest - new_largest))
-    new_scale = tl.where(new_largest == float("-inf"), 1.0, tl.exp(x - new_largest))
-    return new_largest, total * old_scale + new_scale
-''',
-    "maximum",
-)
-_helper(
-    "softmax_merge",
-    '''
-@triton.jit
-def softmax_merge(largest_a, total_a, largest_b, total_b):
-    """Two running maxima with their sums of exp(value - maximum) into one."""
-    largest = maximum(largest_a, largest_b)
-    scale_a = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_a - largest))
-    scale_b = tl.where(largest == float("-inf"), 1.0, tl.exp(largest_b - largest))
-    return largest, total_a * scale_a + total_b * scale_b
-''',
-    "maximum",
-)
-_helper(
-    "softmax_along",
-    '''
-@triton.jit
-def softmax_along(largest, total, axis: tl.constexpr):
-    """Running maxima and sums of exp(value - maximum) merged along an axis."""
-    top = max_along(largest, axis)
-    spread = tl.expand_dims(top, axis)
-    scale = tl.where(spread == float("-inf"), 1.0, tl.exp(largest - spread))
-    return top, tl.sum(total * scale, axis)
-''',
-    "max_along",
-)
-_helper(
-    "log_add_exp",
-    '''
-@triton.jit
-def log_add_exp(a, b):
-    """log(exp(a) + exp(b)), of infinities too."""
-    low, high = minimum(a, b), maximum(a, b)
-    return tl.where((low != high) | (tl.abs(low) != float("inf")), high + libdevice.log1p(tl.exp(low - high)), a)
-''',
-    "minimum",
-    "maximum",
-)
-_helper(
-    "last_along",
-    '''
-@triton.jit
-def last_along(x, chosen, axis: tl.constexpr):
-    """The one value along an axis where ``chosen`` is true."""
-    return tl.sum(tl.where(chosen, x, 0), axis)
-''',
-)
-_helper(
-    "floor_div",
-    '''
-@triton.jit
-def floor_div(a, b):
-    """Integer division that rounds down; Triton's own rounds towards zero."""
-    quotient = a // b
-    return tl.where((a % b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
-''',
-)
-_helper(
-    "floor_mod",
-    '''
-@triton.jit
-def floor_mod(a, b):
-    """Remainder with the sign of the divisor, as torch.remainder."""
-    rest = a % b
-    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-''',
-)
+HELPERS: dict[str, Definition] = definitions(Path(__file__).with_name("kernel_helpers.py"))
+"""Every helper by name, in the order in which a file has them."""
 
 RENAMED = {
     "triton_helpers.maximum": "maximum",
@@ -292,8 +22,6 @@ RENAMED = {
     "triton_helpers.min_with_index": "argmin_along",
     "triton_helpers.welford_combine": "welford_merge",
     "triton_helpers.welford": "welford_along",
-    "triton_helpers.online_softmax_reduce": "softmax_along",
-    "triton_helpers.online_softmax_combine": "softmax_update",
     "triton_helpers.online_softmax_combine_with_sum": "softmax_merge",
     "triton_helpers.div_floor_integer": "floor_div",
     "triton_helpers.remainder_integer": "floor_mod",
@@ -316,14 +44,12 @@ def plain_name(name: str) -> str:
 
 
 def closure(names: set[str]) -> list[str]:
-    """The helpers needed for ``names``, each after those it needs, in the library's order."""
+    """The helpers needed for ``names`` and by each other, in the library's order."""
     wanted: set[str] = set()
-
-    def add(name: str) -> None:
-        for need in HELPERS[name][0]:
-            add(need)
-        wanted.add(name)
-
-    for name in names:
-        add(name)
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name not in wanted:
+            wanted.add(name)
+            todo += HELPERS.keys() & HELPERS[name].needs
     return [name for name in HELPERS if name in wanted]

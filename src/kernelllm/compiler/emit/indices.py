@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.ast_tools import assigned, name_of, reads
+from kernelllm.compiler.emit.ast_tools import assigned, conjuncts, name_of, reads
 
 _ACCESS = ("tl.load", "tl.store", "tl.atomic_add")
 
@@ -45,7 +45,7 @@ def without_idle_remainders(body: list[ast.stmt]) -> list[ast.stmt]:
                 if isinstance(node, ast.Call) and name_of(node.func) in _ACCESS:
                     at = 1 if name_of(node.func) == "tl.load" else 2
                     if len(node.args) > at:
-                        for conjunct in _conjuncts(node.args[at]):
+                        for conjunct in conjuncts(node.args[at]):
                             bound = bounds.get(ast.unparse(conjunct)) or _bound(conjunct)
                             if bound is not None:
                                 node.args[0] = _Idle(*bound).visit(node.args[0])
@@ -65,12 +65,6 @@ def _bound(node: ast.expr) -> tuple[str, str] | None:
         case ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]):
             return ast.unparse(left), ast.unparse(right)
     return None
-
-
-def _conjuncts(mask: ast.expr) -> list[ast.expr]:
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-        return [*_conjuncts(mask.left), *_conjuncts(mask.right)]
-    return [mask]
 
 
 class _Idle(ast.NodeTransformer):

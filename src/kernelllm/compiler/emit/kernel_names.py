@@ -38,7 +38,7 @@ _RESERVED = set(keyword.kwlist) | {
 
 
 def spoken(ops: Iterable[str]) -> list[str]:
-    """Fused operators as words, in order, each once, plumbing left out."""
+    """Fused operators as words, in order, each once, without those that only move elements."""
     words: list[str] = []
     for op in ops:
         bare = op.rsplit("::", 1)[-1].split(".")[1] if op.count(".") else op

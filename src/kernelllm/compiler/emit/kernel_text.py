@@ -15,7 +15,6 @@ from kernelllm.compiler.emit.kernel_names import block_names, fresh_name, spoken
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
 
-_INDICES = {"row", "rows", "cols", "offsets", "xs", "ys", "zs"}
 _STORED = {
     "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"),
     "argmin_along": ("smallest", "argmin"),
@@ -116,8 +115,7 @@ def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: Laun
         lines.append(f'    """{note}"""')
     body = _constants(body)
     lines.append(formatting.text(body, 4))
-    text = "\n".join(lines).replace("range(0, ", "range(0, ")
-    return KernelText(name, text, order, fixed, set(cleaned.helpers))
+    return KernelText(name, "\n".join(lines), order, fixed, set(cleaned.helpers))
 
 
 _CONSTANTS = {
@@ -167,10 +165,6 @@ def _pointers(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> t
     names: dict[str, str] = {}
     merged: set[str] = set()
     by_buffers: dict[tuple[str, ...], str] = {}
-    leaves: dict[str, list[str]] = {}
-    for param in cleaned.pointers:
-        for call in calls:
-            leaves.setdefault(call.buffers[param].rsplit(".", 1)[-1], []).append(call.buffers[param])
     for param in cleaned.pointers:
         passed = tuple(call.buffers[param] for call in calls)
         if passed in by_buffers:

@@ -91,7 +91,7 @@ class _Numbers(ast.NodeTransformer):
 
 
 def _numbered(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Give every number its place in the order that :class:`_Numbers` sees."""
+    """Give every number its position in the order that :class:`_Numbers` sees."""
     count = 0
 
     class Number(ast.NodeTransformer):

@@ -135,10 +135,6 @@ class Simplifier(ast.NodeTransformer):
     def _is_index(self, node: ast.Name) -> bool:
         return self.facts.types.get(node.id) in ("size", "int32", "int64")
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        return node
-
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         test = node.test
         if isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and test.left.attr == "dtype":
@@ -147,10 +143,6 @@ class Simplifier(ast.NodeTransformer):
                 same = kind in ("number", TYPES.get(ast.unparse(test.comparators[0])))
                 chosen: ast.expr = self.visit(node.body if same else node.orelse)
                 return chosen
-        self.generic_visit(node)
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         return node
 
@@ -300,7 +292,7 @@ class Simplifier(ast.NodeTransformer):
                 axis = 1 + ("YBLOCK" in self.kernel.blocks) if keep else 0  # the last one; of a row alone there is one
                 last = call("last_along", node.args[0], node.args[1], ast.Constant(axis))
                 return integers.to_ast(f"{ast.unparse(last)}[{':, ' * axis}None]") if keep else last
-            case "online_softmax_reduce" | "online_softmax_combine" | "online_softmax_combine_with_sum":
+            case "online_softmax_combine_with_sum":
                 node.args = node.args[:-1]
             case "exp":
                 return call("tl.exp", node.args[0])

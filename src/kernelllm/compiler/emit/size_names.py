@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SizeNames:
-    """Integers of the wrapper's ``call``: symbols, slots that carry them, and values computed from them."""
+    """Integers of the wrapper's ``call``: symbols, the graph's size arguments, and values computed from them."""
 
     def __init__(self, captured: Captured, taken: set[str], text: str = "") -> None:
         """``text`` is the wrapper: sizes that it mentions get the first choice of names."""
@@ -93,11 +93,11 @@ class SizeNames:
                 lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {paths.get(argument, argument)}.shape")
                 left = [n for n in left if n not in here]
         for name in sorted(left, key=lambda n: bool(self._beside(n))):
-            place = next(iter(self.known[name].sources), None)
-            if place is None:
+            source = next(iter(self.known[name].sources), None)
+            if source is None:
                 loose[name] = self.known[name].hint
             else:
-                lines.append(f"{name} = {self._read(name, place, paths)}")
+                lines.append(f"{name} = {self._read(name, source, paths)}")
         lines += [f"{name} = {integers.pretty(self.computed[name])}" for name in derived]
         return lines, loose
 
@@ -112,9 +112,9 @@ class SizeNames:
         return [n for n in self.computed if n in wanted]
 
     def _beside(self, name: str) -> list[str]:
-        """The sizes that must be known before this one can be read off its best place."""
-        place = next(iter(self.known[name].sources), None)
-        words = re.findall(r"\w+", place.expression) if place is not None else []
+        """The sizes that must be known before this one can be read off its best source."""
+        source = next(iter(self.known[name].sources), None)
+        words = re.findall(r"\w+", source.expression) if source is not None else []
         return [str(self.values[w]) for w in words if w in self.values and w != self.known[name].symbol]
 
     def _dims_of(self, argument: str) -> list[str] | None:
@@ -124,14 +124,14 @@ class SizeNames:
         shape = self.shape(given.shape)
         return [str(d) if d.is_Symbol else "_" for d in shape] if shape else None
 
-    def _read(self, name: str, place: SizeSource, paths: dict[str, str]) -> str:
-        if place.kind == "module":
-            base = f"self.{_indexed(place.name)}"
+    def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str:
+        if source.kind == "module":
+            base = f"self.{_indexed(source.name)}"
         else:
-            owner = paths.get(place.name) or (place.name if place.kind == "input" else f"self.{_indexed(place.name)}")
-            base = f"{owner}.shape[{place.dim}]"
+            owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{_indexed(source.name)}")
+            base = f"{owner}.shape[{source.dim}]"
         symbol = sympy.Symbol(self.known[name].symbol)
-        stands = _python(place.expression or str(symbol))
+        stands = _python(source.expression or str(symbol))
         if stands == str(symbol):
             return base
         there = integers.parse(stands)

@@ -1,4 +1,4 @@
-"""A CUDA device made of figures: what Inductor asks of a GPU, answered from the table of GPUs.
+"""A described CUDA device: the table of GPUs answers what Inductor asks of a GPU.
 
 Used with and without a GPU in the machine, so that the same problem gives the same code everywhere and the real
 device is never touched.

@@ -20,8 +20,6 @@ class Kernel:
     """Inductor's own name, e.g. ``triton_poi_fused_add_0``."""
     ops: list[str]
     """The fused operators in order, without overload: ``aten.mul`` ..."""
-    kind: str
-    """The heuristic's name: ``pointwise``, ``reduction``, ``persistent_reduction`` ..."""
     function: ast.FunctionDef
     combines: dict[str, ast.FunctionDef]
     """Helper functions that the source defines (combine functions of scans)."""
@@ -63,7 +61,6 @@ def parse(name: str, definition: str, comment: str) -> Kernel:
     if heuristic is None:
         raise CaptureError(f"Kernel {name} has no heuristic.", where="inductor")
     keywords = {k.arg: k.value for k in heuristic.keywords if k.arg}
-    kind = ast.unparse(heuristic.func).rsplit(".", 1)[-1]
     hints = ast.literal_eval(keywords["size_hints"]) if "size_hints" in keywords else {}
     if not isinstance(hints, dict):
         hints = dict(zip(("x", "y", "z"), hints, strict=False))
@@ -77,7 +74,6 @@ def parse(name: str, definition: str, comment: str) -> Kernel:
     return Kernel(
         name=name,
         ops=_ops(comment),
-        kind=kind,
         function=function,
         combines=functions,
         hints=hints,

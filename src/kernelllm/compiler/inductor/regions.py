@@ -273,15 +273,15 @@ class _RegionGraph:
         return made
 
     def _spelt(self, node: Node) -> str:
-        """The arguments with tensors by their place and sizes left out."""
-        places = {n: i for i, n in enumerate(n for n in self._made if not _sized(n))}
+        """The arguments with tensors by their position and sizes left out."""
+        positions = {n: i for i, n in enumerate(n for n in self._made if not _sized(n))}
 
         def word(value: Any) -> Any:
             if isinstance(value, Node):
                 if _sized(value):
                     self._size(self._made[value].meta["val"])
                     return "size"
-                return f"t{places[value]}"
+                return f"t{positions[value]}"
             return repr(value)
 
         return str(torch.utils._pytree.tree_map_only(object, word, (node.args, node.kwargs)))

@@ -24,7 +24,7 @@ def {LENGTHENED}(x, dim, steps):
 
 @dataclass
 class BeforeAfter:
-    """The statements that are left around the loop, and what was taken out of them."""
+    """The statements that stay before and after the loop, and what was taken out of them."""
 
     before: list[ast.stmt]
     after: list[ast.stmt]
