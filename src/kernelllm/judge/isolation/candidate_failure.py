@@ -51,6 +51,8 @@ def failure(reply: p.Failed) -> CandidateFailure:
         case "illegal_access":
             shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
+        case "not_here":
+            return CandidateFailure(Status.RUNTIME_ERROR, f"This cannot be run here, which is no error of the candidate: {text}{place}", reply.line)
         case _:
             trace = f"\n{reply.trace[:2000]}" if reply.trace else ""
             return CandidateFailure(

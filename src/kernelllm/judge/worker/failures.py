@@ -61,8 +61,8 @@ def _kind(chain: list[BaseException], compile_errors: frozenset[str]) -> str:
         return "illegal_access"
     if isinstance(root, MemoryError | torch.OutOfMemoryError) or any(mark in lowered for mark in _OUT_OF_MEMORY):
         return "memory"
-    if "cannot be interpreted" in lowered:
-        return "error"
+    if isinstance(root, NotImplementedError) and "without a gpu" in lowered:
+        return "not_here"
     if names & compile_errors:
         return "compile"
     return "error"
