@@ -48,6 +48,14 @@ def header(path: Path) -> dict[str, Any]:
     return {**found, "EXPECT": (expect,) if isinstance(expect, str) else expect}
 
 
+def test_own_precision_is_no_loss_for_kernels_that_never_run() -> None:
+    path = ROOT / "precision" / "honest_halves.py"
+    seen = observation(candidate=Candidate(source=path.read_text()), kernels=(KernelUse(name="scale_kernel", launches=1),))
+    assert [f.message for f in checks.observed_findings(checks.load(["precision"]), seen)] == []
+    seen = observation(candidate=Candidate(source=path.read_text()), kernels=(KernelUse(name="unused_kernel", launches=1),))
+    assert [f.message for f in checks.observed_findings(checks.load(["precision"]), seen)] == ["unused_kernel uses bfloat16."]
+
+
 def fails(text: str) -> set[str]:
     return {f.check for f in checks.source_findings(ALL, text, LANGUAGE) if f.severity is Severity.FAIL}
 
@@ -101,6 +109,10 @@ def test_source_of_honest_kernels_raises_no_alarm(path: Path) -> None:
         ("import os\nos.__dict__.get('fork')()", "os.fork"),
         ("import functools, torch\nfunctools.reduce(getattr, ['cuda', 'Event'], torch)", "torch.cuda.Event"),
         ("from torch import sys as s\ns._getframe(1)", "sys._getframe"),
+        ("import collections\ncollections._sys._getframe(1)", "sys._getframe"),
+        ("import enum\nenum.bltns.exec('')", "builtins.exec"),
+        ("import os\ndef f(m):\n return m.fork()\nf(os)", "os.fork"),
+        ("import torch\nfor f in (torch.cuda.Event, print):\n f()", "torch.cuda.Event"),
     ],
 )
 def test_names_are_followed(code: str, path: str) -> None:
@@ -120,6 +132,52 @@ def test_names_are_followed(code: str, path: str) -> None:
 def test_names_that_are_not_known_are_not_guessed(code: str) -> None:
     paths = {use.path for use in analyse(ast.parse(code)).uses()}
     assert not any(path.startswith(("torch", "os.", "builtins.open")) for path in paths)
+
+
+HARMLESS = "import torch\nimport triton\n@triton.jit\ndef k(x):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "match k:\n case object(__globals__=g): pass",
+        "getattr(k.run, '__glo' + 'bals__')",
+        "for name in ('grid', '__globals__'):\n getattr(k.run, name)",
+        "'{0.__globals__}'.format(k)",
+        "b'__globals__'.decode()",
+        "import operator\noperator.attrgetter('run.__globals__')(k)",
+        "import functools\nfunctools.reduce(getattr, names, k)",
+        "def read(thing, name='grid'):\n return getattr(thing, name)\nread(k, made)",
+        "vars(type(k))",
+        "globals()[made]",
+        "class C:\n def f(self):\n  return vars(self)[made]\nC.f(torch)",
+        "try:\n k()\nexcept Exception as error:\n error.__traceback__",
+        "import string\nstring.Formatter().get_field(made, [k], {})",
+        "import traceback\ntraceback.walk_stack(None)",
+        "import inspect\ninspect.getclosurevars(k)",
+        "import threading\nthreading._start_new_thread(k, ())",
+        "__name__ = '__main__'\nif __name__ == '__main__':\n import os\n os.fork()",
+    ],
+)
+def test_ways_into_the_interpreter_are_refused(code: str) -> None:
+    assert fails(HARMLESS + code) & {"introspection", "dynamic_code", "processes", "files"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if __name__ == '__main__':\n import os\n os.fork()",
+        "import subprocess, ctypes\nfrom multiprocessing import Pool",
+        "for name in ('weight', 'bias'):\n getattr(k, name)",
+        "class C:\n def f(self, i):\n  return getattr(self, f'conv{i}')",
+        "class C:\n def show(self):\n  return self.__dict__\nc = C()\nvars(c)",
+        "import re\npattern = re.compile('a')",
+        "import sys\nassert sys.version_info >= (3, 9)",
+        "text = 'the __shared__ memory'",
+    ],
+)
+def test_harmless_names_raise_no_alarm(code: str) -> None:
+    assert fails(HARMLESS + code) == set()
 
 
 def test_source_that_is_too_deep_or_broken_is_told() -> None:
@@ -172,6 +230,9 @@ def test_kernels_in_doubt_compute() -> None:
     assert computes("@triton.jit\ndef k(x, y, i):\n    tl.atomic_add(y, tl.load(x))\n")
 
 
+LINEAR = {"aten.addmm.default": 1, "aten.relu.default": 1}
+
+
 def output(digest: str, zeros: float = 0.0) -> OutputStats:
     return OutputStats((4,), "float32", 0.0, 1.0, -1.0, 1.0, zeros, digest)
 
@@ -183,7 +244,7 @@ def elsewhere(*ops: str) -> dict[str, Any]:
 
 
 def observation(**fields: Any) -> Observation:
-    problem, candidate = Problem(name="p", source=""), Candidate(source="")
+    problem, candidate = Problem(name="p", source=""), fields.pop("candidate", Candidate(source=""))
     usual = {"device": "cpu", "profile": "strict", "track": None, "sizes": (SizeSet(label="original"),)}
     return Observation(problem, candidate, **{**usual, **fields})
 
@@ -209,6 +270,8 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> TrialRun:
         ({"aten_ops": {"own.work.default": 1}, "reference_ops": {"aten.relu.default": 1}}, "torch_fallback"),
         ({"aten_ops": {"aten.convolution.default": 1}, "reference_ops": {"aten.mm.default": 1}, "coverage": 0.0}, "torch_fallback"),
         (elsewhere("aten.mm.default", "aten.relu.default"), "torch_fallback"),
+        ({"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.0, "heavy_flops": {"mm": 2.0}}, "torch_fallback"),
+        ({"aten_ops": {"aten.linalg_matrix_exp.default": 1}, "reference_ops": {"aten.mm.default": 1}, "coverage": 0.0}, "torch_fallback"),
         (elsewhere("own.work.default"), "torch_fallback"),
         ({**elsewhere("aten.relu.default"), "track": "kernels-only"}, "torch_fallback"),
         ({**COPY, "aten_ops": {"aten.exp.default": 1}, "reference_ops": {"aten._softmax.default": 1}}, "torch_fallback"),
@@ -225,7 +288,9 @@ def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
         {"runs": tuple(run(str(i), f"{i}r", i) for i in range(3)), "depends_on_kernels": True},
         {"runs": tuple(run("same", "same", i) for i in range(3))},  # the reference does not vary either
         {"aten_ops": {"aten.empty_like.default": 2, "aten.view.default": 1, "aten.constant_pad_nd.default": 1}, "track": "kernels-only"},
-        {"aten_ops": {"aten.mm.default": 1}, "reference_ops": {"aten.addmm.default": 1, "aten.relu.default": 1}},
+        {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR},
+        {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.0, "heavy_flops": {"mm": 2.0}, "track": "hybrid"},
+        {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.5, "heavy_flops": {"mm": 1.0}},
         elsewhere("aten.mm.default"),
         {**elsewhere("aten.empty_like.default", "aten.view.default"), "track": "kernels-only"},
         {"events": (AuditEvent("open", "/usr/lib/x.so", 1, "import"), AuditEvent("subprocess.Popen", "/x/ptxas -v", 1, "run"))},

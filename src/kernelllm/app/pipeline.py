@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LEAVES_WORK = ("allow", "auto")
+"""Settings of ``extern`` that leave heavy operators to torch, so that candidates are judged on the track hybrid."""
 MORE = 2
 """How many further candidates are tried where none of the wanted number is correct."""
 
@@ -201,8 +203,11 @@ class _Work:
         from kernelllm.app.cli_options import refuse_what_means_nothing
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
+        from kernelllm.judge.settings import HYBRID
 
         how = self.how or JudgeSettings()
+        if how.track is None and self.extern in _LEAVES_WORK:
+            how = replace(how, track=HYBRID)
         asking = self.asking or Asking()
         refuse_what_means_nothing(self.model, asking)
         asks_model = find(self.model)[0].asks_model

@@ -16,7 +16,7 @@ PROFILES = (STRICT, KERNELBENCH)
 KERNELS_ONLY = "kernels-only"
 """Torch may allocate, view, move and cast, not compute."""
 HYBRID = "hybrid"
-"""Torch may do a part of the work. Without a track the rule is the same."""
+"""Torch may do any part of the work, not all of it. Without a track the kernels must do a tenth of the heavy work."""
 TRACKS = (KERNELS_ONLY, HYBRID)
 
 
@@ -45,7 +45,8 @@ class JudgeSettings:
     checks: tuple[str, ...] | None = None
     """Names of checks; None: all."""
     track: str | None = None
-    """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid`` and None: a part of the work; coverage is reported."""
+    """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid``: it may do a part of the work,
+    and coverage is reported; None: as ``hybrid``, and the kernels must do at least a tenth of the heavy FLOPs."""
     require_sandbox: str | None = None
     measure: bool = True
     """Time a correct candidate where there is a GPU."""

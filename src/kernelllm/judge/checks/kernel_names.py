@@ -28,7 +28,7 @@ class KernelNames:
     """See the module."""
 
     name = "kernel_names"
-    describe = "uses in a kernel names of Python instead of Triton's, or asks where it runs: right in the interpreter alone"
+    describe = "uses in a kernel names of Python instead of its language's, or asks where it runs: right in the interpreter alone"
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Kernels may use their language, jitted helpers, their arguments and literals. Asking where one runs is reported."""

@@ -15,7 +15,7 @@ from kernelllm.judge.checks.attribute_names import own_object
 from kernelllm.judge.checks.operators import HEAVY, computing, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
-from kernelllm.judge.settings import KERNELS_ONLY, TRACKS
+from kernelllm.judge.settings import HYBRID, KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""
@@ -101,6 +101,8 @@ class TorchFallback:
             if _all_at(one):
                 message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
+        if seen.track != HYBRID and (little := _little(seen)):
+            return [Finding(check=self.name, message=f"{little} Write kernels for it, or judge on the track hybrid.")]
         if not ours:
             return []
         named = _named(ours)
@@ -110,6 +112,19 @@ class TorchFallback:
         if theirs and bodies and all(bodies) and not any(open_backend(seen.candidate.backend).computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]
         return [Finding(check=self.name, message=f"Torch computed a part: {named}.", severity=Severity.WARN)]
+
+
+def _little(seen: Observation) -> str:
+    """That torch did nearly all of the reference's heavy work in some run, with the share of the kernels; empty where it did not."""
+    shares = [("", seen.coverage, seen.heavy_flops)]
+    for one in seen.elsewhere:
+        total, left = sum(one.reference_flops.values()), sum(one.flops.values())
+        shares.append((f" {one.where}", 1.0 - left / total if total > 0 else None, one.flops))
+    for where, share, left_to in shares:
+        if share is not None and share < _SOME and left_to:
+            done = ", ".join(sorted(left_to))
+            return f"The kernels do {max(share, 0.0):.0%} of the reference's heavy work{where}, torch the rest ({done})."
+    return ""
 
 
 def _numbers(known: Source) -> list[ast.Call]:

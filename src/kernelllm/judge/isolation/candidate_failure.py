@@ -52,7 +52,8 @@ def failure(reply: p.Failed) -> CandidateFailure:
             shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
         case "not_here":
-            return CandidateFailure(Status.RUNTIME_ERROR, f"This cannot be run here, which is no error of the candidate: {text}{place}", reply.line)
+            told = f"This cannot be run here, which is no error of the candidate: {text}{place}"
+            return CandidateFailure(Status.RUNTIME_ERROR, told, reply.line)
         case _:
             trace = f"\n{reply.trace[:2000]}" if reply.trace else ""
             return CandidateFailure(
