@@ -211,6 +211,13 @@ def test_options_reach_the_judge_and_the_writer(script: Callable[..., dict[str, 
     assert seen["options"] == {"extern": "forbid", "target": "sm_80"}
 
 
+@pytest.mark.parametrize(("extern", "track"), [("avoid", None), ("allow", "hybrid")])
+def test_who_leaves_work_to_torch_is_judged_so(script: Callable[..., dict[str, Any]], extern: str, track: str | None) -> None:
+    seen = script(verdict())
+    work.optimize(PROBLEM, extern=extern)
+    assert seen["settings"].track == track
+
+
 def test_source_text_is_a_problem() -> None:
     assert work.as_problem("class Model:\n    pass\n").origin == "text"
 
