@@ -51,11 +51,33 @@ class KernelNames:
                 message = f"Asks where it runs ({use.path}): judge and user may get different kernels."
                 found.append(Finding(check=self.name, message=message, severity=severity, line=use.line))
         made = {function.name for function in jitted}
+        for node in known.attributes():
+            if not isinstance(node.ctx, ast.Load) and _is_kernel(known, node.value, made):
+                message = f"Changes {node.attr!r} of a kernel: what is launched may not be what is written."
+                found.append(Finding(check=self.name, message=message, line=node.lineno))
         for call, path in known.calls():
+            if path in ("builtins.setattr", "builtins.object.__setattr__") and call.args and _is_kernel(known, call.args[0], made):
+                message = "Changes an attribute of a kernel: what is launched may not be what is written."
+                found.append(Finding(check=self.name, message=message, line=call.lineno))
             if path == "builtins.type" and any(isinstance(argument, ast.Name) and argument.id in made for argument in call.args):
                 message = "Asks for the type of a kernel, which tells an interpreter from a GPU."
                 found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=call.lineno))
         return found
+
+
+def _is_kernel(known: Source, node: ast.expr, made: set[str], depth: int = 0) -> bool:
+    """A kernel by its name, by a name that stands for it, or by what stands behind it (``kernel.fn``)."""
+    if depth > _DEPTH:
+        return False
+    match node:
+        case ast.Name(id=name) if name in made:
+            return True
+        case ast.Name():
+            values = (value for value in known.bindings(node) or () if isinstance(value, ast.expr))
+            return any(_is_kernel(known, value, made, depth + 1) for value in values)
+        case ast.Attribute(value=inner) | ast.Call(func=ast.Name(id="type"), args=[inner]) | ast.Subscript(value=inner):
+            return not isinstance(inner, ast.Constant) and _is_kernel(known, inner, made, depth + 1)
+    return False
 
 
 class _Allowed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 _FREE = frozenset((
     "_assert_async", "_assert_tensor_metadata", "_conj", "_has_compatible_shallow_copy_type", "_local_scalar_dense", "_pin_memory",
     "_record_function_enter_new", "_record_function_exit", "_reshape_alias", "_to_copy", "_to_cpu", "_unsafe_view", "_version", "alias",
@@ -107,6 +109,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
         "adaptive_avg_pool2d",
     ),
 }  # fmt: skip
+_WRITES_A_NUMBER = ("fill_", "full", "scalar_tensor", "lift_fresh", "index_put_", "masked_fill_", "new_full", "full_like")
 _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
 HEAVY = {"matmul", "convolution", "attention", "recurrent", "matrix function", "distance", "fourier"}
@@ -133,6 +136,14 @@ def computing(ops: dict[str, int]) -> dict[str, int]:
         if namespace(name) in _LIBRARIES and operator(name) not in _FREE | _MOVES:
             found[family(name)] = found.get(family(name), 0) + count
     return found
+
+
+def number_by_number(ops: dict[str, int]) -> int:
+    """How many values were both read as numbers of Python (``item``) and written from such (``y[i] = 1.0``, ``fill_``)."""
+    count = Counter[str]()
+    for name, times in ops.items():
+        count[operator(name)] += times
+    return min(count["_local_scalar_dense"] + count["item"], sum(count[name] for name in _WRITES_A_NUMBER))
 
 
 def unknown(ops: dict[str, int]) -> list[str]:

@@ -12,13 +12,15 @@ from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operators import HEAVY, computing, unknown
+from kernelllm.judge.checks.operators import HEAVY, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
 from kernelllm.judge.settings import HYBRID, KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""
+_MANY = 32
+"""Values of a run that are read as Python numbers and written back, from which on they are the work."""
 _COMPILERS = (
     "torch.compile", "torch.jit", "torch._inductor", "torch.export", "torch.fx.symbolic_trace", "torch._dynamo.optimize",
     "torch._dynamo.export", "torch._C.CompilationUnit", "torch._C._te", "torch._C._create_function_from_trace", "torch.compiler.compile",
@@ -100,6 +102,10 @@ class TorchFallback:
         for one in seen.elsewhere:
             if _all_at(one):
                 message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
+                return [Finding(check=self.name, message=message)]
+        for where, ops, runs in (("", seen.aten_ops, seen.observed_runs), *((f" {one.where}", one.ops, 1) for one in seen.elsewhere)):
+            if (many := number_by_number(ops) // max(runs, 1)) >= _MANY:
+                message = f"Reads and writes {many} values one by one as Python numbers{where}: work that nothing watches."
                 return [Finding(check=self.name, message=message)]
         if seen.track != HYBRID and (little := _little(seen)):
             return [Finding(check=self.name, message=f"{little} Write kernels for it, or judge on the track hybrid.")]
