@@ -305,6 +305,11 @@ def test_unknown_track_is_an_error() -> None:
         checks.observed_findings(ALL, observation(track="kernel-only"))
 
 
+def test_findings_quote_no_escape_sequences() -> None:
+    (found,) = checks.tidy([Finding(check="a", message="Uses torch.\x1b]0;title\x07.")])
+    assert found.message == "Uses torch.]0;title."
+
+
 def test_findings_are_told_once_and_worst_first() -> None:
     twice = [Finding(check="b", message="x", severity=Severity.WARN), Finding(check="a", message="y"), Finding(check="a", message="z")]
     assert [(f.check, f.message) for f in checks.tidy(twice)] == [("a", "y"), ("b", "x")]

@@ -12,9 +12,12 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from kernelllm.backends.base import Backend
 from kernelllm.core import registry
 from kernelllm.core.source import parse
+from kernelllm.core.text import printable
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.observation import Observation
 
@@ -44,10 +47,11 @@ def observed_findings(checks: Sequence[Any], observation: Observation) -> list[F
 
 
 def tidy(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings without repetitions (one for a check and line), worst first."""
+    """Findings without repetitions (one for a check and line), worst first. They quote the candidate, so their text is made printable."""
     kept: dict[tuple[str, int, Severity], Finding] = {}
     for finding in findings:
-        kept.setdefault((finding.check, finding.line, finding.severity), finding)
+        shown = msgspec.structs.replace(finding, message=printable(finding.message))
+        kept.setdefault((finding.check, finding.line, finding.severity), shown)
     return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))
 
 
