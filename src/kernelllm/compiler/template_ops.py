@@ -1,7 +1,7 @@
-"""Custom operators ``kernelllm::<name>`` that stand for the template host functions in graphs and in Inductor's text.
+"""Custom operators ``kernelllm::<name>`` that stand for the template host functions in graphs and on Inductor's host side.
 
 Each has the name and signature of a function in ``templates/``. They have fake implementations only: nothing runs
-them; the emitter replaces every call by a call of the function itself. Every output is a new contiguous tensor.
+them; the emitter writes a call of the function itself. Every output is a new contiguous tensor.
 """
 
 from __future__ import annotations

@@ -60,17 +60,7 @@ class Instance:
         with self._running("get_init_inputs()"):
             seed_all(seed)
             value = function()
-        if isinstance(value, Mapping):
-            return [], dict(value)
-        if value is None:
-            return [], {}
-        if not isinstance(value, list | tuple):
-            return [value], {}
-        if len(value) == 2 and isinstance(value[0], list | tuple) and isinstance(value[1], dict):
-            args, kwargs = list(value[0]), dict(value[1])
-            if _binds(self.namespace["Model"], args, kwargs):
-                return args, kwargs
-        return list(value), {}
+        return init_arguments(value, self.namespace["Model"])
 
     def model(self, seed: int, device: str = "cpu", *, there: bool = False) -> torch.nn.Module:
         """``Model(*init_inputs)`` built under ``seed`` on the CPU, as KernelBench does, then moved to ``device``.
@@ -184,6 +174,21 @@ def explain(error: BaseException, stage: str, problem: Problem, filename: str = 
     else:
         fix = "Run the file on its own to see the whole traceback."
     return ProblemError(f"The problem's reference fails in {stage}{line} ({cause}).", where=_where(problem), fix=fix)
+
+
+def init_arguments(value: Any, model: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What ``get_init_inputs`` returned, as positional and keyword arguments of the class ``model``."""
+    if isinstance(value, Mapping):
+        return [], dict(value)
+    if value is None:
+        return [], {}
+    if not isinstance(value, list | tuple):
+        return [value], {}
+    if len(value) == 2 and isinstance(value[0], list | tuple) and isinstance(value[1], dict):
+        args, kwargs = list(value[0]), dict(value[1])
+        if _binds(model, args, kwargs):
+            return args, kwargs
+    return list(value), {}
 
 
 def moved(value: Any, device: str) -> Any:

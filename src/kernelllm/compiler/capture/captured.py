@@ -1,4 +1,4 @@
-"""What capture yields: a graph, its arguments, and where each of its sizes can be read when the module runs."""
+"""What capture yields: a graph, its inputs, and where each of its sizes can be read when the module runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
 
 @dataclass(frozen=True)
 class GraphInput:
-    """One argument of the captured graph, in order."""
+    """One input of the captured graph."""
 
     variable: str
-    """Its name in the graph and in Inductor's text."""
+    """Its name in the graph and on Inductor's host side."""
     kind: Kind
     name: str
     """Forward argument (``x``, ``xs[0]``), dotted parameter, buffer or tensor-attribute name, or the size's key."""
@@ -42,7 +42,7 @@ class SizeSource:
     """Forward argument, parameter, buffer, or dotted attribute path such as ``attn.n_embd`` or ``ln.normalized_shape[0]``."""
     dim: int | None = None
     expression: str = ""
-    """What stands there, as an expression of the symbol; the symbol itself unless it must be solved."""
+    """The expression that is read there. Where it is not the symbol itself, the symbol is solved for."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Size:
 
     symbol: str
     constant: str
-    """The problem's constant it comes from (``batch_size``, ``shape[1]``), or for a computed size a name made of such."""
+    """The constant that it comes from (``batch_size``, ``shape[1]``). A computed size has a name made of several."""
     hint: int
     """The problem's own value."""
     sources: tuple[SizeSource, ...] = ()

@@ -55,14 +55,13 @@ def symbol_for(env: ShapeEnv, expression: sympy.Expr) -> sympy.Expr:
 
 
 def freeze(env: ShapeEnv) -> None:
-    """Make no more symbols in ``env``; known expressions keep theirs, also after equalities found since."""
+    """Make no more symbols in ``env``. Known expressions keep theirs, even where sizes were found equal since."""
     _FROZEN[env] = {env.replace(e): env.replace(s) for e, s in table(env).items()}
 
 
 def hints(env: ShapeEnv) -> dict[sympy.Symbol, sympy.Integer]:
-    """Symbol to example value: the attribute's name differs between torch releases."""
-    found: dict[sympy.Symbol, sympy.Integer] = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
-    return found
+    """Symbol to example value."""
+    return env.backed_var_to_val  # type: ignore[no-any-return]
 
 
 def pooled(size: Any, kernel: Any, padding: Any, stride: Any, dilation: Any, ceil_mode: bool) -> Any:

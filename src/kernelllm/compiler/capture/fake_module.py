@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.compiler.capture import intercept, symbols
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.problems.instance import init_arguments
 
 
 class Untraceable(Exception):
@@ -65,7 +66,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
             namespace = symbols.execute(problem, code, {**found, **table})
             with symbols.symbol_aware(namespace):
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
-                args, kwargs = split_init(init)
+                args, kwargs = init_arguments(init, namespace["Model"])
                 model = namespace["Model"](*args, **kwargs)
                 inputs = list(namespace["get_inputs"]())
     except KeyError as error:
@@ -85,16 +86,6 @@ class Leaf:
     name: str
     value: Any
     index: int | None = None
-
-
-def split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
-    """KernelBench's ``get_init_inputs`` as (positional, keyword): a list, a dict, or ``[list, dict]``."""
-    if isinstance(init, dict):
-        return [], dict(init)
-    init = list(init)
-    if len(init) == 2 and isinstance(init[0], list | tuple) and isinstance(init[1], dict):
-        return list(init[0]), dict(init[1])
-    return init, {}
 
 
 def describe(error: BaseException, problem: Problem | None = None) -> str:

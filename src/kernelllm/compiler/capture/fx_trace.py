@@ -86,7 +86,7 @@ class _Arithmetic(PythonReferenceAnalysis):
 
 
 def _recomputed(built: FakeModule, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fractional numbers that modules derived from sizes (``width ** -0.5``), computed again from the graph's own size arguments."""
+    """Fractions that modules computed from sizes (``width ** -0.5``), computed again from the graph's size inputs."""
     values = {}
     for key, value in sizes.items():
         symbol, factor = root_of(built, key)
@@ -180,7 +180,7 @@ def symbolic(problem: Problem, options: Options) -> Captured:
 
 
 def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:
-    """Both factors where both are numbers; of two kinds the one that was found first."""
+    """The product of two numbers; of a number and a size, the one that was found first."""
     if isinstance(known, int) and isinstance(more, int):
         return known * more
     return more if known == 1 else known

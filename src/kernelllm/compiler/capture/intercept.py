@@ -1,4 +1,4 @@
-"""What is caught before ATen sees it.
+"""Functions of torch that are replaced while a module is traced.
 
 Whole recurrent layers and attention become single operators; a few functions whose ATen form pins a size to a number,
 or differs between devices, are written out in terms that keep sizes symbolic.
@@ -25,7 +25,7 @@ from kernelllm.compiler.options import Options
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Inductor's, but for dropout: its mask has to be the one that eager draws, so that torch draws it."""
+    """Inductor's decompositions without dropout: torch draws its mask, so that it is the one that eager draws."""
     from torch._inductor import lowering  # noqa: F401 - the table needs it
     from torch._inductor.decomposition import select_decomp_table
 
@@ -220,7 +220,7 @@ class _RealFactories(TorchFunctionMode):
 
 
 def _off_gpu(value: Any) -> Any:
-    """The CPU for a CUDA device: tracing needs no GPU, the graph is moved to one afterwards."""
+    """The CPU in place of a CUDA device. Tracing needs no GPU; the graph is moved to one later."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value

@@ -16,7 +16,7 @@ from kernelllm.core.errors import CaptureError
 
 aten = torch.ops.aten
 
-# Operators that carry most of a network's arithmetic: what ``forbid`` refuses to leave to torch.
+# Operators that do most of a network's arithmetic. ``forbid`` refuses to leave these to torch.
 HEAVY = (
     "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.lstm", "aten.gru",
     "aten.rnn_tanh", "aten.rnn_relu", "aten._scaled_dot_product", "aten._cudnn_rnn", "aten._thnn_fused",
@@ -246,7 +246,7 @@ _ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten
 
 
 def _fuse_activations(graph: GraphModule) -> None:
-    """Let a matrix product apply the activation that alone follows it, where only heavy operators or the caller read the result.
+    """Let a matrix product apply the activation that follows it, where only heavy operators or the caller read the result.
 
     Anywhere else the activation is better computed inside the elementwise kernel that reads it.
     """

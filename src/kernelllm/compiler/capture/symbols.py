@@ -32,7 +32,7 @@ from kernelllm.problems.sizes import literals
 
 _TABLE = "__kernelllm_sizes__"
 
-# Names whose value shapes the program, not a tensor's size: they would be specialised anyway, so they start as integers.
+# Names of values that shape the program and not a tensor. The trace would fix them to a number, so they start as integers.
 # (``reduce_3x3`` is a number of channels.)
 _STRUCTURAL = re.compile(
     r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce(?!_?\d)|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
@@ -186,7 +186,7 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
 
 
 def _number(value: Any) -> Any:
-    """``int(value)`` that keeps a symbol a symbol; None for what is none."""
+    """``int(value)`` as a symbol where the value is one; None where it is not."""
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat):
@@ -274,7 +274,7 @@ def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
 
 @contextmanager
 def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
-    """While open, Python code that would turn symbols into numbers without need keeps them.
+    """While open, symbols stay symbols in Python code that would turn them into numbers.
 
     Covers ``int``, ``round``, ``max``, ``min`` in the problem's namespace, ``math.sqrt`` and friends, type checks of
     ``torch.nn`` and its parameter initialisers (whose values are of no interest on fake tensors). All is undone at exit.

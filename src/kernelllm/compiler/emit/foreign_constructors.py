@@ -1,4 +1,4 @@
-"""Constructors that use other libraries than torch: what the file can do without is left out, the rest is an error.
+"""Constructors that use other libraries than torch. Statements that the file does not need are left out; the rest is an error.
 
 A written file imports torch and triton only. ``self.split = Rearrange(...)`` holds no parameters and served the old forward alone,
 so it goes; ``np.sqrt(width)`` is ``math.sqrt(width)``; a buffer filled by such a library has no substitute.

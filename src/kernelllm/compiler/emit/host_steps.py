@@ -37,7 +37,7 @@ class Program:
     result: list[ast.expr]
     tensors: dict[str, Tensor]
     same: dict[str, str] = field(default_factory=dict)
-    """Buffers that are another buffer by another name."""
+    """Names of buffers that are other names of a buffer, with that name."""
     freed: set[str] = field(default_factory=set)
 
     def names(self, base: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Index arithmetic of a finished kernel made shorter: repeated indices get a name, remainders that a mask makes idle go."""
+"""Index arithmetic of a finished kernel made shorter: repeated indices get a name, remainders that a mask makes needless are left out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class MergedKernels:
     """Which kernel stands for which, and the numbers that each passes."""
 
     written: dict[str, str] = field(default_factory=dict)
-    """Kernel to the one that is written in its place (itself where it has no twin)."""
+    """Kernel to the one that is written in its place: itself, or one that differs in numbers only."""
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Kernel to argument name to number, as sympy."""
 

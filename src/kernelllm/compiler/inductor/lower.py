@@ -120,13 +120,13 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     """Inductor's own passes over a forward graph: no-ops out, softmax in one pass, in-place updates recognised."""
     from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
 
-    for node in list(graph.graph.nodes):  # what torch checks of inputs is no work of a kernel's
+    for node in list(graph.graph.nodes):  # torch's checks of its inputs need no kernel
         if node.op == "call_function" and str(node.target).startswith(_CHECKS):
             graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     view_to_reshape(graph)
     with torch.no_grad(), ExitStack() as stack:
-        # the method wants a GPU's driver, where torch was built without one, before it looks at the tensor; the operator does not
+        # where torch is built without CUDA, the method asks for a GPU's driver; the operator does not
         patch(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
         post_grad_passes(graph, is_inference=True)
     for node in graph.graph.nodes:
@@ -223,7 +223,7 @@ def _vectors_on_cuda(base: type) -> Any:
 
 
 def _exact(base: type) -> Any:
-    """GraphLowering whose results have the strides that the graph says: others read them by it."""
+    """GraphLowering whose results have the strides of the graph, by which other regions read them."""
 
     class Exact(base):  # type: ignore[misc]
         def output(self, target: Any, args: Any, kwargs: Any) -> None:

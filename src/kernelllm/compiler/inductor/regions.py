@@ -88,7 +88,7 @@ def _sized(node: Node) -> bool:
 
 
 def _copied(node: Node) -> bool:
-    """Repeated in every region that uses it: numbers, and tensors made from nothing."""
+    """Whether each region that uses it has a copy: numbers, and tensors made without inputs."""
     return node.op == "call_function" and (_sized(node) or not any(not _sized(n) for n in node.all_input_nodes))
 
 
@@ -144,7 +144,7 @@ def _sources(node: Node) -> Iterator[Node]:
 
 
 def _numbers(node: Node) -> Iterator[Node]:
-    """The sizes that operators compute and a node uses."""
+    """The computed sizes that a node uses."""
     for before in node.all_input_nodes:
         if before.op == "call_function" and _sized(before):
             yield before
@@ -153,7 +153,7 @@ def _numbers(node: Node) -> Iterator[Node]:
 
 
 def _ordered(regions: list[Region]) -> list[Region]:
-    """Regions after what they read and, where they overwrite an argument, after all that reads it; near the original order."""
+    """The regions in an order that can run: each after those that it reads. One that overwrites an argument comes after all its readers."""
     inside = {n: r.number for r in regions for n in r.nodes}
     for region in regions:
         for node in region.nodes:
@@ -182,7 +182,7 @@ def _ordered(regions: list[Region]) -> list[Region]:
 
 
 def _plain_sizes(dims: list[Any], env: ShapeEnv) -> dict[Any, Any]:
-    """New symbols for the sums among a region's sizes, so that its text serves other sums too (channels after each dense layer).
+    """New symbols for the sums among a region's sizes, so that its kernels serve other sums too (channels after each dense layer).
 
     Only where nothing else in the region depends on what the sums are made of.
     """

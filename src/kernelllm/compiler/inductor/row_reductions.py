@@ -90,7 +90,7 @@ def _online_softmax(stack: ExitStack) -> None:
 
 
 class _Lines:
-    """Passes lines on; a block size fixed by a hint becomes the next power of two of the row's length."""
+    """Passes lines on. A block size that was fixed by a hint becomes the next power of two of the row's length."""
 
     def __init__(self, kernel: Any, code: Any, virtualized: Any, sympy: Any) -> None:
         self.code = code

@@ -57,7 +57,7 @@ def marked() -> Iterator[None]:
         return hint, parts
 
     def in_one(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        return scan(*args, **kwargs)[0], 1  # split ones hand results from program to program through memory, in Inductor's own runtime
+        return scan(*args, **kwargs)[0], 1  # a split scan needs Inductor's runtime: its programs hand results on through memory
 
     with ExitStack() as stack:
         patch(stack, Reduction, "num_splits", staticmethod(num_splits))

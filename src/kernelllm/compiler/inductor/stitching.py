@@ -19,7 +19,7 @@ from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, Ho
 
 
 class _Renamed(ast.NodeTransformer):
-    """Names to expressions; a view of what is a view already becomes one view."""
+    """Puts expressions in the place of names. A view of a view becomes one view."""
 
     def __init__(self, names: dict[str, ast.expr]) -> None:
         self.names = names

@@ -75,7 +75,7 @@ class Wrapper:
         self.results = [change(e) for e in self.results]
 
     def text(self) -> str:
-        """All that it is made of, for a search for words."""
+        """All its text, to search for words."""
         targets = [step.target for step in self.steps if isinstance(step, Allocate | Assign)]
         return "\n".join([*(k.text for k in self.kernels.values()), *targets, *map(ast.unparse, self.expressions())])
 
@@ -110,7 +110,7 @@ def expression(text: str) -> ast.expr:
 
 
 def read(graph: Any) -> Wrapper:
-    """The wrapper of an Inductor graph whose kernels are generated. Raises CaptureError for a line that it has no place for."""
+    """The wrapper of an Inductor graph whose kernels are generated. Raises CaptureError for a line that it does not understand."""
     reader = _Reader(graph.wrapper_code)
     made = Wrapper(reader.kernels, list(graph.graph_inputs), list(_symbols(graph)))
     for line in graph.wrapper_code.lines:

@@ -53,7 +53,7 @@ def stored(node: ast.AST) -> list[str]:
 
 
 def computes(node: ast.AST, sizes: set[str]) -> bool:
-    """Whether more happens in it than moving, making and measuring tensors."""
+    """Whether it computes: does more than move, make or measure tensors."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.BinOp | ast.UnaryOp | ast.Compare) and not names(inner) <= sizes:
             return True
@@ -74,7 +74,7 @@ def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str],
     work = [s for s in found.before if s not in kept]
     if not _plain(found.before) or not any(computes(s, sizes) for s in work):
         return
-    for statement in kept:  # they move behind the call
+    for statement in kept:  # these statements move behind the call
         later = found.before[found.before.index(statement) + 1 :]
         if any(names(statement) & set(stored(s)) for s in later if s in work):
             return
@@ -143,7 +143,7 @@ def _steps(over: ast.expr) -> str | None:
 
 
 def first_of(over: ast.expr) -> str:
-    """What a loop has in its first step, as an expression that pins no size to its number."""
+    """The loop variable's value in the first step, as an expression that fixes no size."""
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name):
         if over.func.id == "range":
             return ast.unparse(over.args[0]) if len(over.args) > 1 else "0"

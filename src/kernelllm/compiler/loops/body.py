@@ -1,4 +1,4 @@
-"""The body of a loop as a function: what it reads becomes inputs, what others read of it later results."""
+"""The body of a loop as a function. What it reads becomes its inputs; what is read of it later becomes its results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class OutlinedLoop:
     """A loop whose body is a function."""
 
     body: list[ast.stmt]
-    """Of the function, with its return."""
+    """The function's statements, with its return."""
     loop: ast.For
-    """That calls it."""
+    """The loop with a call of the function as its body."""
     inputs: list[str]
     values: list[str]
     """Expressions in the loop for the inputs."""

@@ -27,8 +27,8 @@ _TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
 """Names that the module must not have itself."""
 _SOURCE = f"""
 def {_ENTERED}(inputs):
-    from kernelllm.compiler.capture.fake_module import split_init
-    args, kwargs = split_init(get_init_inputs() if "get_init_inputs" in globals() else [])
+    from kernelllm.problems.instance import init_arguments
+    args, kwargs = init_arguments(get_init_inputs() if "get_init_inputs" in globals() else [], Model)
     return Model(*args, **kwargs).{_ENTRY}(*inputs)
 """
 

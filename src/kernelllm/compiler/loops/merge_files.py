@@ -31,7 +31,7 @@ def merged(base: str, other: str, method: str) -> str:
             continue
         changes |= {name: f"{method}_{name}" for name in bound if name in known and known[name] != text}
     grown = True
-    while grown:  # who uses what is renamed is another function now as well
+    while grown:  # a function that uses a renamed one is renamed too
         grown = False
         for text, bound in _parts(other):
             same = bound[0] in known and bound[0] not in changes and not text.startswith(_IMPORTS)
