@@ -41,36 +41,36 @@ def written(name: str, **options: object) -> str:
 def without_templates(text: str) -> str:
     """The part that emission decides, without the definitions copied from the templates."""
     for name in ("matmul", "batched_matmul", "addmm", "conv", "conv_transpose", "attention"):
-        for piece in definitions_for({name}):
-            text = text.replace(f"\n\n\n{piece.text}\n", "\n")
+        for definition in definitions_for({name}):
+            text = text.replace(f"\n\n\n{definition.text}\n", "\n")
     return re.sub(r"\n{4,}", "\n\n\n", text.removeprefix("import math\n\n"))
 
 
 RUN = """
-import os, sys
-from kernelllm.backends.base import Mode, open_backend
-from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.judge.worker import setup
-setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
+import importlib.util, os
 import torch
-from kernelllm.core.types import Problem
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND, Problem
+from kernelllm.judge.worker import setup
 from kernelllm.problems.instance import Instance
+expected = []  # references run before the worker's stand-ins are there
 for name, file, sizes in {cases!r}:
     path = os.path.join({folder!r}, name + ".py")
     problem = Problem(name=name, source=open(path).read(), path=path)
-    import importlib.util
+    for overrides in sizes:
+        instance = Instance(problem, overrides)
+        reference, inputs = instance.model(0), instance.inputs(1)
+        with torch.no_grad():
+            expected.append((file, instance.init_inputs(0), reference.state_dict(), inputs, reference(*inputs)))
+setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
+for file, (args, kwargs), state, inputs, results in expected:
     spec = importlib.util.spec_from_file_location("candidate", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for overrides in sizes:
-        instance = Instance(problem, overrides)
-        reference = instance.model(0)
-        args, kwargs = instance.init_inputs(0)
-        model = module.ModelNew(*args, **kwargs)
-        model.load_state_dict(reference.state_dict())
-        with torch.no_grad():
-            inputs = instance.inputs(1)
-            torch.testing.assert_close(model(*inputs), reference(*inputs), atol=1e-4, rtol=1e-4)
+    model = module.ModelNew(*args, **kwargs)
+    model.load_state_dict(state)
+    with torch.no_grad():
+        torch.testing.assert_close(model(*inputs), results, atol=1e-4, rtol=1e-4)
 print("ran")
 """
 
