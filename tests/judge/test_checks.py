@@ -180,6 +180,12 @@ def test_harmless_names_raise_no_alarm(code: str) -> None:
     assert fails(HARMLESS + code) == set()
 
 
+@pytest.mark.parametrize("code", ["torch.initial_seed()", "torch.get_rng_state()", "type(k)", "import os\nos.getpid()"])
+def test_asking_where_one_runs_is_told_and_decides_nothing(code: str) -> None:
+    found = checks.source_findings(ALL, HARMLESS + code, LANGUAGE)
+    assert [(f.check, f.severity) for f in found] == [("kernel_names", Severity.WARN)]
+
+
 def test_source_that_is_too_deep_or_broken_is_told() -> None:
     deep = "x = " + "-" * 50_000 + "1"
     with contextlib.suppress(SyntaxError):  # some versions of Python call it that
@@ -358,6 +364,30 @@ def expect(path: Path, judge_for: JudgeFor) -> None:
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
+
+
+INLINE_ASSEMBLY = """
+import torch
+import triton
+import triton.language as tl
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0)
+    y = tl.inline_asm_elementwise("max.f32 $0, $1, 0f00000000;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(y_ptr + i, y, mask=i < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        relu_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y
+"""
+
+
+def test_what_needs_a_gpu_is_told_as_such(judge_for: JudgeFor) -> None:
+    problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
+    verdict = judge_for(None, False).judge(problem, Candidate(source=INLINE_ASSEMBLY))
+    assert verdict.message.startswith("This cannot be run here, which is no error of the candidate")
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
