@@ -105,6 +105,9 @@ class KernelSeen:
     num_warps: int | None = None
     errors: list[tuple[str, int]] = field(default_factory=list)
     """Messages of the compiler, each with a line of the candidate's source."""
+    flops: float = 0.0
+    """Arithmetic of all launches so far, masked lanes left out where that is known: two for each element of a dot product's inner
+    dimension, one for each element of any other operation on floating-point values. 0 where the backend cannot tell."""
 
 
 class Observer(Protocol):

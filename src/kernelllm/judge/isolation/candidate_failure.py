@@ -15,11 +15,15 @@ _SIGNALS = {
 
 
 class CandidateFailure(Exception):
-    """The candidate did not do what was asked. ``line``: of its source, 0 if none. ``check``: the check that saw it, empty if none did."""
+    """The candidate did not do what was asked. ``line``: of its source, 0 if none. ``check``: the check that saw it, empty if none did.
+
+    ``device_lost``: its worker can do nothing more on the GPU.
+    """
 
     def __init__(self, status: Status, message: str, line: int = 0, trace: str = "", *, check: str = "") -> None:
         super().__init__(message)
         self.status, self.message, self.line, self.trace, self.check = status, message, line, trace, check
+        self.device_lost = False
 
     def kept(self) -> CandidateFailure:
         """This failure without the frames it came through, which hold tensors of the trial and make a cycle with what keeps it."""
@@ -29,6 +33,12 @@ class CandidateFailure(Exception):
 
 def failure(reply: p.Failed) -> CandidateFailure:
     """A failed command as status and message. Everything in the reply was written by the worker: text only."""
+    found = _by_kind(reply)
+    found.device_lost = reply.device_lost
+    return found
+
+
+def _by_kind(reply: p.Failed) -> CandidateFailure:
     place = f" (line {reply.line})" if reply.line > 0 else ""
     text = reply.message.strip()[:3000]
     match reply.kind:

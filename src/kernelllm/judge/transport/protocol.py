@@ -220,6 +220,8 @@ class Failed(msgspec.Struct, tag="failed"):
     """Line of the candidate's source where it was raised or last passed through, 0 if none."""
     trace: str = ""
     """The candidate's own frames, innermost last."""
+    device_lost: bool = False
+    """The worker's context on the GPU is dead: every later command would fail too, whatever the candidate does."""
 
 
 class Grow(msgspec.Struct, tag="grow"):
@@ -292,6 +294,8 @@ class Reported(msgspec.Struct, tag="reported"):
     streams: int = 0
     tampered: tuple[str, ...] = ()
     peak_bytes: int = 0
+    kernel_flops: dict[str, float] = {}
+    """Kernel name to the arithmetic of its launches in all observed runs together, as far as it is known (see :class:`KernelSeen`)."""
 
 
 Reply = Constructed | Done | Failed | Grow | Ran | ModelState | TimedBatch | Compiled | Reported | AccessRequest

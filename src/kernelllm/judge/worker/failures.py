@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
-from kernelllm.backends.base import Backend
+from kernelllm.backends.base import Backend, Mode
 from kernelllm.judge.transport.protocol import Failed
 
+# taken before any candidate code runs
+_synchronize = torch.cuda.synchronize
 _MOST = 4000
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate")
 _ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "device-side assert", "unspecified launch failure")
 
 
-def describe(number: int, error: BaseException, path: str, backend: Backend) -> Failed:
+def describe(number: int, error: BaseException, path: str, backend: Backend, mode: Mode) -> Failed:
     """The reply for an exception: kind, message, the candidate's own frames."""
     if isinstance(error, MemoryError):
         traceback.clear_frames(error.__traceback__)  # they hold what filled the memory, and there is none left to describe it
@@ -28,7 +30,18 @@ def describe(number: int, error: BaseException, path: str, backend: Backend) -> 
     trace = "\n".join(f"line {f.lineno}, in {f.name}: {f.line}" for f in frames[-12:])
     text = _text(root)
     compile_line = _compile_line(root)
-    return Failed(number, _kind(chain, backend.compile_errors), type(root).__name__, text[:_MOST], compile_line or line, trace[:_MOST])
+    kind = _kind(chain, backend.compile_errors)
+    lost = mode is Mode.CUDA and _device_lost()
+    return Failed(number, kind, type(root).__name__, text[:_MOST], compile_line or line, trace[:_MOST], lost)
+
+
+def _device_lost() -> bool:
+    """Whether the context on the GPU is dead, as after an illegal access or a device-side assert."""
+    try:
+        _synchronize()
+    except RuntimeError as error:
+        return not isinstance(error, torch.OutOfMemoryError)
+    return False
 
 
 def _chain(error: BaseException, wrapping: frozenset[str]) -> list[BaseException]:

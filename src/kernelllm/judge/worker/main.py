@@ -51,7 +51,7 @@ def serve(sock: socket.socket, folder: str, mode: Mode, target: str, backend: Ba
             session.accept(command, fds)
             reply = session.answer(command)
         except BaseException as error:  # noqa: BLE001 (the worker's border: whatever candidate code raises becomes a reply)
-            reply = failures.describe(command.id, error, session.path, backend)
+            reply = failures.describe(command.id, error, session.path, backend, mode)
         try:
             wire.send(sock, reply)
         except WorkerError:
@@ -301,4 +301,6 @@ class Session:
         events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
         peak = torch.cuda.max_memory_allocated() if self.mode is Mode.CUDA else 0
         flops = {k: float(v) for k, v in r.flops.items()}
-        return p.Reported(command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak)
+        return p.Reported(
+            command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak, r.kernel_flops()
+        )  # fmt: skip

@@ -67,6 +67,10 @@ class Recorder:
             found.append(CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps, error, line))
         return tuple(found)
 
+    def kernel_flops(self) -> dict[str, float]:
+        """Kernel name to the arithmetic of its launches, where the backend knows it."""
+        return {k.name: k.flops for k in self.kernels.values() if k.flops}
+
     def listen(self, packages: Sequence[str] = ()) -> None:
         """Start the audit hook (it cannot be taken away again). ``packages``: more folders with code that is not the candidate's."""
         libraries = (*_library_folders(), *packages)
