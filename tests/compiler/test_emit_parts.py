@@ -12,7 +12,7 @@ from kernelllm.compiler.emit import formatting, integers, model_class
 from kernelllm.compiler.emit.ast_tools import prune
 from kernelllm.compiler.emit.folding import fold
 from kernelllm.compiler.emit.helpers import HELPERS, closure
-from kernelllm.compiler.emit.kernel_names import fresh_name, spoken
+from kernelllm.compiler.emit.readable_names import fresh_name, spoken
 from kernelllm.compiler.inductor import split_reductions
 from kernelllm.core.errors import CaptureError
 

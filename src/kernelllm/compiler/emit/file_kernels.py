@@ -10,7 +10,7 @@ from kernelllm.compiler.emit import kernel_text, merge_kernels
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import Program
-from kernelllm.compiler.emit.kernel_names import kernel_name, spoken
+from kernelllm.compiler.emit.readable_names import kernel_name, spoken
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 from kernelllm.compiler.options import Options
 

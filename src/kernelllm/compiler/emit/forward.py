@@ -12,7 +12,7 @@ import sympy
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.host_steps import Program, Tensor, equal, is_contiguous
-from kernelllm.compiler.emit.kernel_names import fresh_name
+from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import TORCH_SCHEMAS

@@ -11,7 +11,7 @@ from kernelllm.compiler.emit import formatting, indices, integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
-from kernelllm.compiler.emit.kernel_names import block_names, fresh_name, spoken, value_names, wish_for
+from kernelllm.compiler.emit.readable_names import block_names, fresh_name, spoken, value_names, wish_for
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
 

@@ -6,7 +6,7 @@ from kernelllm.compiler.emit import kernel_text
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
-from kernelllm.compiler.emit.kernel_names import fresh_name
+from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.wrapper_lines import Launch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.kernel_names import fresh_name
+from kernelllm.compiler.emit.readable_names import fresh_name
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured, Size, SizeSource

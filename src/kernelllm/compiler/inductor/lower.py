@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.threads import TORCH
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -175,9 +178,11 @@ def lower(captured: Captured, options: Options) -> Lowered:
             tidy(captured.graph)
             wrapper = None
             if options.fusion and len(captured.graph.graph.nodes) > regions.LONG:
-                with suppress(regions.Uncuttable):
-                    exact = _exact(GraphLowering)
+                exact = _exact(GraphLowering)
+                try:
                     wrapper = regions.lowered(captured, lambda graph, values: _wrapper(exact, graph, values, captured))
+                except regions.Uncuttable:
+                    log.info("%s: the graph is not cut into regions", captured.problem.name)
             if wrapper is None:
                 kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
                 wrapper = _wrapper(kind, captured.graph, examples, captured)
