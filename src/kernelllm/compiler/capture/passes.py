@@ -307,9 +307,4 @@ def _only_moves(node: Node) -> bool:
     return str(called).split(".")[1] in _MOVING | {"convolution"}
 
 
-def heavy_left(graph: GraphModule) -> list[str]:
-    """Heavy operators that still go to torch."""
-    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function" and str(n.target).startswith(HEAVY)]
-
-
-__all__ = ["HEAVY", "heavy_left", "run"]
+__all__ = ["HEAVY", "run"]
