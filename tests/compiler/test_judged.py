@@ -6,7 +6,7 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
-from kernelllm.judge import Judge
+from kernelllm.judge import Judge, JudgeSettings
 
 RANDOM = """
 class Model(nn.Module):
@@ -26,11 +26,13 @@ def get_init_inputs(): return [48]
 
 def test_dropout_of_every_kind_and_noise(judge: Judge):
     """After the same seed the written kernel draws the same numbers, in the same order."""
-    candidates = list(Compiler().write(problem(RANDOM), 2))
-    assert candidates
-    for candidate in candidates:
-        verdict = judge.judge(problem(RANDOM), candidate)
-        assert verdict.correct, verdict.message
+    ours, torchs = Compiler().write(problem(RANDOM), 2)
+    verdict = judge.judge(problem(RANDOM), ours)
+    assert verdict.correct, verdict.message
+    assert torchs.params == {"extern": "allow"}
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
+        verdict = hybrid.judge(problem(RANDOM), torchs)
+    assert verdict.correct, verdict.message
 
 
 def test_another_mask_is_wrong(judge: Judge):
