@@ -74,11 +74,45 @@ def test_who_is_known_goes_on_in_small_batches_beside_a_noisy_one_and_the_interv
         measured = rounds.run_rounds((quiet, noisy), budget_s=1, seed=seed)
         mine, others = measured.by_name["candidate"], measured.by_name["eager"]
         assert len(mine) == len(others) > rounds.MIN_ROUNDS
-        assert len(mine[-1]) < len(mine[0])
+        assert len(mine[-1]) < max(map(len, quiet.orders))
         ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
         middle = 2.0 * (1 + 0.2 * 0.6745)  # the noise is one-sided: |N(0, 0.2)|, whose median is 0.6745 of its sigma
         covered += ratio.low <= middle <= ratio.high
     assert covered >= 18
+
+
+class Moving(Simulated):
+    """A contestant whose time is another one for its first batches."""
+
+    def __init__(self, name: str, ms: float, before: float, batches: int) -> None:
+        super().__init__(name, ms, random.Random(1), [1.0], 0.001)
+        self.before, self.batches = before, batches
+
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
+        early = len(self.orders) < self.batches
+        return [t * (self.before if early else 1.0) for t in super().times(order, graph=graph, warmup=warmup)]
+
+
+class Drifting(Simulated):
+    """A contestant that takes longer with every batch."""
+
+    def __init__(self, name: str, ms: float) -> None:
+        super().__init__(name, ms, random.Random(1), [1.0], 0.001)
+
+    def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
+        return [t * 1.02 ** len(self.orders) for t in super().times(order, graph=graph, warmup=warmup)]
+
+
+def test_a_time_whose_rounds_disagree_is_measured_on_until_they_agree_or_is_said_not_to_be_settled() -> None:
+    briefly, moving = Moving("eager", 1.0, 1.05, 5), Drifting("eager", 1.0)
+    settled = rounds.run_rounds((_pair(1.0, 1.0, 1)[0], briefly), budget_s=1, seed=1)
+    assert "eager" not in settled.unsettled
+    assert rounds.measured(settled, "eager").median_ms == pytest.approx(1.0, rel=0.01)
+    moved = rounds.run_rounds((_pair(1.0, 1.0, 1)[0], moving), budget_s=1, seed=1)
+    first, second = moved.unsettled["eager"]
+    assert second > 1.01 * first
+    shown = rounds.measured(moved, "eager")
+    assert shown.low_ms <= first < second <= shown.high_ms
 
 
 def test_long_runs_need_no_untimed_ones_before_them_and_fewer_runs_in_all() -> None:

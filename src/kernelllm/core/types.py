@@ -142,6 +142,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Median by CUDA-graph replay, launch gaps excluded; None where it was not or cannot be captured."""
     quantiles_ms: tuple[float, ...] = ()
     """0th, 5th, 25th, 50th, 75th, 95th and 100th percentile of the runs."""
+    with_launching: bool = False
+    """Whether the host's launching is a part of it: in the profile ``kernelbench``, and where it cannot be kept out."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):

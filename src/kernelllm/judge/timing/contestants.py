@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,8 @@ import torch
 
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.timing.launch_lead import LaunchLead
+from kernelllm.judge.run_clock import RunClock
+from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, EnqueuedBatch, LaunchLead, Lead
 from kernelllm.judge.timing.watched_runs import WatchedRun
 from kernelllm.problems.seeds import seed_all
 
@@ -35,14 +35,32 @@ class TimingMethod:
     seed: int | None
     """Seeds all generators before each run; None where the reference draws no random numbers."""
     lead: LaunchLead
+    cycles_per_ms: float
+    """Of the device's clock."""
 
-    def leading(self, runs: int) -> int:
-        """Flushes before the first of so many runs."""
-        return 0 if self.settle else self.lead.flushes(runs)
+    def busy_cycles(self, lead: Lead) -> int:
+        """For how many cycles the GPU is kept busy before a batch."""
+        return int(lead.busy_ms * self.cycles_per_ms)
+
+    @property
+    def flushes(self) -> int:
+        """Flushes before the first run of a batch."""
+        return 0 if self.settle else MIN_LEAD_FLUSHES
 
     def warmup(self, wanted: int) -> int:
         """Untimed runs before the first timed one. With ``settle`` nothing else hides the start of a batch."""
         return max(wanted, _SETTLED_WARMUP) if self.settle else wanted
+
+    def times(self, name: str, order: Sequence[int], batch: Callable[[Sequence[int], Lead], EnqueuedBatch]) -> list[float]:
+        """Times of the runs of a batch that count. It is repeated with a longer lead where launching was in all of them."""
+        if self.settle:
+            return list(batch(order, Lead(len(order))).times_ms)
+        while True:
+            lead = self.lead.before(name, len(order))
+            timed = batch(order[: lead.runs], lead)
+            counted = self.lead.learn(name, timed)
+            if counted or not timed.times_ms:
+                return counted
 
 
 class TimedBaseline:
@@ -53,7 +71,7 @@ class TimedBaseline:
         self.input_sets = len(sets)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
-        """Milliseconds of each run by device events, L2 cleared before each."""
+        """Milliseconds by device events, L2 cleared before each run."""
         with torch.no_grad():
             calls: list[Callable[[], Any]] = [partial(self._call, *args) for args in self._sets]
             if graph:
@@ -61,30 +79,25 @@ class TimedBaseline:
                     calls = [_captured(c) for c in calls]
                 except RuntimeError:
                     return []
-            starts = [torch.cuda.Event(enable_timing=True) for _ in order]
-            ends = [torch.cuda.Event(enable_timing=True) for _ in order]
-            flush, settle, seed = self._method.flush, self._method.settle, self._method.seed
-            for _ in range(self._method.warmup(warmup)):
-                calls[0]()
-            for _ in range(self._method.leading(len(order))):
-                flush.zero_()
-            if settle:
+            return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(calls, runs, lead, warmup))
+
+    def _batch(self, calls: Sequence[Callable[[], Any]], order: Sequence[int], lead: Lead, warmup: int) -> EnqueuedBatch:
+        method = self._method
+        for _ in range(method.warmup(warmup)):
+            calls[0]()
+        clock = RunClock(len(order), method.flush)
+        clock.begin(flushes=method.flushes, busy_cycles=method.busy_cycles(lead), settle=method.settle)
+        for position, which in enumerate(order):
+            clock.flush()
+            if method.seed is not None:
+                seed_all(method.seed)
+            clock.start(position)
+            calls[which]()
+            clock.end(position)
+            if method.settle:
                 torch.cuda.synchronize()
-            begun = time.perf_counter()
-            for position, which in enumerate(order):
-                flush.zero_()
-                if seed is not None:
-                    seed_all(seed)
-                starts[position].record()
-                calls[which]()
-                ends[position].record()
-                if settle:
-                    torch.cuda.synchronize()
-            enqueue_ms = 1e3 * (time.perf_counter() - begun)
-            torch.cuda.synchronize()
-        times = [s.elapsed_time(e) for s, e in zip(starts, ends, strict=True)]
-        self._method.lead.learn(self.name, times, enqueue_ms)
-        return times
+        torch.cuda.synchronize()
+        return EnqueuedBatch(clock.times_ms(), clock.enqueued_ms(), clock.reached_ms())
 
 
 class TimedCandidate:
@@ -104,18 +117,20 @@ class TimedCandidate:
         self._until_watched = rng.randrange(_WATCHED_EVERY)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
-        """Milliseconds of each run, as the worker reports them."""
+        """Milliseconds, as the worker reports them."""
+        return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(runs, lead, graph, warmup))
+
+    def _batch(self, order: Sequence[int], lead: Lead, graph: bool, warmup: int) -> EnqueuedBatch:
         # Late outputs as well as early ones: a kernel that turns wrong after its first runs is caught by them.
         checked = self._outputs_left > 0 and self._rng.random() < _CHECKED_SHARE
         keep = (self._rng.randrange(len(order)),) if checked and not graph else ()
         watch = self._watch() if not graph else -1
         try:
-            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep, warmup=warmup, watch=watch)
+            timed, kept = self.batch(order, flush=True, graph=graph, keep=keep, warmup=warmup, watch=watch, lead=lead)
         except CandidateFailure:
             if graph:
-                return []
+                return EnqueuedBatch(())
             raise
-        self._method.lead.learn(self.name, timed.times_ms, timed.enqueue_ms)
         for which, count in zip(order, timed.launches, strict=False):
             self.launches[which] = min(count, self.launches.get(which, count))
         if watch >= 0:
@@ -123,7 +138,7 @@ class TimedCandidate:
         for position, value in kept.items():
             self._outputs_left -= 1
             self.kept[order[position]] = value
-        return list(timed.times_ms)
+        return EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms)
 
     def _watch(self) -> int:
         """The input set to run on once more after this batch, watched; -1 mostly."""
@@ -134,15 +149,23 @@ class TimedCandidate:
         return self._rng.randrange(self.input_sets)
 
     def batch(
-        self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1
-    ) -> Any:
+        self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1,
+        lead: Lead | None = None,
+    ) -> Any:  # fmt: skip
         """One timed batch in the worker."""
         method = self._method
         fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
         fields["warmup"] = method.warmup(warmup)
         if flush:
-            fields |= {"flush_bytes": method.flush.nbytes, "leading": method.leading(len(order)), "settle": method.settle}
+            fields |= {"flush_bytes": method.flush.nbytes, "leading": method.flushes, "settle": method.settle}
+        if lead is not None:
+            fields["busy_cycles"] = method.busy_cycles(lead)
         return self._process.time_runs(self._sets, **fields)
+
+
+def _kind(name: str, graph: bool) -> str:
+    """Replayed graphs need another lead than calls."""
+    return f"{name} as a graph" if graph else name
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,7 +1,8 @@
 """How long the GPU is kept busy before a batch of timed runs, so that the host has launched each run before the GPU comes to it.
 
 Events measure the GPU's time of a run only while launches wait for the GPU. Where preparing a run takes longer than the flush before it
-and the run itself, the GPU catches up after some runs, and from then on the host's time is measured.
+and the run itself, the GPU catches up after some runs, and from then on the host's time is measured. Which runs these are is known
+afterwards (:class:`EnqueuedBatch`): they are left out, and the next batch gets a longer lead or fewer runs.
 """
 
 from __future__ import annotations
@@ -10,35 +11,96 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 MIN_LEAD_FLUSHES = 8
 """L2 flushes before the first timed run of any batch."""
-_MOST = 2.0
-"""No more flushes a run than that: the time of a contestant that needs more shows that launching holds it up."""
-_MARGIN = 1.3
+TRIES = 4
+"""Batches without a single run ahead, each with a longer lead, after which a contestant is timed with its launching."""
+_LONGEST_MS = 25.0
+"""No longer lead before a batch: it gets fewer runs instead."""
+_SURE_MS = 60.0
+"""The longest lead of one run alone."""
+_MARGIN = 1.5
 _RECENT = 5
 
 
+@dataclass(frozen=True)
+class EnqueuedBatch:
+    """What two clocks with one origin tell of a batch. In milliseconds.
+
+    ``enqueued_ms``: when the host began with the first run, then when it had enqueued each; ``reached_ms``: when the GPU came to each.
+    """
+
+    times_ms: Sequence[float]
+    enqueued_ms: Sequence[float] = ()
+    reached_ms: Sequence[float] = ()
+
+    def ahead(self) -> list[float]:
+        """Times of the runs that were enqueued before the GPU came to them."""
+        return [t for t, done, come in zip(self.times_ms, self.enqueued_ms[1:], self.reached_ms, strict=False) if done <= come]
+
+    def host_ms(self) -> float | None:
+        """What the host needs for a run and its flush; None where that is not known."""
+        steps = [after - before for before, after in pairwise(self.enqueued_ms)]
+        usual = statistics.median(steps) if steps else math.nan
+        return usual if 0 <= usual < math.inf else None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Before a batch of ``runs`` runs the GPU is kept busy for ``busy_ms``, beside the least number of flushes."""
+
+    runs: int
+    busy_ms: float = 0.0
+
+
+@dataclass
+class _Known:
+    host: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    gpu: float = 0.0
+    failed: int = 0
+    """Batches in a row without a run ahead."""
+    held_up: bool = False
+
+
 class LaunchLead:
-    """The lead of the host, the same for all contestants of a measurement: otherwise launching would count for one and not for another.
+    """The lead of the host over the GPU, for each contestant as it needs: launching then counts for none of them.
 
     ``flush_ms``: what one flush takes on the GPU.
     """
 
     def __init__(self, flush_ms: float) -> None:
         self._flush_ms = max(flush_ms, 1e-3)
-        self._behind: dict[str, deque[float]] = {}
+        self._known: dict[str, _Known] = {}
 
-    def flushes(self, runs: int) -> int:
-        """How many to enqueue before a batch of so many runs."""
-        behind = max((statistics.median(seen) for seen in self._behind.values()), default=0.0)
-        share = _MARGIN * behind / self._flush_ms
-        return MIN_LEAD_FLUSHES + (math.ceil(share * runs) if share <= _MOST else 0)
+    def before(self, name: str, runs: int) -> Lead:
+        """For the next batch of a contestant that should have so many runs."""
+        known = self._known.get(name)
+        if known is None or not known.host or known.held_up:
+            return Lead(runs)
+        host, step = statistics.median(known.host), known.gpu + self._flush_ms
+        margin = _MARGIN * 2**known.failed
+        if known.failed + 1 >= TRIES:
+            runs = 1
+        elif host > step:
+            runs = max(1, min(runs, int(_LONGEST_MS / (margin * (host - step)))))
+        # by then the first run is enqueued, and when the GPU comes to the last one, that one
+        needed = margin * max(host - self._flush_ms, runs * host - (runs - 1) * step - self._flush_ms)
+        return Lead(runs, min(max(needed - MIN_LEAD_FLUSHES * self._flush_ms, 0.0), _SURE_MS))
 
-    def learn(self, name: str, times_ms: Sequence[float], enqueue_ms: float) -> None:
-        """A batch of the contestant ``name``: its times, and what the host needed to enqueue its runs and their flushes."""
-        if not times_ms or not 0 <= enqueue_ms < math.inf:
-            return
-        # The first runs wait for the leading flushes, so that the least of all is the GPU's own time.
-        behind = enqueue_ms / len(times_ms) - self._flush_ms - min(times_ms)
-        self._behind.setdefault(name, deque(maxlen=_RECENT)).append(max(behind, 0.0))
+    def learn(self, name: str, batch: EnqueuedBatch) -> list[float]:
+        """The times of a batch that count: those of the runs that were ahead, or of all once launching cannot be hidden."""
+        known = self._known.setdefault(name, _Known())
+        ahead, host = batch.ahead(), batch.host_ms()
+        if host is not None and batch.times_ms:
+            known.host.append(host)
+            known.gpu = min(ahead or batch.times_ms)
+        known.failed = 0 if ahead else known.failed + 1
+        known.held_up = known.held_up or known.failed >= TRIES
+        return list(batch.times_ms) if known.held_up else ahead
+
+    def held_up(self, name: str) -> bool:
+        """Whether launching is a part of this contestant's times: it waits for the GPU in every run, or launches too many kernels."""
+        return name in self._known and self._known[name].held_up

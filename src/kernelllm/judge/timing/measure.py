@@ -32,6 +32,8 @@ _FLUSH_BYTES = 256 * 2**20
 """Least size of the buffer that clears the L2 cache: KernelBench's."""
 _TIMED_FLUSHES = 8
 """Flushes that are timed to know what one takes."""
+_TIMED_CYCLES = 1_000_000
+"""Of the device's clock; timed to know how fast it runs."""
 _SEED = 42
 
 
@@ -77,7 +79,7 @@ def measure(
     flush = _flush_buffer(reference.device)
     found = Measurement()
     share.acquire_exclusive()
-    method = TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)))
+    method = TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)), _cycles_per_ms())
     candidate = TimedCandidate(process, sets, method, rng)
     contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
     measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
@@ -89,7 +91,8 @@ def measure(
     found.findings += seen.findings
     process.cut()  # it ends while the rest is done
     share.acquire_shared()
-    found.timing = rounds.summarise(measured, candidate.name, gpu_name, light)
+    found.timing = rounds.summarise(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
+    found.findings += _doubts(measured, method.lead)
     found.findings += _output_findings(candidate, reference, rules, sets)
     found.findings += _floor_findings(found.timing, light, gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
@@ -113,6 +116,16 @@ def _flush_ms(flush: torch.Tensor) -> float:
     return float(begin.elapsed_time(end)) / _TIMED_FLUSHES
 
 
+def _cycles_per_ms() -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_TIMED_CYCLES)
+    begin.record()
+    torch.cuda._sleep(_TIMED_CYCLES)
+    end.record()
+    end.synchronize()
+    return _TIMED_CYCLES / max(float(begin.elapsed_time(end)), 1e-3)
+
+
 def _free_memory() -> None:
     """Give memory back that this process's allocator holds unused: the worker will need it."""
     free, total = torch.cuda.mem_get_info()
@@ -133,6 +146,17 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
         if not compared.ok:
             findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
     return findings
+
+
+def _doubts(measured: rounds.Rounds, lead: LaunchLead) -> list[Finding]:
+    """Remarks on times that say less than others."""
+    texts = [
+        f"The time of {name} is not settled: {first:.4g} ms in its earlier rounds, {second:.4g} ms in its later ones."
+        for name, (first, second) in measured.unsettled.items()
+    ]
+    waits = "it waits for the GPU in every run, or launches more kernels than the GPU's queue holds"
+    texts += [f"The time of {name} holds the host's launching: {waits}." for name in measured.by_name if lead.held_up(name)]
+    return [Finding(check="timing", severity=Severity.INFO, message=text) for text in texts]
 
 
 def _floor_findings(measured: Timing, floor: Floor | None, gpu_name: str) -> list[Finding]:

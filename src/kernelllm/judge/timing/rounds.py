@@ -3,6 +3,7 @@
 The loop knows nothing of devices: a :class:`Contestant` runs a batch and returns one time a run. Rounds go
 on until the 95 % interval of every median is within :data:`GOAL` of it, or the budget ends. Each round runs the
 contestants in a random order and each batch visits its input sets in a random order, so that neither can be foreseen.
+The earlier and the later rounds of a contestant must agree. Where they do not, the earlier ones are forgotten and measuring goes on.
 A contestant that is known well enough goes on with small batches, since a ratio needs rounds that both sides shared.
 """
 
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
-from kernelllm.core.types import Floor, Timing
+from kernelllm.core.types import Floor, Measured, Timing
 from kernelllm.judge.timing import statistics
 from kernelllm.judge.timing.roofline import sol_score
 
@@ -24,6 +26,10 @@ GOAL = 0.01
 """Half-width of the median's interval, as a share of the median, at which measuring ends."""
 BATCH_MS = 20.0
 """Aim for one batch: long enough for its start not to matter, short enough to alternate often."""
+AGREED = 0.01
+"""Largest distance of the medians of the earlier and the later rounds, as a share, of a time that is settled."""
+_REPEATS = 4
+"""How often earlier rounds are forgotten."""
 MIN_ROUNDS, MIN_RUNS, MAX_RUNS = 4, 24, 400
 LONG_MS = 2.0
 """Beyond it a batch needs no untimed run at its start: the first run hides what is left of the start."""
@@ -70,16 +76,36 @@ class _Series:
         self.batch = int(min(50, max(_SMALL_BATCH, BATCH_MS / max(median_ms, 1e-3), self.fewest / _ROUNDS)))
         self.warmup = int(median_ms < LONG_MS)
 
-    def done(self) -> bool:
+    def known(self) -> bool:
+        """Whether its median is known well enough."""
         samples = self.samples
         if len(self.rounds) < MIN_ROUNDS or len(samples) < (self.fewest or MIN_RUNS):
             return False
         return len(samples) >= MAX_RUNS or statistics.relative_width(samples) < GOAL
 
+    def halves(self) -> tuple[float, float]:
+        """Medians of the earlier and of the later rounds."""
+        middle = (len(self.rounds) + 1) // 2
+        earlier, later = self.rounds[:middle], self.rounds[middle:] or self.rounds
+        return _median(earlier), _median(later)
+
+    def settled(self) -> bool:
+        """Whether the earlier and the later rounds agree."""
+        first, second = self.halves()
+        return abs(first - second) <= AGREED * min(first, second)
+
+    def forget_earlier(self) -> None:
+        """Keep the later rounds alone."""
+        self.rounds = self.rounds[(len(self.rounds) + 1) // 2 :]
+
     def run(self, rng: random.Random) -> None:
         """One more round."""
-        count = min(self.batch, _SMALL_BATCH) if self.done() else self.batch
+        count = min(self.batch, _SMALL_BATCH) if self.known() else self.batch
         self.rounds.append(self.contestant.times(_order(rng, self.contestant.input_sets, count), warmup=self.warmup))
+
+
+def _median(rounds: Sequence[Sequence[float]]) -> float:
+    return float(np.median([t for r in rounds for t in r]))
 
 
 def _order(rng: random.Random, sets: int, count: int) -> list[int]:
@@ -107,13 +133,16 @@ class Rounds:
 
     by_name: dict[str, list[list[float]]]
     graph_ms: dict[str, float]
+    unsettled: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Medians of the earlier and of the later rounds of those for whom they do not agree."""
 
 
 def run_rounds(
     contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2,
     fewest: Mapping[str, int] | None = None,
 ) -> Rounds:  # fmt: skip
-    """Measure the contestants round by round until all are known well enough or ``budget_s`` seconds are over.
+    """Measure the contestants round by round until all are known well enough or ``budget_s`` seconds are over, half as long again where
+    one of them is not settled.
 
     ``fewest``: runs that a contestant of that name gets at least; where it says nothing, :data:`MIN_RUNS`, and half of that for slow ones.
     Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
@@ -123,36 +152,51 @@ def run_rounds(
     series = [_Series(c, (fewest or {}).get(c.name)) for c in contestants]
     for one in series:
         _warm_up(one, rng, time.monotonic() + budget_s / 4)
+    repeats = 0
     while True:
-        unfinished = any(not t.done() for t in series)
-        # All go on together: a ratio needs rounds that both sides shared.
-        for one in rng.sample(series, len(series)) if unfinished else ():
-            one.run(rng)
-        if not unfinished or (time.monotonic() > deadline and len(series[0].rounds) >= 2):
+        late = time.monotonic() - deadline
+        settled = all(t.settled() for t in series if t.rounds)
+        if len(series[0].rounds) >= 2 and (late > budget_s / 2 or (late > 0 and settled)):
             break
+        if all(t.known() for t in series):
+            if settled or repeats == _REPEATS:
+                break
+            repeats += 1
+            for one in series:
+                one.forget_earlier()
+        # All go on together: a ratio needs rounds that both sides shared.
+        for one in rng.sample(series, len(series)):
+            one.run(rng)
     graphs = {}
     for one in series:
         if float(np.median(one.samples)) < small_ms:
             replayed = one.contestant.times(_order(rng, one.contestant.input_sets, 20), graph=True)
             if replayed:
                 graphs[one.contestant.name] = float(np.median(replayed))
-    return Rounds({t.contestant.name: t.rounds for t in series}, graphs)
+    unsettled = {t.contestant.name: t.halves() for t in series if not t.settled()}
+    return Rounds({t.contestant.name: t.rounds for t in series}, graphs, unsettled)
 
 
 def median_ms(rounds: Rounds, name: str) -> float:
     """The median of all runs of a contestant."""
-    return float(np.median([t for r in rounds.by_name[name] for t in r]))
+    return _median(rounds.by_name[name])
 
 
-def summarise(rounds: Rounds, candidate: str, device: str, floor: Floor | None) -> Timing:
-    """The Timing of ``candidate`` against all other contestants of the rounds."""
+def measured(rounds: Rounds, name: str, *, with_launching: bool = False) -> Measured:
+    """The time of a contestant. The interval of one that is not settled holds its earlier and its later rounds."""
+    known = statistics.summarise([t for r in rounds.by_name[name] for t in r], rounds.graph_ms.get(name))
+    halves = rounds.unsettled.get(name, (known.median_ms,))
+    low, high = min(known.low_ms, *halves), max(known.high_ms, *halves)
+    return msgspec.structs.replace(known, low_ms=low, high_ms=high, with_launching=with_launching)
 
-    def flat(name: str) -> list[float]:
-        return [t for r in rounds.by_name[name] for t in r]
 
-    mine = statistics.summarise(flat(candidate), rounds.graph_ms.get(candidate))
+def summarise(
+    rounds: Rounds, candidate: str, device: str, floor: Floor | None, with_launching: Callable[[str], bool] = lambda name: False
+) -> Timing:
+    """The Timing of ``candidate`` against all other contestants of the rounds. ``with_launching``: see Measured, by name."""
+    mine = measured(rounds, candidate, with_launching=with_launching(candidate))
     others = [n for n in rounds.by_name if n != candidate]
-    baselines = {n: statistics.summarise(flat(n), rounds.graph_ms.get(n)) for n in others}
+    baselines = {n: measured(rounds, n, with_launching=with_launching(n)) for n in others}
     speedups = {n: statistics.ratio(rounds.by_name[n], rounds.by_name[candidate]) for n in others}
     score = None
     if floor is not None and "eager" in baselines:

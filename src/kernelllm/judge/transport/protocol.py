@@ -143,6 +143,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
     """Size of the buffer that is written before each timed run; 0: no L2 flush."""
     leading: int = 0
     """How often it is written before the first of them: the GPU is busy with that while the run is prepared."""
+    busy_cycles: int = 0
+    """For so many of its clock's cycles the GPU is kept busy before that."""
     settle: bool = False
     """Wait for the device after each run: launching the next one is then part of its time, as far as the flush does not hide it."""
     seed: int | None = None
@@ -257,8 +259,10 @@ class TimedBatch(msgspec.Struct, tag="timed"):
     trees: tuple[Any, ...] = ()
     tensors: tuple[TensorSpec, ...] = ()
     """Tensors of all trees together; indices in the trees count through."""
-    enqueue_ms: float = 0.0
-    """What it took, by the worker's clock, to enqueue the runs and the flushes between them."""
+    enqueued_ms: tuple[float, ...] = ()
+    """When the first run began to be enqueued, then when each was, by the worker's clock since the batch began."""
+    reached_ms: tuple[float, ...] = ()
+    """When the GPU came to each run, since the batch began."""
     launches: tuple[int, ...] = ()
     """Kernels that each run launched; empty where graphs were replayed."""
     watched_launches: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import torch
 
 from kernelllm.backends.base import Launches
 from kernelllm.judge.operator_counter import OperatorCounter
+from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
@@ -21,7 +21,7 @@ from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
-_Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
+_synchronize = torch.cuda.synchronize
 _Stream = torch.cuda.Stream
 _detach = torch.Tensor.detach
 
@@ -56,44 +56,36 @@ def _timed(
     if command.graph:
         calls = [_captured(call) for call in calls]
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
-    starts = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
-    ends = [_Event(enable_timing=True) for _ in command.order]  # type: ignore[no-untyped-call]
-    keep, kept = set(command.keep), _Kept(arena)
-    _synchronize()
-    if flush is not None:
-        for _ in range(command.leading):
-            flush.zero_()
-    if command.settle:
-        _synchronize()
+    clock, keep, kept = RunClock(len(command.order), flush), set(command.keep), _Kept(arena)
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
         calls = [partial(model, *values.mapped(inputs[which], _detach)) for which in command.order]
     launches = [launched()]
-    begun = _perf_counter()
+    clock.begin(flushes=command.leading, busy_cycles=command.busy_cycles, settle=command.settle)
     for position, which in enumerate(command.order):
-        if flush is not None:
-            flush.zero_()
+        clock.flush()
         call = calls[which if command.graph else position]
         if command.seed is not None:
             seed_all(command.seed)
-        starts[position].record()
+        clock.start(position)
         result = call()
         if position in keep:  # while the clock runs: what computes while it is read is part of the run
             kept.encode(position, result)
-        ends[position].record()
+        clock.end(position)
         launches.append(launched())
         if position in keep:
             kept.copy()
         if command.settle:
             _synchronize()
-    enqueue_ms = (_perf_counter() - begun) * 1000
     seen = _watched_call(command, model, inputs, launched, recorder) if command.watch >= 0 and not command.graph else _Seen()
     _synchronize()
-    times = tuple(s.elapsed_time(e) for s, e in zip(starts, ends, strict=True))
     if kept.size > arena.size:
         return p.Grow(command.id, kept.size)
     each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
     positions, trees, flops = tuple(kept.positions), tuple(kept.trees), {k: float(v) for k, v in seen.flops.items()}
-    return p.TimedBatch(command.id, times, positions, trees, kept.specs, enqueue_ms, each, seen.launches, dict(seen.ops), flops)
+    return p.TimedBatch(
+        command.id, clock.times_ms(), positions, trees, kept.specs, clock.enqueued_ms(), clock.reached_ms(), each, seen.launches,
+        dict(seen.ops), flops,
+    )  # fmt: skip
 
 
 class _Kept:

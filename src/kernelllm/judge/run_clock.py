@@ -1,0 +1,76 @@
+"""One batch of timed runs: device events around each, and the host's clock beside them. Used by the judge and by workers alike.
+
+Events measure the GPU's time of a run only where the whole run was enqueued before the GPU came to it. Both clocks start at one point,
+so each run tells whether that was so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# taken before any candidate code runs, so that replacing them in torch changes nothing here
+_Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
+_sleep: Callable[[int], None] = torch.cuda._sleep
+
+
+class RunClock:
+    """Clocks of a batch of so many runs. ``flush``: what is written to clear the L2 cache."""
+
+    def __init__(self, runs: int, flush: torch.Tensor | None) -> None:
+        self._flush = flush
+        self._origin = _event()
+        self._starts, self._ends = [_event() for _ in range(runs)], [_event() for _ in range(runs)]
+        self._begun = 0.0
+        self._enqueued: list[float] = []
+
+    def begin(self, *, flushes: int, busy_cycles: int, settle: bool) -> None:
+        """Keep the GPU busy while the first runs are enqueued: for so many cycles, then with flushes."""
+        if busy_cycles:
+            _sleep(1)  # loaded now, not in between
+        _synchronize()
+        self._begun = _perf_counter()  # first: the GPU's clock then seems to be ahead, never behind
+        self._origin.record()
+        if busy_cycles:
+            _sleep(busy_cycles)
+        for _ in range(flushes):
+            self.flush()
+        if settle:
+            _synchronize()
+        self._note()
+
+    def flush(self) -> None:
+        """Clear the L2 cache."""
+        if self._flush is not None:
+            self._flush.zero_()
+
+    def start(self, position: int) -> None:
+        """The run begins."""
+        self._starts[position].record()
+
+    def end(self, position: int) -> None:
+        """The run is enqueued."""
+        self._ends[position].record()
+        self._note()
+
+    def _note(self) -> None:
+        self._enqueued.append(1e3 * (_perf_counter() - self._begun))
+
+    def enqueued_ms(self) -> tuple[float, ...]:
+        """By the host's clock: when the first run began to be enqueued, then when each was."""
+        return tuple(self._enqueued)
+
+    def times_ms(self) -> tuple[float, ...]:
+        """What each run took. Waits for none of them: the caller has synchronized."""
+        return tuple(s.elapsed_time(e) for s, e in zip(self._starts, self._ends, strict=True))
+
+    def reached_ms(self) -> tuple[float, ...]:
+        """When the GPU came to each run."""
+        return tuple(self._origin.elapsed_time(s) for s in self._starts)
+
+
+def _event() -> Any:
+    return _Event(enable_timing=True)  # type: ignore[no-untyped-call]
