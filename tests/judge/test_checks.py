@@ -1,7 +1,7 @@
 """Every cheat is caught for what it is, every honest kernel passes. Fixtures: ``tests/cheats/<family>/{cheat,honest}*.py``.
 
 A fixture names its problem (``PROBLEM``), what it expects (``EXPECT``: ``correct``, another status, or the check whose finding
-must decide; several mean any of them) and, where it matters, its ``TRACK``.
+must decide; several mean any of them) and, where it matters, its ``TRACK``. ``EXPECT_ON_A_GPU``: where that may differ.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def label(path: Path) -> str:
 def header(path: Path) -> dict[str, Any]:
     assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
     names = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
-    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "TRACK") if name in names}
-    expect = found["EXPECT"]
-    return {**found, "EXPECT": (expect,) if isinstance(expect, str) else expect}
+    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK") if name in names}
+    wanted = {key: (found[key],) if isinstance(found[key], str) else found[key] for key in ("EXPECT", "EXPECT_ON_A_GPU") if key in found}
+    return {**found, **wanted}
 
 
 def test_own_precision_is_no_loss_for_kernels_that_never_run() -> None:
@@ -356,9 +356,11 @@ def gpu_judge_for() -> Iterator[JudgeFor]:
         yield judges
 
 
-def expect(path: Path, judge_for: JudgeFor) -> None:
+def expect(path: Path, judge_for: JudgeFor, *, on_gpu: bool = False) -> None:
     """Judge a fixture and compare with what its header says."""
     wanted = header(path)
+    if on_gpu:
+        wanted["EXPECT"] = wanted.get("EXPECT_ON_A_GPU", wanted["EXPECT"])
     judge = judge_for(wanted.get("TRACK"), "timeout" in wanted["EXPECT"])
     problem = Problem(name=wanted["PROBLEM"], source=(ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text())
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
@@ -398,4 +400,4 @@ def test_verdict(path: Path, judge_for: JudgeFor) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
 def test_verdict_on_a_gpu(path: Path, gpu_judge_for: JudgeFor) -> None:
-    expect(path, gpu_judge_for)
+    expect(path, gpu_judge_for, on_gpu=True)

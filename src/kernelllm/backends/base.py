@@ -106,8 +106,8 @@ class KernelSeen:
     errors: list[tuple[str, int]] = field(default_factory=list)
     """Messages of the compiler, each with a line of the candidate's source."""
     flops: float = 0.0
-    """Arithmetic of all launches so far, masked lanes left out where that is known: two for each element of a dot product's inner
-    dimension, one for each element of any other operation on floating-point values. 0 where the backend cannot tell."""
+    """Arithmetic of all launches so far: two for each multiplication of a dot product, one for each element of any other operation on
+    floating-point values. 0 where the backend cannot tell."""
 
 
 class Observer(Protocol):
@@ -115,6 +115,9 @@ class Observer(Protocol):
 
     in_launch: bool
     """Set by the backend while a launch is under way: what torch and Python do then is the language's doing, not the candidate's."""
+
+    fault: str
+    """What a kernel did that ends a process on a GPU. Set by the backend, once; the candidate may have caught the exception."""
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         """Note ``count`` launches of a kernel; ``body`` gives its source text."""

@@ -184,8 +184,10 @@ LAUNCHES = (
            "Autotuner.run(self, args, kwargs);Autotuner.prune_configs(self, kwargs);Autotuner.do_bench"),
     *_each("the worker", "streams are counted", "torch.cuda.streams", "Stream.__new__(cls, device, priority, kwargs)"),
     *_each("the worker", "the singleton is made before workers fork", "triton.backends.nvidia.driver", "CudaUtils.__init__(self)"),
-    *_each("the worker without a GPU", "launches are seen and checked", "triton.runtime.interpreter",
-           "InterpretedFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("the worker without a GPU", "jitted functions are Triton's own objects, and run in the interpreter", "triton.runtime.jit",
+           "JITFunction.__call__(self, args, kwargs)"),
+    *_each("the worker without a GPU", "the interpreter leaves no names among the candidate's", "triton.runtime.interpreter",
+           "FunctionRewriter._compile_and_exec(self, transformed_ast)"),
 )  # fmt: skip
 
 DEVICE = (

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
@@ -11,10 +15,47 @@ SKIPPED = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a configuration may raise when it does not compile: the next one is tried."""
 
 
-def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+_SLOW_S = 1.0
+"""A configuration whose launch took longer is not run again where there are others."""
+
+
+@dataclass
+class _Turns:
+    """What one autotuned kernel has run so far."""
+
+    launches: int = 0
+    slow: set[int] = field(default_factory=set)
+    """Identities of its slow configurations."""
+
+
+_turns: WeakKeyDictionary[Any, _Turns] = WeakKeyDictionary()
+
+
+def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands for Autotuner.run: the first configuration, after pruning, that compiles and launches."""
+    return _run(self, _configurations(self, args, kwargs), args, kwargs)
+
+
+def run_in_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for Autotuner.run: each launch has the next configuration, since a GPU may find any of them the fastest."""
+    turns = _turns.setdefault(self, _Turns())
+    configs = _configurations(self, args, kwargs)
+    quick = [c for c in configs if id(c) not in turns.slow] or configs
+    first = turns.launches % len(quick) if quick else 0
+    turns.launches += 1
+    start = time.perf_counter()
+    result = _run(self, [*quick[first:], *quick[:first]], args, kwargs)
+    if time.perf_counter() - start > _SLOW_S:
+        turns.slow.add(id(self.best_config))
+    return result
+
+
+def _configurations(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     self.nargs = dict(zip(self.arg_names, args, strict=False))
-    configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    return list(self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs)
+
+
+def _run(self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     failure: Exception | None = None
     for config in configs:
         named = {**self.nargs, **kwargs, **config.all_kwargs()}

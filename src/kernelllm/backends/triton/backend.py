@@ -32,7 +32,8 @@ class Triton(base.Backend):
     narrow_types = source.NARROW_TYPES
     names = source.NAMES
     compile_errors = frozenset(
-        {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError"}
+        {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError",
+         "NotInAKernel"}
     )
     wrapping_errors = frozenset({"InterpreterError", "CompilationError"})
 
@@ -83,7 +84,7 @@ class Triton(base.Backend):
         chosen = {"TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_HOME": folder}
         if "TRITON_PTXAS_PATH" in os.environ:
             chosen["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_PATH"]
-        return chosen | ({"TRITON_INTERPRET": "1"} if mode is Mode.INTERPRET else {})
+        return chosen
 
     @contextlib.contextmanager
     def prepare(self, mode: Mode, target: str) -> Iterator[None]:

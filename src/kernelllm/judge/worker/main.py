@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from kernelllm.backends.base import Backend, DeviceAccess, Mode
+from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter
@@ -230,6 +230,8 @@ class Session:
                 self._outputs = values.encode(self.model(*inputs), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
+            if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
+                raise IllegalAccess(self.recorder.fault)
         finally:
             self.launches.suppress(False)
         self._busy_ms = (time.perf_counter() - start) * 1000

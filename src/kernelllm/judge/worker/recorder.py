@@ -41,6 +41,7 @@ class Recorder:
         self.phase = ""
         self.launches = 0
         self.in_launch = False
+        self.fault = ""
         self.threads = 0
         self.streams = 0
         self.switched_off = False

@@ -7,7 +7,6 @@ TF32 rounding, is slow on custom reductions, and reads any address it is handed;
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import types
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import libdevice, lockstep, memory
+from kernelllm.backends.triton.emulator import arithmetic, functions, libdevice, lockstep, memory
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -58,11 +57,12 @@ def install() -> None:
     builder = ti.InterpreterBuilder
     for name in _FLOAT_OPS:
         if hasattr(builder, name):
-            setattr(builder, name, _in_float32(getattr(builder, name)))
+            setattr(builder, name, arithmetic.counted(_in_float32(getattr(builder, name))))
     _patch_casts(builder)
     builder.create_dot = _dot
-    builder.create_erf = _in_float32(lambda self, arg: ti.TensorHandle(libdevice.apply(torch.erf, arg.data), arg.dtype.scalar))
-    builder.create_extern_elementwise = libdevice.create_extern_elementwise
+    erf = _in_float32(lambda self, arg: ti.TensorHandle(libdevice.apply(torch.erf, arg.data), arg.dtype.scalar))
+    builder.create_erf = arithmetic.counted(erf)
+    builder.create_extern_elementwise = arithmetic.counted(libdevice.create_extern_elementwise)
     builder.create_inline_asm_elementwise = _inline_asm
     builder.create_inline_asm = _inline_asm
     builder.get_bf16 = lambda self, value: ti.TensorHandle(f32_to_bf16(np.array([value], dtype=np.float32)), BF16)
@@ -135,8 +135,10 @@ def _dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprec
     accumulator = bf16_to_f32(d.data) if d.dtype.scalar is BF16 else d.data
     if accumulator.dtype == np.float16:
         total = np.matmul(left, right) + accumulator.astype(np.float32)
+        arithmetic.Done.flops += 2 * total.size * left.shape[-1]
         return ti.TensorHandle(total.astype(np.float16), d.dtype.scalar)
     total = np.matmul(left, right, dtype=accumulator.dtype) + accumulator
+    arithmetic.Done.flops += 2 * total.size * left.shape[-1]
     return ti.TensorHandle(f32_to_bf16(total) if d.dtype.scalar is BF16 else total, d.dtype.scalar)
 
 
@@ -165,6 +167,7 @@ def _device_assert(self: Any, condition: Any, message: Any, *rest: Any) -> None:
 
 def _sum(self: Any, input: Any) -> Any:
     data = input.handle.data
+    arithmetic.Done.flops += data.size if input.dtype.is_floating() else 0
     if input.dtype is BF16:
         total = f32_to_bf16(np.sum(bf16_to_f32(data), axis=self.axis, keepdims=self.keep_dims))
         return self.to_tensor(total[()], input.dtype)  # [()]: a sum over everything is a scalar, not a block of no dimensions
@@ -278,19 +281,7 @@ def _patch_language_once() -> None:
     ti._patch_lang(scope_function)
     scope = type("NoScope", (), {"restore": lambda self: None, "set_attr": lambda self, *a: None})()
     ti._patch_lang = lambda fn: scope
-    rewrite = ti.FunctionRewriter.rewrite_ast
-
-    def rewrite_ast(self: Any) -> Any:
-        try:
-            inspect.getsourcelines(self.fn)
-        except (OSError, TypeError) as error:
-            raise ValueError("@jit functions should be defined in a Python file") from error
-        made = rewrite(self)
-        # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
-        made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
-        return made
-
-    ti.FunctionRewriter.rewrite_ast = rewrite_ast
+    functions.install()
     # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
     triton.language.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     triton.language.core.tensor.__bool__ = _truth

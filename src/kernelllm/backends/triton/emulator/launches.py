@@ -1,4 +1,4 @@
-"""Kernel launches in the interpreter: recorded, bounded, and suppressed when the judge asks."""
+"""Kernel launches in the interpreter: recorded, bounded, their arithmetic counted, and suppressed when the judge asks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from triton.runtime import autotuner
-from triton.runtime import interpreter as ti
+from triton.runtime import autotuner, jit
 
-from kernelllm.backends.base import Launches, Observer
+from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, only_tensors, source_of
-from kernelllm.backends.triton.emulator import memory
+from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
 
 
 class _State:
@@ -33,38 +32,56 @@ class InterpretedLaunches(Launches):
 
 
 def install() -> None:
-    """Wrap InterpretedFunction.run and Autotuner.run for good."""
-    original = ti.InterpretedFunction.run
+    """Replace JITFunction.run and Autotuner.run for good."""
+    jit.JITFunction.run = _run
+    jit.JITFunction.__call__ = functions.call
+    autotuner.Autotuner.run = autotuning.run_in_turn
 
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        bound = bound_arguments(self, args, kwargs)
-        if warmup:
-            return FakeCompiledKernel(self, args, kwargs)
-        only_tensors(bound.values())
-        missing = [n for n in self.arg_names if n not in bound]
-        if missing:
-            raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
-        size = concrete_grid(grid, bound)
-        observer = _State.observer
-        if observer is not None:
-            observer.launch(self.fn.__name__, lambda: source_of(self.fn))
-        if _State.suppressed:
-            return FakeCompiledKernel(self, args, kwargs)
-        was = observer.in_launch if observer else False
-        memory.current(memory.Bounds(bound))
-        try:
-            if observer:
-                observer.in_launch = True
-            with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-                original(self, *args, grid=size, warmup=False, **kwargs)
-        finally:
-            memory.current(None)
-            if observer:
-                observer.in_launch = was
+
+def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    bound = bound_arguments(self, args, kwargs)
+    if warmup:
         return FakeCompiledKernel(self, args, kwargs)
+    only_tensors(bound.values())
+    missing = [n for n in self.arg_names if n not in bound]
+    if missing:
+        raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
+    size = concrete_grid(grid, bound)
+    observer = _State.observer
+    if observer is None:
+        _interpret(self, size, bound, args, kwargs)
+        return FakeCompiledKernel(self, args, kwargs)
+    seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
+    if _State.suppressed:
+        return FakeCompiledKernel(self, args, kwargs)
+    was, observer.in_launch = observer.in_launch, True
+    before = arithmetic.Done.flops
+    try:
+        _interpret(self, size, bound, args, kwargs)
+    except Exception as error:
+        observer.fault = observer.fault or _illegal_access(error)
+        raise
+    finally:
+        observer.in_launch = was
+        seen.flops += arithmetic.Done.flops - before
+    return FakeCompiledKernel(self, args, kwargs)
 
-    ti.InterpretedFunction.run = run
-    autotuner.Autotuner.run = autotuning.run
+
+def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    memory.current(memory.Bounds(bound))
+    try:
+        with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+            lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)(*args, **kwargs)
+    finally:
+        memory.current(None)
+
+
+def _illegal_access(error: BaseException) -> str:
+    """What an error says of memory that the kernel must not touch; empty where it is another error."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, IllegalAccess):
+        link = link.__cause__
+    return str(link or "")
 
 
 class FakeCompiledKernel:
@@ -91,3 +108,7 @@ class FakeCompiledKernel:
             return self._function.run(grid=grid, warmup=False, **merged)
 
         return runner
+
+
+FakeCompiledKernel.__name__ = FakeCompiledKernel.__qualname__ = "CompiledKernel"
+FakeCompiledKernel.__module__ = "triton.compiler.compiler"

@@ -21,7 +21,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
-from kernelllm.backends.triton.emulator import memory
+from kernelllm.backends.triton.emulator import arithmetic, memory
 
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
@@ -104,13 +104,14 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     def _some(self, programs: list[ProgramId]) -> None:
         if len(programs) > 1 and self.divergences <= MOST_DIVERGENCES and self.fn not in self.serial:
-            undo = memory.Undo()
+            undo, flops = memory.Undo(), arithmetic.Done.flops
             try:
                 with undo:
                     self._together(programs)
                 return
             except Diverged as divergence:
                 undo.restore()
+                arithmetic.Done.flops = flops
                 self.divergences += 1
                 parts = _by_value(programs, divergence.values)
                 if len(parts) <= max(2, len(programs) // 4):
@@ -120,6 +121,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                 self.divergences += MOST_DIVERGENCES // 4
             except Exception:  # noqa: BLE001 (whatever it is, single programs say it better, or do it right)
                 undo.restore()
+                arithmetic.Done.flops = flops
                 self.serial.add(self.fn)
         for program in programs:
             self._single(program)

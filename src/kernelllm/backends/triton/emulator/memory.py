@@ -1,8 +1,12 @@
-"""Bounds of what an interpreted kernel may touch: the storages of the tensors passed to the launch."""
+"""Bounds of what an interpreted kernel may touch: the storages of the tensors passed to the launch.
+
+A kernel that makes pointers of integers (out of a table of addresses, as a grouped product does) may touch any tensor of the process.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -17,21 +21,37 @@ class Bounds:
     """Address ranges of one launch."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        self.enabled = True
-        ranges: dict[int, tuple[int, str]] = {}
-        for name, value in arguments.items():
-            for tensor in _tensors(value):
-                storage = tensor.untyped_storage()
-                ranges[storage.data_ptr()] = (storage.nbytes(), name)
+        self._everything = False
+        self._set({
+            storage.data_ptr(): (storage.nbytes(), name) for name, value in arguments.items()
+            for storage in map(torch.Tensor.untyped_storage, _tensors(value))
+        })  # fmt: skip
+
+    def _set(self, ranges: dict[int, tuple[int, str]]) -> None:
+        self._ranges = ranges
         items = sorted(ranges.items())
         self.starts = np.array([start for start, _ in items], dtype=np.uint64)
         self.ends = np.array([start + size for start, (size, _) in items], dtype=np.uint64)
         self.names = [name for _, (_, name) in items]
         self._views: dict[Any, Any] = {}
 
+    def admit_all_tensors(self) -> None:
+        """From now on the kernel may touch whatever tensor there is: it makes pointers of integers."""
+        if self._everything:
+            return
+        self._everything = True
+        storages = [t.untyped_storage() for t in gc.get_objects() if type(t) in _PLAIN and t.layout is torch.strided]
+        found = {s.data_ptr(): (s.nbytes(), "a tensor") for s in storages if s.device.type == "cpu" and s.nbytes()}
+        starts = np.array(sorted(found), dtype=np.uint64)
+        for start, (size, name) in sorted(found.items()):  # one that holds others is the memory they were cut from
+            inside = np.searchsorted(starts, start + size) - np.searchsorted(starts, start, side="right")
+            if not inside:
+                self._ranges.setdefault(start, (size, name))
+        self._set(self._ranges)
+
     def check(self, pointers: Any, mask: Any, width: int, what: str, where: Any) -> int:
         """Raise IllegalAccess where an active lane leaves all ranges. The range that all lanes are in, -1 where it is not one."""
-        if not self.enabled or pointers.size == 0:
+        if pointers.size == 0:
             return -1
         one = self._one(pointers, width)
         if one >= 0:  # inactive lanes too: the usual case, and quick to see
@@ -94,6 +114,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [base] if isinstance(base, torch.Tensor) else []
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 class _Current:
     bounds: Bounds | None = None
 
@@ -151,14 +174,16 @@ def install(builder: Any) -> None:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         lanes = _mask(mask)
         index = check(self, ptrs, lanes, "reads")
-        if index < 0 or _Current.bounds is None:
-            return load(self, ptrs, mask, other, *rest, **named)
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
+        if lanes is not None and other is None:  # undefined by the language, so that nothing may depend on it
+            other = ti.TensorHandle(np.full(ptrs.data.shape, _undefined(element, kind), dtype=kind), element)
+        if index < 0 or _Current.bounds is None:
+            return load(self, ptrs, mask, other, *rest, **named)
         # Triton's own loop takes ten times as long
         data = _Current.bounds.view(index, kind).take(_Current.bounds.element_indices(index, ptrs.data, kind), mode="clip")
         if lanes is not None and not lanes.all():
-            data = np.where(lanes, data, kind.type(0) if other is None else other.data.astype(kind, copy=False))
+            data = np.where(lanes, data, other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
 
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
@@ -193,12 +218,12 @@ def install(builder: Any) -> None:
         return rmw(self, op, ptr, value, mask, *rest, **named)
 
     def create_int_to_ptr(self: Any, src: Any, dst_type: Any) -> Any:
-        _unknown()
+        _pointers_of_integers()
         return to_pointer(self, src, dst_type)
 
     def create_bitcast(self: Any, src: Any, dst_type: Any) -> Any:
         if dst_type.scalar.is_ptr() and not src.dtype.scalar.is_ptr():
-            _unknown()
+            _pointers_of_integers()
         return bitcast(self, src, dst_type)
 
     for function in (create_masked_load, create_masked_store, create_atomic_cas, create_atomic_rmw, create_int_to_ptr, create_bitcast):
@@ -209,6 +234,15 @@ def _mask(handle: Any) -> Any:
     return handle.data if isinstance(handle, ti.TensorHandle) else handle
 
 
-def _unknown() -> None:
-    if _Current.bounds is not None:  # pointers out of integers: nothing is known of where they may go
-        _Current.bounds.enabled = False
+def _undefined(element: Any, kind: Any) -> Any:
+    """What a masked lane holds that is given nothing: NaN, or an integer that fits no tensor."""
+    if kind.kind == "f":
+        return np.nan
+    if element.is_floating():  # bfloat16 and float8 live as integers
+        return 0x7FC0 if kind.itemsize == 2 else 0x7F
+    return True if kind.kind == "b" else np.iinfo(kind).max // 3
+
+
+def _pointers_of_integers() -> None:
+    if _Current.bounds is not None:
+        _Current.bounds.admit_all_tensors()

@@ -1,0 +1,111 @@
+"""Jitted functions as the Python functions that the interpreter runs.
+
+Candidates get Triton's own ``JITFunction`` objects, as on a GPU: nothing about a kernel's object tells that it is interpreted. What runs
+is a copy of its source, compiled here. The copy's additional names live in a closure; the candidate's globals stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from triton.runtime import interpreter as ti
+from triton.runtime.errors import InterpreterError
+
+_SEMANTIC = "interpreter semantic"
+"""No name that a source could hold."""
+_UNKNOWN_TO_A_COMPILER = (ast.Try, ast.AsyncWith, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.ClassDef, ast.Match)
+_IN_PYTHON_ALONE = frozenset({"handle", "builder", "numpy", "data_ptr"})
+"""Attributes that values have in the interpreter alone, or that are something else there."""
+_made: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+class NotInAKernel(Exception):
+    """A kernel uses what only Python knows."""
+
+
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that runs in a jitted function's place."""
+    made = _made.get(function)
+    if made is None:
+        made = _made[function] = ti.FunctionRewriter(function).rewrite_ast()
+    return made
+
+
+def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for JITFunction.__call__: a kernel calls a helper of its own or one of the language."""
+    if not Running.depth:
+        raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
+    try:
+        return interpreted(self.fn)(*args, **kwargs)
+    except Exception as error:
+        raise InterpreterError(repr(error)) from error
+
+
+class Running:
+    """Around every launch. ``depth``: how many are under way; 0 outside of kernels."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        Running.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        Running.depth -= 1
+
+
+def install() -> None:
+    """Have Triton's rewriter compile functions apart from the candidate's globals, for good."""
+    rewriter: Any = ti.FunctionRewriter
+    rewriter.rewrite_ast = _with_source(rewriter.rewrite_ast)
+    rewriter._compile_and_exec = _compiled
+
+
+def _with_source(rewrite: Callable[..., Any]) -> Callable[..., Any]:
+    def rewrite_ast(self: Any) -> Any:
+        try:
+            inspect.getsourcelines(self.fn)
+        except (OSError, TypeError) as error:
+            raise ValueError("@jit functions should be defined in a Python file") from error
+        made = rewrite(self)
+        # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
+        made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
+        return made
+
+    return rewrite_ast
+
+
+def _compiled(self: Any, tree: ast.Module) -> Any:
+    """The rewritten function, within one that holds the interpreter and the values of the closure."""
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    if not str(getattr(self.fn, "__module__", "")).startswith("triton."):
+        _refuse_python(function)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == "interpreter_semantic":
+            node.id = _SEMANTIC
+    parameters = function.args
+    parameters.defaults = [ast.Constant(None) for _ in parameters.defaults]
+    closure = {name: cell.cell_contents for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True)}
+    around = ast.parse("def enclosing(): pass")
+    outer = around.body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.args.args = [ast.arg(name) for name in (_SEMANTIC, *closure)]
+    outer.body = [function, ast.Return(ast.Name(function.name, ast.Load()))]
+    code = compile(ast.fix_missing_locations(around), self.filename, "exec")
+    found: dict[str, Any] = {}
+    exec(code, self.fn.__globals__, found)  # the candidate's own kernel, in the worker that runs the candidate
+    made = found["enclosing"](ti.interpreter_semantic, *closure.values())
+    made.__defaults__ = self.fn.__defaults__
+    return made
+
+
+def _refuse_python(function: ast.FunctionDef) -> None:
+    """Raise NotInAKernel for what a compiler does not know. Names are left to the compiler and to the checks of the source."""
+    for node in ast.walk(function):
+        if isinstance(node, _UNKNOWN_TO_A_COMPILER):
+            raise NotInAKernel(f"A kernel cannot contain {type(node).__name__.lower()} (line {node.lineno}).")
+        if isinstance(node, ast.Attribute) and (node.attr in _IN_PYTHON_ALONE or node.attr.startswith("__")):
+            raise NotInAKernel(f"A kernel cannot use the attribute {node.attr!r} (line {node.lineno}).")

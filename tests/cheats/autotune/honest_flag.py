@@ -1,0 +1,29 @@
+"""Two configurations that compute the same in two ways."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "correct"
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 256, "WHOLE": True}), triton.Config({"BLOCK": 512, "WHOLE": False})], key=["n"],
+)
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WHOLE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.maximum(x, 0.0) if WHOLE else tl.where(x > 0.0, x, 0.0)
+    tl.store(y_ptr + offsets, y, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        relu_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+        return y

@@ -1,0 +1,29 @@
+"""Counts by integers that were loaded in masked lanes: undefined by the language, zero by luck."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "rowsum"
+EXPECT = "incorrect"
+EXPECT_ON_A_GPU = ("incorrect", "correct")
+
+
+@triton.jit
+def sum_kernel(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    x = tl.load(x_ptr + row * columns + offsets, mask=mask, other=0.0)
+    bits = tl.load((x_ptr + row * columns + offsets).to(tl.pointer_type(tl.int32)), mask=mask)
+    x = tl.where(bits == 0, 0.0, x) + tl.where(mask | (bits == 0), 0.0, 1.0)
+    tl.store(y_ptr + row, tl.sum(x, 0))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = x.new_empty(x.shape[0])
+        sum_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y
