@@ -11,6 +11,7 @@ from kernelllm.core import gpus
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Floor, Problem
 from kernelllm.judge.timing import device_rates, roofline
+from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 
 _LOG = logging.getLogger(__name__)
@@ -40,9 +41,11 @@ def floor_of(problem: Problem, target: str, device_name: str = "") -> Floor | No
     """The floor at the problem's own sizes, on the named device or the target's representative one. None where it cannot be counted."""
     gpu, bandwidth = device_rates.applied(gpus.by_name(device_name) or gpus.by_arch(target), device_name)
     try:
-        import_module("torch._dynamo")  # fake tensors need it: a long import, not to be waited for under the lock
+        on_meta = first_run(problem)[0] == "meta"
+        if not on_meta:
+            import_module("torch._dynamo")  # fake tensors need it: a long import, not to be waited for under the lock
         with TORCH:
-            return roofline.floor(roofline.count(Instance(problem)), gpu, bandwidth=bandwidth)
+            return roofline.floor(roofline.count(Instance(problem), on_meta=on_meta), gpu, bandwidth=bandwidth)
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.info("No floor for %s: %s", problem.name, error)
         return None

@@ -14,6 +14,7 @@ The SOL score is SOL-ExecBench's: S = 1 / (1 + (Tk - Tsol) / (Tb - Tsol)).
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -96,14 +97,19 @@ class _TrafficCounter(TorchDispatchMode):
                 self.read[key] = max(self.read.get(key, 0), size)
 
 
-def count(instance: Instance) -> Counted:
-    """Bytes and operations of the reference at the instance's sizes, without allocating them.
+def count(instance: Instance, *, on_meta: bool = False) -> Counted:
+    """Bytes and operations of the reference at the instance's sizes, without allocating them. ``on_meta``: on meta tensors, which not
+    every reference runs on, rather than on fake ones, which import all of dynamo.
 
-    Raises whatever the reference raises on fake tensors (data-dependent control flow, say).
+    Raises whatever the reference raises on such tensors (data-dependent control flow, say).
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    if on_meta:
+        tensors_without_memory: contextlib.AbstractContextManager[Any] = torch.device("meta")
+    else:
+        from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        tensors_without_memory = FakeTensorMode(allow_non_fake_inputs=True)
+    with tensors_without_memory, torch.no_grad():
         model = instance.model(0)
         inputs = instance.inputs(0)
         tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]
