@@ -6,7 +6,7 @@ import pytest
 import torch
 from compiled import ATTENTION, CONV, LAYER_NORM, LINEAR, LSTM, captured, problem
 
-from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.capture.capture import capture, captured_for
 from kernelllm.compiler.capture.torch_export import exported
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError, ProblemError
@@ -235,6 +235,48 @@ def test_export_is_a_second_way():
     assert result.way == "export"
     assert {s.constant for s in result.sizes if not s.expression} == {"x_dim0", "x_dim2", "x_dim3"}
     assert sum(s.mutated for s in result.graph_inputs) == 3
+
+
+STRICT_CONFIGURATION = """
+class Unfit(Exception): pass
+class Configuration:
+    def __init__(self, width):
+        if type(width) is not int: raise Unfit("no plain number")
+        self.width = width
+class Model(nn.Module):
+    def __init__(self, configuration):
+        super().__init__()
+        self.fc = nn.Linear(configuration.width, configuration.width)
+    def forward(self, x): return self.fc(x)
+batch, width = 24, 40
+def get_inputs(): return [torch.rand(batch, width)]
+def get_init_inputs(): return [Configuration(width)]
+"""
+
+
+def test_any_failure_of_a_way_leads_to_the_next():
+    """What user code raises when it meets a symbol is in no list."""
+    result = captured(STRICT_CONFIGURATION)
+    assert result.way == "export"
+    assert any("Unfit: no plain number" in note for note in result.notes)
+
+
+def test_what_comes_after_capture_may_fail_too():
+    def refuses_symbols(graph):
+        if graph.symbolic:
+            raise KeyError("not with symbols")
+        return graph.way
+
+    assert captured_for(problem(LINEAR), Options(), refuses_symbols) == "static"
+
+
+def test_an_error_names_each_cause_once():
+    def refuses(graph):
+        raise KeyError("never")
+
+    with pytest.raises(CaptureError, match="never") as found:
+        captured_for(problem(LINEAR), Options(), refuses)
+    assert str(found.value).count("never") == 1
 
 
 def test_capture_leaves_the_process_as_it_was():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
-from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
+from kernelllm.core.errors import CaptureError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Problem
 from kernelllm.core.writer import Writer
 
@@ -133,35 +133,32 @@ class Compiler(Writer):
 
 
 def compiled(problem: Problem, options: Options) -> str:
-    """The standalone file for a problem. Raises CaptureError or ProblemError."""
-    from kernelllm.compiler.capture.capture import capture
+    """The standalone file for a problem, written in the first way that works. Raises CaptureError or ProblemError."""
+    from kernelllm.compiler.capture.capture import capture, captured_for
+    from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower
-    from kernelllm.compiler.loops.loop import LoopStep, loop_step
+    from kernelllm.compiler.loops.loop import loop_step
 
-    def written(part: Problem, loop: LoopStep | None = None) -> str:
-        captured = capture(part, options)
-        if loop is not None:
-            loop.check(captured)
+    def written(part: Problem, captured: Captured) -> str:
         return emit(part, lower(captured, options), options)
+
+    def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
+        captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
+        check(captured)
+        return written(part, captured)
 
     loop = loop_step(problem)
     if loop is not None:
         outside = {}
         try:
-            step = written(loop.problem, loop)
+            step = part_of_loop(loop.problem, loop.check)
             for name, part in loop.outside.items():
                 try:
-                    outside[name] = written(part)
+                    outside[name] = part_of_loop(part)
                 except Exception as error:  # noqa: BLE001 - torch may do it
                     log.info("%s: %s could not be compiled: %s", problem.name, name, error)
             return loop.whole_file(step, outside, strict=options.extern == "forbid")
         except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
             log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)
-    try:
-        return written(problem)
-    except KernelLLMError:
-        raise
-    except Exception as error:  # torch's compiler may raise anything, and one way that fails must not end the others
-        what = f"The compiler failed on {problem.name}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}."
-        raise CaptureError(what, fix="Try --extern allow or a language model; --verbose shows the traceback.") from error
+    return captured_for(problem, options, lambda captured: written(problem, captured))

@@ -6,46 +6,75 @@ shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections.abc import Callable
+from typing import TypeVar
 
 from kernelllm.compiler.capture import fx_trace, torch_export
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable
+from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
 from kernelllm.compiler.options import Options
-from kernelllm.core.errors import CaptureError
+from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError
 from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem
 from kernelllm.problems.first_run import first_run
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 
 def capture(problem: Problem, options: Options) -> Captured:
-    """Trace the problem's forward into an ATen graph.
+    """Trace the problem's forward into an ATen graph, in the first way that works. Raises as :func:`captured_for`."""
+    return captured_for(problem, options, lambda captured: captured)
 
-    Raises ProblemError where the module cannot be built or its inputs drawn, CaptureError naming the operator or
-    construct where no way of tracing works.
+
+def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T]) -> T:
+    """``use`` of the graph, in the first way of tracing for which neither the tracing nor ``use`` fails.
+
+    Raises ProblemError where the module cannot be built or its inputs drawn, CaptureError naming each cause once
+    where no way works.
     """
-    failures: list[str] = []
-    unknown: list[str] = []
     first_run(problem)
-    with TORCH, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
-        if options.symbolic:
-            for way in (fx_trace.symbolic, torch_export.exported):
-                try:
-                    captured = way(problem, options)
-                    captured.notes += tuple(failures)
-                    return captured
-                except Untraceable as error:
-                    failures.append(str(error))
-                    if isinstance(error, UnknownSize):
-                        unknown.append(str(error))
+    failures: list[Exception] = []
+    symbolic = (fx_trace.symbolic, torch_export.exported) if options.symbolic else ()
+    for way in (*symbolic, fx_trace.static):
         try:
-            return fx_trace.static(problem, options, notes=tuple(failures))
-        except Untraceable as error:
-            failures.append(str(error))
-    failures = [max(unknown, key=len)] if unknown else failures  # torch.export knows the line
-    raise CaptureError(
-        f"The forward of {problem.name!r} could not be traced. " + " Then: ".join(dict.fromkeys(failures)),
+            with TORCH, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
+                captured = way(problem, options)
+            captured.notes += tuple(_cause(e, problem) for e in failures)
+            return use(captured)
+        except ProblemError:
+            raise
+        except Exception as error:  # tracing runs code of others and torch's compiler: they raise anything
+            log.info("%s: %s failed: %s", problem.name, way.__name__, _cause(error, problem))
+            log.debug("the traceback", exc_info=error)
+            failures.append(error)
+            if isinstance(error, CaptureError) and options.extern == "forbid":  # the operator stays the same in every way
+                break
+    raise _refusal(problem, failures) from failures[-1]
+
+
+def _cause(error: Exception, problem: Problem) -> str:
+    if isinstance(error, KernelLLMError):
+        return error.what
+    return str(error) if isinstance(error, Untraceable) else describe(error, problem)
+
+
+def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
+    """One error for all ways: what was refused as such, or each cause once."""
+    unknown = [str(e) for e in failures if isinstance(e, UnknownSize)]
+    causes = list(dict.fromkeys(_cause(e, problem) for e in failures))
+    refused = [e for e in failures if isinstance(e, CaptureError)]
+    if len(causes) == 1 and refused:
+        return refused[0]
+    if unknown:
+        causes = [max(unknown, key=len)]  # torch.export knows the line
+    traced = all(isinstance(e, Untraceable) for e in failures)
+    return CaptureError(
+        f"The forward of {problem.name!r} could not be {'traced' if traced else 'compiled'}. " + " Then: ".join(causes),
         where=problem.path or problem.name,
-        fix="Rewrite the named construct without a decision that depends on tensor values, or use a language model (-m).",
+        fix="Rewrite the named construct without a decision that depends on tensor values, or use a language model (-m)."
+        if traced else "Try --extern allow, or use a language model (-m).",
     )

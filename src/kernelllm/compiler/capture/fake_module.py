@@ -28,11 +28,6 @@ class UnknownSize(Untraceable):
     """A size depends on the values of a tensor: no way of tracing fits."""
 
 
-# What user code raises when it meets symbols or fake tensors it cannot handle: any ordinary exception.
-TRACE_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
-                   ImportError, sympy.SympifyError)
-
-
 @dataclass
 class FakeModule:
     """The problem's module and inputs on fake tensors, with symbols for the sizes in ``table``."""
@@ -71,7 +66,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 inputs = list(namespace["get_inputs"]())
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
-    except TRACE_FAILURES as error:
+    except Exception as error:  # code of others, which meets symbols that it does not expect
         raise Untraceable(f"building the module: {describe(error, problem)}") from error
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     built.attributes = loose_tensors(model)

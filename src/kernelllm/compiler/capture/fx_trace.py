@@ -20,7 +20,6 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from kernelllm.compiler.capture import derived_sizes, intercept, symbols
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import (
-    TRACE_FAILURES,
     FakeModule,
     Leaf,
     Untraceable,
@@ -152,7 +151,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
                 stack.enter_context(context)
             tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
-    except TRACE_FAILURES as error:
+    except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
     captured = to_captured(built, options, graph, leaves, out_spec, way)
     captured.bound = tuple(replaced.values())

@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 
 from kernelllm.compiler.capture import intercept
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.fake_module import TRACE_FAILURES, FakeModule, Leaf, Untraceable, argument_names, build, describe
+from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, Untraceable, argument_names, build, describe
 from kernelllm.compiler.capture.finalize import RETURNED, to_captured
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -34,7 +34,7 @@ def exported(problem: Problem, options: Options) -> Captured:
         with torch.no_grad(), intercept.whole_layers(options), _without_partial_graphs():
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
-    except (*TRACE_FAILURES, torch._dynamo.exc.TorchDynamoException) as error:
+    except Exception as error:  # code of others, and torch's compiler
         raise Untraceable(f"torch.export: {describe(error, problem)}") from error
     finally:
         log.setLevel(level)
