@@ -205,9 +205,11 @@ def test_a_full_disk_is_told_and_the_result_is_still_shown(script: Callable[...,
 def test_options_reach_the_judge_and_the_writer(script: Callable[..., dict[str, Any]]) -> None:
     seen = script(verdict())
     arguments = ["--device", "cpu", "--target", "sm_80", "--tolerance", "0.01", "--time-limit", "5", "--no-measure", "--extern", "forbid"]
+    arguments += ["--baseline", "eager"]
     assert CliRunner().invoke(cli, ["optimize", "relu.py", *arguments]).exit_code == 0
     how = seen["settings"]
     assert (how.device, how.target, how.tolerance, how.time_limit_s, how.measure) == ("cpu", "sm_80", 0.01, 5.0, False)
+    assert how.baselines == ("eager",)
     assert seen["options"] == {"extern": "forbid", "target": "sm_80"}
 
 

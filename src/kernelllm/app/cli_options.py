@@ -89,6 +89,14 @@ judge_options = together(
     ),
     click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long one candidate may take."),
     click.option("--require-sandbox", metavar="LEVEL", help="Refuse to run candidates in a sandbox weaker than this."),
+    click.option(
+        "--baseline",
+        "baselines",
+        type=click.Choice(["eager", "compile", "max-autotune"]),
+        multiple=True,
+        metavar="NAME",
+        help="Measure against eager, compile or max-autotune alone; may be given again.  [default: eager, compile]",
+    ),
     click.option("--no-measure", is_flag=True, help="Do not measure time on a GPU."),
     click.option("--no-cache", is_flag=True, help="Take no verdict, and no model's answer, from earlier runs: judge and ask again."),
 )

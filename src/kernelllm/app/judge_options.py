@@ -29,6 +29,7 @@ def judge_settings(
     checks: Sequence[str] = (),
     time_limit: float | None = None,
     require_sandbox: str | None = None,
+    baselines: Sequence[str] = (),
     no_measure: bool = False,
     no_cache: bool = False,
     backend: str = DEFAULT_BACKEND,
@@ -57,6 +58,8 @@ def judge_settings(
         "cache": not no_cache,
         "keep_verdicts": settings.load().verdict_cache and not no_cache,
     }
+    if baselines:
+        chosen["baselines"] = tuple(dict.fromkeys(baselines))
     if time_limit is not None:
         chosen["time_limit_s"] = time_limit
     return JudgeSettings(**chosen)

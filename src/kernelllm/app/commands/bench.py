@@ -77,7 +77,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     from kernelllm.core.writer import require
 
     require(model)
-    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "no_measure", "no_cache")
+    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "baselines", "no_measure", "no_cache")
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
