@@ -205,3 +205,17 @@ def test_fault_of_our_own_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("kernelllm.app.pipeline.as_problem", broken)
     refused(kernelllm("optimize", problem(GOOD)), "fault in kernelllm", "ZeroDivisionError", "--verbose", code=1)
+
+
+@pytest.mark.parametrize(("model", "meant"), [
+    ("gpt-4o", "openai/gpt-4o"), ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"), ("facebook/KernelLLM", "hf/facebook/KernelLLM"),
+    ("gemini/gemini-pro", "litellm/gemini/gemini-pro"), ("opnai/gpt-5", "openai/gpt-5"), ("compilr", "compiler"),
+])  # fmt: skip
+def test_a_model_without_its_provider(model: str, meant: str) -> None:
+    refused(kernelllm("optimize", problem(GOOD), "-m", model), f"Unknown model '{model}'. Did you mean '{meant}'?")
+
+
+def test_a_missing_key_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    refused(kernelllm("optimize", problem(GOOD), "-m", "openai/gpt-5"), "Set OPENAI_API_KEY", code=1)

@@ -221,3 +221,24 @@ def test_vllm_asks_for_all_samples_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert [s[0] for s in seen] == ["init", "generate", "chat"]
     assert seen[0][1]["model"] == "org/name"
     assert seen[1][2] | {"n": 20, "seed": 1, "max_tokens": 9, "stop": ["END"], "top_k": -1} == seen[1][2]
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_repository_that_cannot_be_had_is_told_after_one_question(reachable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers would ask for each file, again and again."""
+    import huggingface_hub
+    import transformers
+    from huggingface_hub import errors
+
+    def asked(self: object, name: str, **options: object) -> None:
+        error = errors.HTTPError("Name or service not known")
+        if reachable:
+            error = errors.RepositoryNotFoundError.__new__(errors.RepositoryNotFoundError)
+            error.response = types.SimpleNamespace(status_code=404)  # type: ignore[attr-defined]
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", asked)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", None)
+    with pytest.raises(ModelError, match="no such repository" if reachable else "the hub cannot be reached") as caught:
+        open_model("hf/nobody/nothing").load()
+    assert "hf download nobody/nothing" in str(caught.value)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 from typing import Any
 
 import pytest
 from stub import Stub, chat
 
-from kernelllm.core.errors import ModelError
+from kernelllm.app.progress import Console
+from kernelllm.core.errors import ModelError, UsageError
 from kernelllm.models import Message, SamplingParams, open_model
 from kernelllm.models.extras import scrubbed
 
@@ -57,12 +60,48 @@ def test_thinking_is_set_apart() -> None:
         assert (answer.text, answer.thinking) == ("code", "hmm")
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_passing_faults_are_retried(status: int) -> None:
-    with Stub(lambda path, body, number: (200, chat("ok")) if number > 2 else (status, {"error": {"message": "later"}})) as stub:
+@pytest.mark.parametrize("status", [429, 503])
+def test_passing_faults_are_retried_and_told(status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with Stub(lambda path, body, number: (200, chat("ok")) if number > 1 else (status, {"error": {"message": "later"}})) as stub, Console():
         answer = next(iter(open_model("openai/m", base_url=stub.url, retries=4).sample(CHAT, SamplingParams())))
         assert answer.text == "ok"
+        assert len(stub.requests) == 2
+    assert f"openai/m: HTTP {status}: later; retry 1 of 4 in 0." in capsys.readouterr().err
+
+
+SPENT = {"error": {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota"}}
+
+
+@pytest.mark.parametrize(("status", "reply", "says"), [
+    (429, SPENT, "no credit left"),
+    (401, {"error": {"message": "wrong"}}, "Check the key"),
+    (404, "<html>not here</html>", "text/html: '<html>not here</html>'"),
+])  # fmt: skip
+def test_what_does_not_pass_is_told_at_once(status: int, reply: Any, says: str) -> None:
+    with Stub(lambda path, body, number: (status, reply)) as stub:
+        with pytest.raises(ModelError, match=says):
+            list(open_model("openai/m", base_url=stub.url).sample(CHAT, SamplingParams()))
+        assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("reply", ["<html>Welcome to nginx</html>", {"hello": 1}, [1, 2], {"choices": [{"message": None}]}])
+def test_a_server_that_speaks_something_else(reply: Any) -> None:
+    shown = reply if isinstance(reply, str) else json.dumps(reply)
+    said = rf"127\.0\.0\.1 does not seem to speak OpenAI's protocol: .* status 200, (text/html|application/json): '{re.escape(shown)}'"
+    with Stub(lambda path, body, number: (200, reply)) as stub:
+        model = open_model("openai/m", base_url=stub.url)
+        with pytest.raises(ModelError, match=said):
+            list(model.sample(CHAT, SamplingParams()))
+        with pytest.raises(ModelError, match=said):
+            list(model.stream(CHAT, SamplingParams()))
+        with pytest.raises(ModelError, match="Anthropic's protocol"):
+            list(open_model("anthropic/m", base_url=stub.url).sample(CHAT, SamplingParams()))
         assert len(stub.requests) == 3
+
+
+def test_an_address_is_checked_before_anything_is_asked() -> None:
+    with pytest.raises(UsageError, match="http://HOST:PORT/v1"):
+        open_model("openai/m", base_url="localhost:8000/v1")
 
 
 def test_one_failing_request_does_not_lose_the_others() -> None:
@@ -159,9 +198,19 @@ def test_a_key_is_in_no_error_and_no_log(provider: str, caplog: pytest.LogCaptur
     assert not [r for r in caplog.records if r.name.startswith("kernelllm") and KEY in r.getMessage()]
 
 
-def test_a_server_that_is_not_there() -> None:
-    with pytest.raises(ModelError, match="base-url"):
-        list(open_model("openai/m", base_url="http://127.0.0.1:9/v1", retries=0).sample(CHAT, SamplingParams()))
+def test_a_server_that_is_not_there_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ModelError, match=r"Connection refused \(127.0.0.1:9\)\. .*base-url"):
+        list(open_model("openai/m", base_url="http://127.0.0.1:9/v1").sample(CHAT, SamplingParams()))
+    assert "retry" not in caplog.text
+
+
+def test_a_server_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    with Stub(lambda path, body, number: (200, chat("ok"))) as stub:
+        model = open_model("openai/m", base_url=stub.url, retries=1)
+        list(model.sample(CHAT, SamplingParams()))
+    with pytest.raises(ModelError, match="1 retry later"):
+        list(model.sample(CHAT, SamplingParams()))
+    assert "retry 1 of 1" in caplog.text
 
 
 def anthropic_events(text: str, thinking: str = "") -> list[dict[str, Any]]:

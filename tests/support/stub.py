@@ -8,11 +8,11 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = tuple[int, dict[str, Any]]
+Reply = tuple[int, dict[str, Any] | list[Any] | str]
 
 
 class Stub:
-    """``reply(path, body, number)`` gives (status, JSON) for each request; requests and headers are kept."""
+    """``reply(path, body, number)`` gives (status, JSON, or a text that is a web page) for each request; requests and headers are kept."""
 
     def __init__(self, reply: Callable[[str, dict[str, Any], int], Reply]) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -28,7 +28,9 @@ class Stub:
                     stub.headers.append({k.lower(): v for k, v in self.headers.items()})
                     number = len(stub.requests)
                 status, data = reply(self.path, body, number)
-                if "events" in data:
+                if isinstance(data, str):
+                    raw, kind = data.encode(), "text/html"
+                elif "events" in data:
                     raw = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in data["events"]).encode()
                     kind = "text/event-stream"
                 else:

@@ -95,6 +95,16 @@ def optimize(
     return result if out is None else save(result, Path(out))
 
 
+def check_writer(model: str, asking: Asking) -> None:
+    """Raises what keeps a language model from being asked (UsageError, MissingExtra, ModelError): it is told before torch is imported."""
+    from kernelllm.app.session import writer_options
+
+    if not find(model)[0].asks_model:
+        return
+    with closing(open_writer(model, **writer_options(model, asking, target=settings.load().target))) as writer:
+        writer.ready()
+
+
 def as_problem(problem: Problem | str | os.PathLike[str], **how: Any) -> Problem:
     """A Problem from what a person may hand in (a path, ``suite/name``, or source text); ``how`` goes to ``open_problem``."""
     if isinstance(problem, Problem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from types import TracebackType
@@ -9,8 +10,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import click
 
+from kernelllm.core.text import printable
+
 if TYPE_CHECKING:
     from rich.status import Status
+
+HOUSE = logging.getLogger("kernelllm")
 
 
 class Progress(Protocol):
@@ -33,15 +38,21 @@ class Silent:
         """Say nothing."""
 
 
-class Console:
-    """Reports to standard error. A context manager: the live line is gone when it ends."""
+class Console(logging.Handler):
+    """Reports to standard error, with the warnings that the house logs meanwhile. A context manager: the live line is gone when it ends."""
 
     def __init__(self) -> None:
+        super().__init__(logging.WARNING)
         self._start = time.monotonic()
         self._status: Status | None = None
         self._last = ""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a warning: a retry, for example."""
+        self.note(printable(record.getMessage()))
+
     def __enter__(self) -> Self:
+        HOUSE.addHandler(self)
         if sys.stderr.isatty():
             from rich.console import Console as RichConsole
             from rich.status import Status
@@ -51,6 +62,7 @@ class Console:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        HOUSE.removeHandler(self)
         if self._status is not None:
             self._status.stop()
 

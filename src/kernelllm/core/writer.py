@@ -6,6 +6,7 @@ The smallest one has a ``name`` and a method ``write``; everything else has a de
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 import msgspec
 
 from kernelllm.core import registry
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import Attempt, Candidate, Draft, Problem
 
 ASKING = "lm"
@@ -111,6 +112,9 @@ class Writer:
     def attach(self, answers: Answers | None = None, *, run: str = "", cache: bool = True, allowance: Allowance | None = None) -> None:
         """Called before the first draft: where to keep answers, for which run, whether those of other runs serve, what to spend."""
 
+    def ready(self) -> None:
+        """Raise now what would keep the first draft from being asked for: a missing package or key. Loads no weights and asks nobody."""
+
     def prepare(self) -> None:
         """Do now what the first draft would do otherwise (load weights)."""
 
@@ -134,12 +138,29 @@ def find(model: str) -> tuple[type[Writer], str]:
 
 
 def require(model: str) -> str:
-    """The registered writer behind a model's name; imports nothing. Raises UnknownName with all known names and the nearest one."""
+    """The registered writer behind a model's name; imports nothing. Raises UnknownName with all known names and what was probably meant."""
     name = model.partition("/")[0]
     if name in registry.names("writers"):
         return name
-    registry.require("models", name, also=registry.names("writers"))
+    if name not in registry.names("models"):
+        known = sorted({*registry.names("models"), *registry.names("writers")} - {ASKING})
+        raise UnknownName(f"Unknown model {model!r}. {_meant(model, known)}", fix=f"Known: {', '.join(known)}.")
     return ASKING
+
+
+def _meant(model: str, known: Sequence[str]) -> str:
+    """What a person probably meant by a name with no provider in front of it, or with a misspelt one."""
+    name, slash, rest = model.partition("/")
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+    if near:
+        return f"Did you mean {near[0] + slash + rest!r}?"
+    for provider in registry.names("models"):
+        families = getattr(registry.resolve("models", provider), "families", ())
+        if name in families if slash else name.lower().startswith(families):
+            return f"Did you mean '{provider}/{model}'?"
+    if slash and rest and "/" not in rest:
+        return f"Did you mean 'hf/{model}'?"
+    return f"The provider comes first: hf/ORGANISATION/NAME for weights, openai/{model} --base-url URL for a server of your own."
 
 
 def open_writer(model: str, **options: Any) -> Writer:

@@ -100,6 +100,10 @@ class LMWriter(Writer):
             self.model = Cached(self.model, answers, salt="" if cache else run, run=run)
         self.limit = Limit(allowance)
 
+    def ready(self) -> None:
+        """Raises MissingExtra, ModelError."""
+        self.model.ready()
+
     def prepare(self) -> None:
         """Load the model."""
         self.model.load()

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.concurrent import Served
-from kernelllm.models.extras import failed, key_or_error, lacking, need
+from kernelllm.models.extras import key_or_error, lacking, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat
+from kernelllm.models.served import Served
 
+_PROTOCOL = "Anthropic's protocol"
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "refusal": "refused"}
 
 
@@ -22,19 +23,17 @@ class Anthropic(Served):
     """
 
     provider: ClassVar[str] = "anthropic"
+    families: ClassVar[tuple[str, ...]] = ("claude",)
     summary: ClassVar[str] = "Anthropic's models"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 900.0
     ) -> None:
-        super().__init__(model, concurrency)
+        super().__init__(model, concurrency=concurrency, retries=retries, base_url=base_url)
         if not model:
             raise UsageError("anthropic needs a model's name.", fix="Write it as anthropic/NAME, for example anthropic/claude-sonnet-5-5.")
-        self.base_url = base_url
-        self.retries = int(retries)
         self.timeout_s = float(timeout_s)
         self._client: Any = None
-        self._key: str | None = None
 
     @classmethod
     def lacks(cls) -> str:
@@ -46,8 +45,12 @@ class Anthropic(Served):
         if self._client is None:
             sdk = need("anthropic", "anthropic")
             self._key = key_or_error("ANTHROPIC_API_KEY", "Anthropic")
-            self._client = sdk.Anthropic(api_key=self._key, base_url=self.base_url, max_retries=self.retries, timeout=self.timeout_s)
+            self._client = sdk.Anthropic(api_key=self._key, base_url=self.base_url, max_retries=0, timeout=self.timeout_s)
         return self._client
+
+    def ready(self) -> None:
+        """Open the client: it needs the package and the key."""
+        self.client()
 
     def close(self) -> None:
         """Close the connections."""
@@ -92,12 +95,13 @@ class Anthropic(Served):
         """One answer. Streamed underneath: long answers would otherwise hit the server's time limit."""
         sdk = need("anthropic", "anthropic")
         started = time.monotonic()
-        try:
+
+        def ask() -> Any:
             with self.client().messages.stream(**self._request(messages, params)) as events:
-                reply = events.get_final_message()
-        except sdk.AnthropicError as error:
-            raise failed(self.name, error, self._key) from None
-        return _completion(reply, time.monotonic() - started, index)
+                self._need_events(events.response, _PROTOCOL)
+                return events.get_final_message()
+
+        return _completion(self._retried(ask, sdk.AnthropicError), time.monotonic() - started, index)
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer as it is written; afterwards ``last`` has its counts."""
@@ -105,8 +109,11 @@ class Anthropic(Served):
         sdk = need("anthropic", "anthropic")
         started = time.monotonic()
         cutter = StopCutter(params.stop)
+        manager = self.client().messages.stream(**self._request(messages, params))
+        events = self._retried(manager.__enter__, sdk.AnthropicError)
+        self._need_events(events.response, _PROTOCOL)
         try:
-            with self.client().messages.stream(**self._request(messages, params)) as events:
+            with events:
                 for piece in events.text_stream:
                     if shown := cutter.feed(piece):
                         yield shown
@@ -115,7 +122,7 @@ class Anthropic(Served):
                 else:
                     self.last = _completion(events.get_final_message(), time.monotonic() - started, 0)
         except sdk.AnthropicError as error:
-            raise failed(self.name, error, self._key) from None
+            raise self._failed(error) from None
         if rest := cutter.rest():
             yield rest
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from kernelllm.core.errors import ModelError
 from kernelllm.core.threads import DaemonPool
-from kernelllm.models.language_model import Completion, LanguageModel
+from kernelllm.models.language_model import Completion
 
 
 def each_as_it_comes(
@@ -51,15 +51,3 @@ def each_as_it_comes(
         pool.close()
     if error is not None:
         raise error
-
-
-class Served(LanguageModel):
-    """Shared part of the providers that ask a server: no more than ``concurrency`` requests at once, in all threads together."""
-
-    def __init__(self, model: str, concurrency: int) -> None:
-        super().__init__(model)
-        self.concurrency = int(concurrency)
-        self._slots = threading.Semaphore(self.concurrency)
-
-    def _each(self, ask: Callable[[int], Completion], first: int, n: int) -> Iterator[Completion]:
-        return each_as_it_comes(ask, first, n, self._slots, self.concurrency, self._cancelled)

@@ -76,24 +76,3 @@ def scrubbed(text: str, *secrets: str | None) -> str:
         if secret:
             text = text.replace(secret, "***")
     return _SECRET_SHAPES.sub("***", text)
-
-
-def failed(provider: str, error: Exception, *secrets: str | None, fix: str = "") -> ModelError:
-    """A provider's error as ours: its first lines, with no secret in them."""
-    status = getattr(error, "status_code", None)
-    text = scrubbed(str(error).strip(), *secrets)
-    lines = " ".join(text.split())[:400] or type(error).__name__
-    what = f"{provider} failed" + (f" (HTTP {status})" if status else "") + f": {lines}"
-    return ModelError(what if what.endswith(".") else what + ".", fix=fix or _advice(status, error))
-
-
-def _advice(status: int | None, error: Exception) -> str:
-    if status in (401, 403):
-        return "Check the key."
-    if status == 404:
-        return "Check the model's name and --base-url."
-    if status == 429:
-        return "The rate limit was still reached after all retries: wait, or lower the concurrency."
-    if "Connection" in type(error).__name__:
-        return "Check that the server runs and --base-url is right."
-    return ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelllm.core.errors import ModelError, UsageError
+from kernelllm.core.errors import MissingExtra, ModelError, UsageError
 from kernelllm.models.extras import lacking, need
 from kernelllm.models.language_model import (
     Completion,
@@ -24,6 +26,11 @@ from kernelllm.models.language_model import (
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger(__name__)
+
+HUB_S = 10.0
+"""How long the hub may take to say whether it has a repository."""
 
 
 class HF(LanguageModel):
@@ -82,6 +89,11 @@ class HF(LanguageModel):
         """The extra, where it is not installed."""
         return lacking("transformers", "hf")
 
+    def ready(self) -> None:
+        """Look for the package."""
+        if self.lacks():
+            raise MissingExtra("transformers", "hf")
+
     @property
     def identity(self) -> str:
         """Adapter and quantization change the answers."""
@@ -101,9 +113,10 @@ class HF(LanguageModel):
         import torch
 
         options = self._options(torch, transformers)
+        where = {"trust_remote_code": self.trust_remote_code, "local_files_only": _only_local(self.model)}
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(self.model, trust_remote_code=self.trust_remote_code)
-            model = transformers.AutoModelForCausalLM.from_pretrained(self.model, trust_remote_code=self.trust_remote_code, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.model, **where)
+            model = transformers.AutoModelForCausalLM.from_pretrained(self.model, **where, **options)
         except (OSError, ValueError) as error:
             raise _no_weights(self.model, error) from error
         if self.adapter:
@@ -308,9 +321,50 @@ def _seeded(torch: Any, device: Any, seed: int | None) -> Iterator[None]:
         yield
 
 
-def _no_weights(model: str, error: Exception) -> ModelError:
+def _only_local(model: str) -> bool:
+    """Whether the weights can only come from this machine: a folder, or the cache where the hub cannot be reached.
+
+    Raises ModelError at once where they are not here and the hub has none of that name or cannot be reached: transformers itself would
+    ask for each file, again and again.
+    """
+    if Path(model).is_dir():
+        return True
+    hub = need("huggingface_hub", "hf")
+    if hub.constants.HF_HUB_OFFLINE:
+        return True
+    errors = need("huggingface_hub.errors", "hf")
+    try:
+        cached = isinstance(hub.try_to_load_from_cache(model, "config.json"), str)
+        hub.HfApi().model_info(model, timeout=HUB_S)
+    except (errors.HTTPError, OSError, ValueError) as error:
+        answered = getattr(error, "response", None) is not None
+        if answered and not isinstance(error, errors.RepositoryNotFoundError | errors.GatedRepoError):
+            return False  # a fault of the hub's that may pass
+        if isinstance(error, errors.HFValidationError) or not cached:
+            raise _no_weights(model, error, reached=answered) from error
+        log.warning("The hub cannot be asked for %s (%s); the copy in the cache is used", model, _first_line(error))
+        return True
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def _no_weights(model: str, error: Exception, *, reached: bool = True) -> ModelError:
+    name = type(error).__name__
+    if name == "RepositoryNotFoundError":
+        why = "there is no folder of that name, and no such repository on the hub that this machine may see"
+    elif name == "GatedRepoError":
+        why = "its owner gives access on request: ask for it on its page, then log in with 'hf auth login'"
+    elif name == "HFValidationError":
+        why = "there is no folder of that name, and a repository is called ORGANISATION/NAME"
+    elif not reached:
+        why = f"they are not in the cache, and the hub cannot be reached ({_first_line(error)})"
+    else:
+        why = _first_line(error)
     lines = [
-        f"The weights of {model!r} cannot be loaded: {str(error).strip().splitlines()[0].rstrip('.')}.",
+        f"The weights of {model!r} cannot be loaded: {why}.",
         f"Download them (hf download {model}), or name a folder that has them (hf/FOLDER, KernelLLM('FOLDER')).",
         "Or use a served model (openai/NAME with --base-url), or none at all: -m compiler.",
     ]

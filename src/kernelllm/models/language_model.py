@@ -73,6 +73,8 @@ class LanguageModel:
     """The registered name."""
     summary: ClassVar[str] = ""
     """What it is, in one sentence for ``kernelllm list models``."""
+    families: ClassVar[tuple[str, ...]] = ()
+    """How the names of its best known models begin: a person who forgets the provider is told it."""
     local: bool = False
     """True where no request leaves the machine."""
 
@@ -97,6 +99,9 @@ class LanguageModel:
     def identity(self) -> str:
         """What makes two models of the same name different (a server's address, an adapter): part of the cache key."""
         return ""
+
+    def ready(self) -> None:
+        """Raise what would keep the first request from being sent, a missing package or key; loads no weights and asks nobody."""
 
     def load(self) -> object:
         """Load now what the first request would load."""

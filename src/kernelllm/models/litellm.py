@@ -8,31 +8,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.concurrent import Served
-from kernelllm.models.extras import failed, lacking, need
+from kernelllm.models.extras import lacking, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
+from kernelllm.models.served import Served
 
 
 class LiteLLM(Served):
     """A model by LiteLLM's name, for example ``litellm/bedrock/NAME``. Parameters that a service lacks are dropped."""
 
     provider: ClassVar[str] = "litellm"
+    families: ClassVar[tuple[str, ...]] = ("gemini", "bedrock", "vertex_ai", "deepseek-", "mistral-", "grok", "command-")
     summary: ClassVar[str] = "the rest of the services, by LiteLLM"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
     ) -> None:
-        super().__init__(model, concurrency)
+        super().__init__(model, concurrency=concurrency, retries=retries, base_url=base_url)
         if not model:
             raise UsageError("litellm needs a model's name.", fix="Write it as litellm/SERVICE/NAME, for example litellm/bedrock/NAME.")
-        self.base_url = base_url
-        self.retries = int(retries)
         self.timeout_s = float(timeout_s)
 
     @classmethod
     def lacks(cls) -> str:
         """The extra, where it is not installed."""
         return lacking("litellm", "litellm")
+
+    def ready(self) -> None:
+        """Import the package."""
+        _import()
 
     def _request(self, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
         wanted = {
@@ -48,7 +51,8 @@ class LiteLLM(Served):
             "model": self.model,
             "messages": as_chat(messages),
             "max_tokens": params.max_tokens,
-            "num_retries": self.retries,
+            "num_retries": 0,
+            "max_retries": 0,
             "timeout": self.timeout_s,
             "drop_params": True,
             **{name: value for name, value in wanted.items() if value is not None},
@@ -63,10 +67,7 @@ class LiteLLM(Served):
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
         litellm = _import()
         started = time.monotonic()
-        try:
-            reply = litellm.completion(**self._request(messages, params.for_sample(index)))
-        except _errors(litellm) as error:
-            raise failed(self.name, error) from None
+        reply = self._retried(lambda: litellm.completion(**self._request(messages, params.for_sample(index))), _errors(litellm))
         message = reply.choices[0].message
         text, _ = cut_at_stop(message.content or "", params.stop)
         usage = getattr(reply, "usage", None)
@@ -85,14 +86,15 @@ class LiteLLM(Served):
         self._cancelled.clear()
         litellm = _import()
         cutter = StopCutter(params.stop)
+        events = self._retried(lambda: litellm.completion(**self._request(messages, params), stream=True), _errors(litellm))
         try:
-            for event in litellm.completion(**self._request(messages, params), stream=True):
+            for event in events:
                 if shown := cutter.feed(event.choices[0].delta.content or ""):
                     yield shown
                 if self._cancelled.is_set():
                     return
         except _errors(litellm) as error:
-            raise failed(self.name, error) from None
+            raise self._failed(error) from None
         if rest := cutter.rest():
             yield rest
 

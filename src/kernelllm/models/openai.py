@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from kernelllm.core.errors import ModelError, UsageError
-from kernelllm.models.concurrent import Served
-from kernelllm.models.extras import failed, find_key, key_or_error, lacking, need
+from kernelllm.core.errors import UsageError
+from kernelllm.models.extras import find_key, key_or_error, lacking, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
+from kernelllm.models.served import Served
 
+_PROTOCOL = "OpenAI's protocol"
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "refused"}
 
 
@@ -30,6 +32,7 @@ class OpenAI(Served):
     """
 
     provider: ClassVar[str] = "openai"
+    families: ClassVar[tuple[str, ...]] = ("gpt-", "chatgpt", "o1", "o3", "o4", "codex")
     summary: ClassVar[str] = "OpenAI, or any server with its protocol by --base-url (vLLM, SGLang, Ollama, llama.cpp, OpenRouter, ...)"
 
     def __init__(
@@ -43,18 +46,17 @@ class OpenAI(Served):
         retries: int = 6,
         timeout_s: float = 600.0,
     ) -> None:
-        super().__init__(model, concurrency)
+        super().__init__(
+            model, concurrency=concurrency, retries=retries, base_url=base_url or os.environ.get("OPENAI_BASE_URL")
+        )
         if not model:
             raise UsageError("openai needs a model's name.", fix="Write it as openai/NAME, for example openai/gpt-5.")
         if mode not in ("auto", "chat", "completion"):
             raise UsageError(f"Unknown mode {mode!r}.", fix="Known: auto, chat, completion.")
-        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         self.key_env = key_env
         self.mode = mode
-        self.retries = int(retries)
         self.timeout_s = float(timeout_s)
         self._client: Any = None
-        self._key: str | None = None
 
     @classmethod
     def lacks(cls) -> str:
@@ -78,9 +80,13 @@ class OpenAI(Served):
             openai = need("openai", "openai")
             self._key = find_key(self.key_env) if self.base_url else key_or_error(self.key_env, "OpenAI")
             self._client = openai.OpenAI(
-                api_key=self._key or "none", base_url=self.base_url, max_retries=self.retries, timeout=self.timeout_s
+                api_key=self._key or "none", base_url=self.base_url, max_retries=0, timeout=self.timeout_s
             )
         return self._client
+
+    def ready(self) -> None:
+        """Open the client: it needs the package and the key."""
+        self.client()
 
     def close(self) -> None:
         """Close the connections."""
@@ -98,12 +104,14 @@ class OpenAI(Served):
         openai = need("openai", "openai")
         started = time.monotonic()
         endpoint, arguments = self._request(messages, params.for_sample(index))
+        raw = self._retried(lambda: endpoint.with_raw_response.create(**arguments), openai.OpenAIError)
         try:
-            reply = endpoint.create(**arguments)
-        except openai.OpenAIError as error:
-            raise failed(self.name, error, self._key) from None  # the cause may hold the request's headers
-        if not reply.choices:
-            raise ModelError(f"{self.name} sent a reply with no answer in it.")
+            reply = raw.parse()
+            known = bool(reply.choices) and (reply.choices[0].text if "prompt" in arguments else reply.choices[0].message) is not None
+        except (AttributeError, ValueError):
+            known = False
+        if not known:
+            raise self._foreign(raw.http_response, _PROTOCOL)
         choice = reply.choices[0]
         text, thinking = (choice.text, "") if "prompt" in arguments else _said(choice.message)
         text, _ = cut_at_stop(text, params.stop)
@@ -156,8 +164,11 @@ class OpenAI(Served):
         parts: list[str] = []
         thinking: list[str] = []
         usage, finish = None, "stop"
+        create = partial(endpoint.create, **arguments, stream=True, stream_options={"include_usage": True})
+        events = self._retried(create, openai.OpenAIError)
+        self._need_events(events.response, _PROTOCOL)
         try:
-            with endpoint.create(**arguments, stream=True, stream_options={"include_usage": True}) as events:
+            with events:
                 for event in events:
                     usage = getattr(event, "usage", None) or usage
                     for choice in event.choices[:1]:
@@ -171,7 +182,9 @@ class OpenAI(Served):
                         finish = "cancelled"
                         break
         except openai.OpenAIError as error:
-            raise failed(self.name, error, self._key) from None
+            raise self._failed(error) from None
+        except (AttributeError, ValueError):
+            raise self._foreign(events.response, _PROTOCOL) from None
         if rest := cutter.rest():
             parts.append(rest)
             yield rest
@@ -188,4 +201,5 @@ class OpenAI(Served):
 def _said(message: Any) -> tuple[str, str]:
     """(text, thinking) of a message or a piece of one; servers name the thinking differently."""
     thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
-    return message.content or "", thinking if isinstance(thinking, str) else ""
+    text = message.content
+    return text if isinstance(text, str) else "", thinking if isinstance(thinking, str) else ""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.core.errors import ModelError, UsageError
+from kernelllm.core.errors import MissingExtra, ModelError, UsageError
 from kernelllm.models.extras import lacking, need
 from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, as_chat, plain_text
 
@@ -50,6 +50,11 @@ class VLLM(LanguageModel):
     def lacks(cls) -> str:
         """The extra, where it is not installed."""
         return lacking("vllm", "vllm")
+
+    def ready(self) -> None:
+        """Look for the package."""
+        if self.lacks():
+            raise MissingExtra("vllm", "vllm")
 
     @property
     def identity(self) -> str:

@@ -78,6 +78,7 @@ def optimize(
     check_writable(path, force=force)
     work.make_folder(keep)
     settings = judge_settings(**given)
+    work.check_writer(model, asking)
     start_servers(settings)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
