@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     try:
         with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories():
             namespace = symbols.execute(problem, code, {**found, **table})
-            with symbols.symbol_aware(namespace):
+            with symbols.symbol_aware(namespace) if table else nullcontext():  # without symbols, ``type(n) is int`` should hold
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
                 args, kwargs = init_arguments(init, namespace["Model"])
                 model = namespace["Model"](*args, **kwargs)
