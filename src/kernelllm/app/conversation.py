@@ -252,8 +252,9 @@ class Repl:
         )
         from kernelllm.lm.feedback import headline
 
-        told = headline(verdict) if verdict.correct and verdict.timing else verdict.message
-        self._say(f"{verdict.status}: {told}" if told != verdict.status else str(verdict.status))
+        self._say(verdict_words.first_line(verdict))
+        if verdict.timing:
+            self._say(f"  {headline(verdict)}")
         for finding in verdict.findings:
             where = f" (line {finding.line})" if finding.line else ""
             self._say(f"  {finding.severity}: {finding.check}: {finding.message}{where}")

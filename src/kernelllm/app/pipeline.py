@@ -18,7 +18,7 @@ import kernelllm
 from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
 from kernelllm.app.progress import Progress, Silent
-from kernelllm.core import settings
+from kernelllm.core import settings, verdict_words
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
@@ -138,7 +138,7 @@ def header(problem: Problem, attempt: Attempt) -> str:
     source = Path(problem.path).name if problem.path else problem.name
     lines = [
         f"{output.MARK} {kernelllm.__version__} (model: {attempt.candidate.model}) from {source}.",
-        f"# Verdict: {verdict.status}. {_evidence(verdict)}",
+        *_evidence(verdict),
     ]
     if target:
         lines.append(f"# Compiled for {target}: {len(verdict.kernels)} kernel{'s' if len(verdict.kernels) != 1 else ''}.")
@@ -146,14 +146,13 @@ def header(problem: Problem, attempt: Attempt) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _evidence(verdict: Verdict) -> str:
-    sizes = ", ".join(" ".join(shape.inputs) or shape.label for shape in verdict.shapes)
-    text = f"{len(verdict.trials)} trials" + (f" at {sizes}" if sizes else "")
-    if verdict.max_error is not None:
-        text += f"; largest error {verdict.max_error:.1e}"
-    if verdict.tolerance is not None:
-        text += f", tolerance {verdict.tolerance:.0e}"
-    return " ".join(text.split()) + "."
+def _evidence(verdict: Verdict) -> list[str]:
+    lines = [f"Verdict: {verdict_words.first_line(verdict)}."]
+    if sizes := ", ".join(" ".join(shape.inputs) or shape.label for shape in verdict.shapes):
+        lines.append(f"Tried at {sizes}.")
+    if error := verdict_words.error(verdict):
+        lines.append(f"Error: {error}.")
+    return [" ".join(f"# {line}".split()) for line in lines]
 
 
 def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
@@ -314,8 +313,10 @@ def summary(verdict: Verdict) -> str:
     text = str(verdict.status)
     if verdict.timing is not None:
         text += f", {verdict.timing.candidate.median_ms:.3g} ms"
-    if verdict.coverage is not None:
-        text += f", {verdict.coverage:.0%} in Triton kernels"
+    if verdict.coverage is not None and verdict.coverage < 1:
+        text += f", {verdict_words.percent(verdict.coverage)} of the heavy work in its own kernels"
+    if warned := verdict_words.warnings(verdict):
+        text += f", warnings: {', '.join(warned)}"
     return text + (f" (recorded at {verdict.recorded})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
 
 

@@ -71,7 +71,8 @@ def show_run(info: RunInfo, attempts: Sequence[Attempt]) -> None:
     for column in (*(("problem",) if several else ()), "attempt", "status", "result"):
         table.add_column(column, no_wrap=column != "result", overflow="fold")
     for a in attempts:
-        what = headline(a.verdict) if a.verdict.timing else " ".join(a.verdict.message.split())[:160]
+        message = " ".join(a.verdict.message.split())[:160]
+        what = f"{headline(a.verdict)}; {message}" if a.verdict.timing else message
         line = [Text(f"{a.round}.{a.candidate.sample}"), Text(a.verdict.status), Text(what)]
         table.add_row(*([Text(a.problem)] if several else []), *line)
     console = stdout()

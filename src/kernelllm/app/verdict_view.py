@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelllm.app.pipeline import Result
+from kernelllm.core import verdict_words
 from kernelllm.core.types import Floor, Ratio, Severity, Status, Timing, Verdict
 
 if TYPE_CHECKING:
@@ -92,16 +93,17 @@ def _style(label: str, verdict: Verdict | None) -> str:
 
 def verdict_rows(verdict: Verdict) -> Rows:
     """The verdict, line by line: status, how it was verified, coverage, findings and speed."""
-    rows: Rows = [("status", str(verdict.status) if verdict.correct else f"{verdict.status}: {verdict.message}")]
-    rows += findings_rows(verdict)
+    rows: Rows = [("status", verdict_words.first_line(verdict)), *findings_rows(verdict)]
     if verdict.trials:
-        rows.append(("verified", _verified(verdict)))
+        rows.append(("compared" if verdict.correct else "until then", verdict_words.comparisons(verdict)))
+        rows += [("error", text) for text in [verdict_words.error(verdict)] if text]
     rows += [("" if i else "sizes", text) for i, text in enumerate(_sizes(verdict))]
     unrun = [kernel.name for kernel in verdict.kernels if not kernel.launches and kernel.registers is not None]
     if verdict.correct and unrun:
         rows.append(("not run", f"compiled, but only launched at larger sizes than were tried here: {', '.join(unrun)}"))
     if verdict.coverage is not None:
-        rows.append(("in Triton", f"{verdict.coverage:.0%} of the heavy operators' work runs in the candidate's own kernels"))
+        share = verdict_words.percent(verdict.coverage)
+        rows.append(("coverage", f"{share} of the heavy operators' work runs in the candidate's own kernels"))
     if verdict.correct or verdict.timing:
         rows.append(("speed", _speed(verdict)))
         rows += [("", line) for line in _floor_lines(verdict)]
@@ -117,19 +119,6 @@ def findings_rows(verdict: Verdict) -> Rows:
     """What the checks saw, ``info`` left out."""
     shown = [f for f in verdict.findings if f.severity is not Severity.INFO]
     return [(str(f.severity), f"{f.check}: {f.message}" + (f" (line {f.line})" if f.line else "")) for f in shown]
-
-
-def _verified(verdict: Verdict) -> str:
-    passed = sum(trial.ok for trial in verdict.trials)
-    total = len(verdict.trials)
-    seeds = len({trial.seed for trial in verdict.trials})
-    text = f"{passed} of {total} trials ({len(verdict.shapes)} sizes, {seeds} seeds)"
-    if verdict.max_error is not None and verdict.tolerance is not None:
-        text += f"; largest error {verdict.max_error:.1e}, tolerance {verdict.tolerance:.0e}"
-        margins = [t.margin for t in verdict.trials if t.margin is not None]
-        if margins:
-            text += f" ({max(margins) * 100:.3g}% of what is allowed)"
-    return text
 
 
 def _sizes(verdict: Verdict) -> list[str]:

@@ -110,9 +110,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Which input distribution: ``problem`` (the problem's own), ``normal``, ``large``, ``zeros``, ..."""
     ok: bool = True
     max_error: float | None = None
-    """Largest |candidate - reference|; None when shapes or types already disagree."""
+    """Largest |candidate - reference| of any element; None when shapes or types already disagree."""
     margin: float | None = None
-    """Largest |candidate - reference| / (atol + rtol * |reference|): at most 1 when it passes."""
+    """``error`` / ``allowed``: at most 1 when it passes."""
+    error: float | None = None
+    """|candidate - reference| at the worst element: the one that takes the largest share of what is allowed there."""
+    allowed: float | None = None
+    """What was allowed at that element: atol + rtol * |reference|, or PyTorch's own error where that is larger."""
+    within_eager_error: bool = False
+    """Right beyond the tolerance: float64 shows that PyTorch's own output is about as far off."""
     message: str = ""
 
 

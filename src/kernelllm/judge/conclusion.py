@@ -9,6 +9,7 @@ import torch
 
 import kernelllm
 from kernelllm.backends.base import CompiledKernel, open_backend
+from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
@@ -63,7 +64,7 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
     if failure is None:
         seen.findings = [*_kernels_do_not_matter(seen), *seen.findings, *_limits_of_the_problem(context, seen)]
     status, message = verdict.decide(failure, seen.findings, verdict.compile_failure(seen.kernels, lines, context.target))
-    return with_evidence(context, seen, status, message or f"Right in {len(seen.trials.runs)} trials at {len(seen.sizes)} sizes.")
+    return with_evidence(context, seen, status, message or _right(seen))
 
 
 def with_evidence(context: JudgeContext, seen: Evidence, status: Status, message: str) -> Verdict:
@@ -77,6 +78,13 @@ def with_evidence(context: JudgeContext, seen: Evidence, status: Status, message
         environment=_environment(context, seen), timing=seen.measured.timing if correct else None,
         floor=context.floors.of(seen.problem) if correct else None,
     )  # fmt: skip
+
+
+def _right(seen: Evidence) -> str:
+    """The message of a correct verdict."""
+    sizes = tuple(dict.fromkeys(run.trial.sizes for run in seen.trials.runs))
+    warnings = tuple(finding.check for finding in seen.findings if finding.severity is Severity.WARN)
+    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings)
 
 
 def _observation(context: JudgeContext, seen: Evidence) -> Observation:

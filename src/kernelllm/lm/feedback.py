@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kernelllm.core import verdict_words
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import KernelUse, Severity, Status, Timing, Verdict
 
@@ -45,8 +46,8 @@ def _failure(verdict: Verdict, source: str) -> str:
     number = _own_line(verdict.message)
     if number and _line(source, number):
         lines.append(f"Line {number} of your code: `{_line(source, number)}`")
-    if verdict.status is Status.INCORRECT and verdict.tolerance is not None and verdict.max_error is not None:
-        lines.append(f"Largest error {verdict.max_error:.3g}; the tolerance is {verdict.tolerance:.3g} (absolute and relative).")
+    if verdict.status is Status.INCORRECT and (error := verdict_words.error(verdict)):
+        lines.append(f"Error: {error}.")
     for trial in [t for t in verdict.trials if not t.ok][:3]:
         sizes = next((" ".join(s.inputs) for s in verdict.shapes if s.label == trial.sizes), trial.sizes)
         if trial.message and trial.message not in verdict.message:
@@ -70,8 +71,9 @@ def _success(verdict: Verdict, gpu: Gpu | None) -> str:
         share = f"; you are at {percent:.0f} % of it" if percent is not None else ""
         needs = f"{floor.ms:.4g} ms ({floor.bound} bound, {floor.bytes / 1e6:.4g} MB moved)"
         lines.append(f"The least time this device needs is {needs}{share}.")
-    if verdict.coverage is not None and verdict.coverage < 0.999:
-        lines.append(f"{verdict.coverage:.0%} of the heavy operators run in your kernels; the rest is still PyTorch's.")
+    if verdict.coverage is not None and verdict.coverage < 1:
+        share = verdict_words.percent(verdict.coverage)
+        lines.append(f"{share} of the heavy operators' work runs in your kernels; the rest is still PyTorch's.")
     lines.extend(_kernel(k, gpu) for k in verdict.kernels[:8])
     return "\n".join(line for line in lines if line)
 

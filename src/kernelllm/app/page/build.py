@@ -17,8 +17,8 @@ from kernelllm import __version__
 from kernelllm.app.page import charts
 from kernelllm.bench import metrics, summary
 from kernelllm.bench.metrics import Outcome
-from kernelllm.core import gpus
-from kernelllm.core.types import Attempt
+from kernelllm.core import gpus, verdict_words
+from kernelllm.core.types import Attempt, Verdict
 
 PUBLISHED = (
     ("KernelLLM", 20.2, 51.8, 57.1),
@@ -141,6 +141,25 @@ def _block(runs: Sequence[RunView], problem: str) -> str:
     return base64.b64encode(packed).decode()
 
 
+def _notes(verdict: Verdict) -> str:
+    """What stands beside the status of a correct candidate: that torch did a part, and warnings."""
+    if not verdict.correct:
+        return ""
+    share, warned = verdict.coverage, verdict_words.warnings(verdict)
+    part = [f"{verdict_words.percent(share)} in own kernels"] if share is not None and share < 1 else []
+    return ", ".join(part + [f"warns of {', '.join(warned)}"] * bool(warned))
+
+
+def _facts(verdict: Verdict) -> list[str]:
+    """How it was compared, its error, and how much of the work its kernels do."""
+    found = [verdict_words.comparisons(verdict)] if verdict.trials else []
+    if error := verdict_words.error(verdict):
+        found.append(f"error: {error}")
+    if verdict.coverage is not None:
+        found.append(f"{verdict_words.percent(verdict.coverage)} of the heavy work in its own kernels")
+    return found
+
+
 def _detail(attempt: Attempt) -> dict[str, Any]:
     verdict, candidate = attempt.verdict, attempt.candidate
     timing = verdict.timing
@@ -154,12 +173,11 @@ def _detail(attempt: Attempt) -> dict[str, Any]:
         "source": candidate.source,
         "status": verdict.status.value,
         "message": verdict.message,
-        "findings": [f"{f.check}: {f.message}" for f in verdict.findings],
-        "error": verdict.max_error,
-        "tolerance": verdict.tolerance,
-        "coverage": verdict.coverage,
+        "notes": _notes(verdict),
+        "findings": [f"{f.severity}: {f.check}: {f.message}" for f in verdict.findings],
+        "facts": _facts(verdict),
         "kernels": msgspec.to_builtins(verdict.kernels),
-        "trials": [[t.sizes, t.seed, t.kind, t.ok, t.max_error, t.message] for t in verdict.trials if not t.ok] or len(verdict.trials),
+        "wrong": [f"{t.sizes}, seed {t.seed}, {t.kind}: {t.message or 'wrong'}" for t in verdict.trials if not t.ok],
         "timing": msgspec.to_builtins(timing) if timing else None,
         "floor_ms": verdict.floor.ms if verdict.floor else None,
         "cost": {k: v for k, v in msgspec.to_builtins(attempt.cost).items() if v},

@@ -71,12 +71,10 @@ function showKernels(body, kernels) {
 function fill(box, a, bySource) {
   box.append(make("p", a.message));
   for (const f of a.findings) box.append(make("p", f, "hint"));
-  const facts = [];
-  if (a.error !== null) facts.push(`max error ${a.error.toExponential(2)}` + (a.tolerance ? ` (tolerance ${a.tolerance})` : ""));
-  if (a.coverage !== null) facts.push(`${(100 * a.coverage).toFixed(0)} % of heavy work in own kernels`);
+  const facts = [...a.facts];
   for (const [k, v] of Object.entries(a.cost)) facts.push(`${k} ${typeof v === "number" ? +v.toPrecision(3) : v}`);
   if (facts.length) box.append(make("p", facts.join("; "), "hint"));
-  if (Array.isArray(a.trials)) { const ul = make("ul"); for (const [size, seed, kind, , error, text] of a.trials.slice(0, 8)) ul.append(make("li", `${size}, seed ${seed}, ${kind}: ${text || "error " + error}`)); box.append(ul); }
+  if (a.wrong.length) { const ul = make("ul"); for (const text of a.wrong.slice(0, 8)) ul.append(make("li", text)); box.append(ul); }
   if (a.timing) showTiming(box, a.timing, a.floor_ms);
   showKernels(box, a.kernels);
   const parent = a.parents.map((p) => bySource[p]).find(Boolean);
@@ -96,6 +94,7 @@ async function open(index) {
       const d = make("details"), s = make("summary");
       s.append(make("span", undefined, "dot " + a.status), `sample ${a.sample}${a.round ? ", round " + a.round : ""}: ${a.status}`);
       if (a.timing) s.append(`, ${ms(a.timing.candidate.median_ms)}`);
+      if (a.notes) s.append(`, ${a.notes}`);
       d.append(s);
       d.addEventListener("toggle", () => { if (d.open && d.children.length === 1) { const box = make("div"); fill(box, a, bySource); d.append(box); } });
       body.append(d);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,15 +51,23 @@ class Expected:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``max_error`` and ``margin`` as in :class:`kernelllm.core.types.Trial`; ``precision``: wrong for lack of precision alone;
-    ``within_eager_error``: right beyond the tolerance, because eager's own output is as far off."""
+    """``max_error``, ``error``, ``allowed`` and ``within_eager_error`` as in :class:`kernelllm.core.types.Trial`;
+    ``precision``: wrong for lack of precision alone."""
 
     ok: bool
     max_error: float | None = None
-    margin: float | None = None
+    error: float | None = None
+    allowed: float | None = None
     message: str = ""
     precision: bool = False
     within_eager_error: bool = False
+
+    @property
+    def margin(self) -> float | None:
+        """The share of what is allowed that the worst element takes."""
+        if self.error is None or self.allowed is None:
+            return None
+        return self.error / self.allowed if self.allowed else (math.inf if self.error else 0.0)
 
 
 @dataclass(frozen=True)
@@ -101,29 +109,26 @@ def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
         leaves = list(_pairs("output", candidate, expected.value, expected))
     except _Mismatch as error:
         return Comparison(False, message=str(error))
-    worst_error: float | None = None
-    worst_margin: float | None = None
+    results = []
     failure: Comparison | None = None
-    within_eager_error = False
     for path, mine, reference, exact, equally_right in leaves:
         if isinstance(reference, torch.Tensor):
             result = _tensor(path, mine, reference, exact, equally_right, rules)
         else:
             result = _scalar(path, mine, reference, rules)
-        worst_error = _worse(worst_error, result.max_error)
-        worst_margin = _worse(worst_margin, result.margin)
-        within_eager_error |= result.within_eager_error
+        results.append(result)
         if not result.ok and (failure is None or failure.precision):
             failure = result
+    largest = max((r.max_error for r in results if r.max_error is not None), key=_size, default=None)
+    worst = max((r for r in results if r.margin is not None), key=lambda r: _size(r.margin), default=Comparison(True))
     if failure is not None:
-        return Comparison(False, worst_error, worst_margin, failure.message, failure.precision)
-    return Comparison(True, worst_error, worst_margin, within_eager_error=within_eager_error)
+        return Comparison(False, largest, worst.error, worst.allowed, failure.message, failure.precision)
+    return Comparison(True, largest, worst.error, worst.allowed, within_eager_error=any(r.within_eager_error for r in results))
 
 
-def _worse(old: float | None, new: float | None) -> float | None:
-    if new is None or (old is not None and (math.isnan(old) or old >= new)):
-        return old
-    return new
+def _size(value: float | None) -> float:
+    """NaN counts as infinite."""
+    return math.inf if value is None or math.isnan(value) else value
 
 
 def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator[tuple[str, Any, Any, Any, tuple[Any, ...]]]:
@@ -172,8 +177,9 @@ def _scalar(path: str, mine: Any, reference: Any, rules: Rules) -> Comparison:
         error = abs(mine - reference)
         allowed = tolerance + tolerance * abs(reference)
         if error <= allowed or (math.isnan(mine) and math.isnan(reference)) or mine == reference:
-            return Comparison(True, 0.0 if math.isnan(error) else error, 0.0 if math.isnan(error) else error / allowed)
-        return Comparison(False, error, error / allowed, f"{path} is {mine!r}; the reference gives {reference!r}.")
+            error = error if math.isfinite(error) else 0.0
+            return Comparison(True, error, error, allowed)
+        return Comparison(False, error, error, allowed, f"{path} is {mine!r}; the reference gives {reference!r}.")
     if type(mine) is type(reference) and mine == reference:
         return Comparison(True)
     return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.")
@@ -184,7 +190,7 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
         what = "shape" if mine.shape != reference.shape else "dtype"
         return Comparison(False, message=f"{path} has the wrong {what}: {_spec(mine)}; the reference gives {_spec(reference)}.")
     if reference.numel() == 0:
-        return Comparison(True, 0.0, 0.0)
+        return Comparison(True)
     if reference.is_complex():
         exact, *others = (_as_real(t, reference) for t in (exact, *equally_right))
         return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
@@ -218,15 +224,18 @@ def _clearly_right(mine: torch.Tensor, reference: torch.Tensor, rules: Rules) ->
     scale = rules.absolute(reference.dtype, rms) / tolerance
     if not scale < 1e18:
         return None
-    error = margin = 0.0
+    found = Comparison(True, 0.0, 0.0, tolerance * scale)
     for m, r in chunks:
         difference = (m - r).abs_()
         largest = float(difference.max())
-        share = float(difference.div_(r.abs().add_(scale)).max()) / tolerance
-        if not share < 0.9:  # a NaN or an infinity on either side ends here too
+        shares = difference.div_(r.abs().add_(scale))
+        worst = int(shares.argmax())
+        if not float(shares[worst]) / tolerance < 0.9:  # a NaN or an infinity on either side ends here too
             return None
-        error, margin = max(error, largest), max(margin, share)
-    return Comparison(True, error, margin)
+        here = Comparison(True, largest, abs(float(m[worst] - r[worst])), tolerance * (scale + abs(float(r[worst]))))
+        worse = here if _size(here.margin) > _size(found.margin) else found
+        found = replace(worse, max_error=max(largest, found.max_error or 0.0))
+    return found
 
 
 def _sample(*tensors: torch.Tensor) -> list[Any]:
@@ -249,17 +258,17 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
     wrong = mine != reference
     count = int(wrong.sum())
     if count == 0:
-        return Comparison(True, 0.0, 0.0)
+        return Comparison(True, 0.0, 0.0, 0.0)
+    largest = float((mine.double() - reference.double()).abs().max())
     others = [t != reference for t in as_right if isinstance(t, torch.Tensor) and t.shape == reference.shape]
     if others and count <= min(EAGER_FACTOR * max(int(t.sum()) for t in others), TIES * reference.numel()):
         decided = int((wrong & torch.stack(others).any(0)).sum())  # by rounding, as far as a few tries show
         if count - decided <= max(decided, FEW_TIES):
-            return Comparison(True, 0.0, 0.0, within_eager_error=True)
+            return Comparison(True, largest, within_eager_error=True)
     index = _index(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
-    largest = float((mine.double() - reference.double()).abs().max())
     text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, "
     text += f"is {mine[index].item()} and should be {reference[index].item()}."
-    return Comparison(False, largest, None, text)
+    return Comparison(False, largest, message=text)
 
 
 @dataclass
@@ -273,6 +282,10 @@ class _ErrorSums:
     at: int = -1
     max_margin: float = 0.0
     worst: int = -1
+    error: float = 0.0
+    """At the worst element, where the error is largest beside the tolerance."""
+    allowed: float = 0.0
+    """By the tolerance, at that element."""
     beyond: int = 0
     """Elements beyond the tolerance."""
     beyond_eager: int = 0
@@ -323,13 +336,15 @@ def _add(out: _ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: 
     out.bad_nonfinite += count
     both = finite & torch.isfinite(c)
     error = torch.where(both, (c - target).abs(), 0.0)
-    margin = error / torch.where(both, floor + out.tolerance * target.abs(), 1.0)
+    allowed = torch.where(both, floor + out.tolerance * target.abs(), 1.0)
+    margin = error / allowed
     largest = int(error.argmax())
     if float(error[largest]) > out.max_error or out.at < 0:
         out.max_error, out.at = float(error[largest]), start + largest
     steepest = int(margin.argmax())
     if float(margin[steepest]) > out.max_margin or out.worst < 0:
         out.max_margin, out.worst = float(margin[steepest]), start + steepest
+        out.error, out.allowed = float(error[steepest]), float(allowed[steepest])
     out.beyond += int((margin > 1).sum())
     out.beyond_eager += int(((margin > 1) & (error > EAGER_FACTOR * out.eager_max)).sum())
     out.squares += float((error * error).sum())
@@ -342,7 +357,7 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
             f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
         )
         text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
-        return Comparison(False, math.inf, math.inf, text)
+        return Comparison(False, math.inf, message=text)
     rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)
     within_eager_error = eager_rms > 0 and f.beyond_eager == 0 and rms <= EAGER_FACTOR * eager_rms
     if f.beyond and not within_eager_error:
@@ -350,11 +365,11 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
         should = float((exact if exact is not None else reference)[index])
         text = (
             f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; "
-            f"the worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g} (largest error {f.max_error:.3g})."
+            f"the worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g}: off by {f.error:.3g}, where {f.allowed:.3g} is allowed."
         )
         # everywhere a little off: the right computation in too little precision
         narrow = rules.precise and exact is not None and size > 0 and rms / size < NARROW and reference.numel() >= FEW
-        return Comparison(False, f.max_error, f.max_margin, f"{text} {_HINT}" if narrow else text, precision=narrow)
+        return Comparison(False, f.max_error, f.error, f.allowed, f"{text} {_HINT}" if narrow else text, precision=narrow)
     if exact is not None and rules.precise and size > 0:
         epsilon = torch.finfo(reference.dtype).eps
         bound = PRECISION * max(eager_rms / size, ROUNDINGS * epsilon) * (FEW_FACTOR if reference.numel() < FEW else 1.0)
@@ -363,9 +378,9 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
                 f"{path} is less exact than {str(reference.dtype).removeprefix('torch.')} arithmetic: relative rms error {rms / size:.2g}, "
                 f"eager's own is {eager_rms / size:.2g}. {_HINT}"
             )
-            return Comparison(False, f.max_error, f.max_margin, text, precision=True)
-    margin = f.max_margin if not f.beyond else min(f.max_margin, 1.0)
-    return Comparison(True, f.max_error, margin, within_eager_error=f.beyond > 0)
+            return Comparison(False, f.max_error, f.error, f.allowed, text, precision=True)
+    allowed = f.allowed if not f.beyond else max(f.allowed, EAGER_FACTOR * f.eager_max)
+    return Comparison(True, f.max_error, f.error, allowed, within_eager_error=f.beyond > 0)
 
 
 def _index(flat: int, shape: torch.Size) -> tuple[int, ...]:

@@ -125,7 +125,8 @@ def _decide(
     reference.refiner = None  # it holds tensors
     trial = Trial(
         sizes=size.label, seed=seed, kind=planned.distribution, ok=comparison.ok and not buffers, max_error=_finite(comparison.max_error),
-        margin=_finite(comparison.margin), message=comparison.message,
+        margin=_finite(comparison.margin), error=_finite(comparison.error), allowed=comparison.allowed,
+        within_eager_error=comparison.within_eager_error, message=comparison.message,
     )  # fmt: skip
     written = tuple(i for i in mine.mutated if i not in reference.mutated_inputs)
     evidence.add(TrialRun(

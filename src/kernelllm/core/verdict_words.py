@@ -1,0 +1,76 @@
+"""A verdict's evidence in words that cannot be misread. Terminal, pages, written files and prompts say it the same way."""
+
+from __future__ import annotations
+
+from kernelllm.core.types import Severity, Status, Trial, Verdict
+
+ORIGINAL = "original"
+"""Label of the problem's own sizes."""
+
+
+def right(trials: int, sizes: tuple[str, ...], coverage: float | None, warnings: tuple[str, ...]) -> str:
+    """What a reader must know of a correct candidate: where it was tried (labels of sizes), who does the work, names of warnings."""
+    where = f"{len(sizes)} size{'s' if len(sizes) != 1 else ''}"
+    where += ", the original one among them" if ORIGINAL in sizes and len(sizes) > 1 else ""
+    where += " of the problem, the original one" if ORIGINAL in sizes and len(sizes) == 1 else ""
+    where += "" if ORIGINAL in sizes else ", not tried at the original size"
+    parts = [f"right in {trials} trials at {where}"]
+    if coverage is not None and coverage < 1:
+        parts.append(f"{percent(coverage)} of the heavy work in its own kernels, the rest in torch")
+    if warnings:
+        parts.append(f"warning{'s' if len(warnings) > 1 else ''}: {', '.join(dict.fromkeys(warnings))}")
+    return "; ".join(parts)
+
+
+def first_line(verdict: Verdict) -> str:
+    """Status and message in one line."""
+    return f"{verdict.status}: {verdict.message}" if verdict.message else str(verdict.status)
+
+
+def comparisons(verdict: Verdict) -> str:
+    """How many comparisons were right, and that this is not all where the candidate failed."""
+    total, passed = len(verdict.trials), sum(trial.ok for trial in verdict.trials)
+    seeds = len({trial.seed for trial in verdict.trials})
+    sizes = len({trial.sizes for trial in verdict.trials})
+    where = f"{sizes} size{'s' if sizes != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}"
+    if verdict.correct:
+        return f"all {total} outputs right ({where})"
+    if passed < total:
+        return f"{passed} of {total} outputs right ({where}); it ended at the first wrong one"
+    if verdict.status is Status.CHEATING:
+        return f"{total} outputs right ({where}), but not by honest work: see the status"
+    return f"{total} outputs right ({where}), then it failed: see the status"
+
+
+def error(verdict: Verdict) -> str:
+    """The worst element's error beside what is allowed there; empty where there are no figures."""
+    worst = worst_trial(verdict)
+    if worst is None or worst.error is None or worst.allowed is None:
+        return f"at most {verdict.max_error:.1e} away from the reference" if verdict.max_error is not None else ""
+    if worst.error == 0:
+        text = "none: the outputs are equal"
+    else:
+        share = f"{percent(worst.error / worst.allowed)} of it" if worst.error <= worst.allowed else f"{worst.error / worst.allowed:.3g} times that"
+        text = f"{worst.error:.1e} at the worst element, where {worst.allowed:.1e} is allowed ({share})"
+    excused = sum(trial.ok and trial.within_eager_error for trial in verdict.trials)
+    if excused:
+        text += f"; {excused} trial{'s' if excused > 1 else ''} beyond the tolerance, but no further from float64 than twice PyTorch's own error"
+    return text
+
+
+def worst_trial(verdict: Verdict) -> Trial | None:
+    """The trial that takes the largest share of what is allowed; of a wrong candidate, the one that is wrong. None where none has figures."""
+    known = [trial for trial in verdict.trials if trial.margin is not None]
+    return max(known, key=lambda trial: (not trial.ok, trial.margin or 0.0), default=None)
+
+
+def warnings(verdict: Verdict) -> tuple[str, ...]:
+    """Names of the checks that warn."""
+    return tuple(dict.fromkeys(f.check for f in verdict.findings if f.severity is Severity.WARN))
+
+
+def percent(share: float) -> str:
+    """``37%``; ``under 1%`` and ``over 99%`` where rounding would say none or all."""
+    if 0 < share < 0.01:
+        return "under 1%"
+    return "over 99%" if 0.99 < share < 1 else f"{share:.0%}"
