@@ -6,16 +6,19 @@ import msgspec
 import pytest
 
 from kernelllm.app import verdict_view
+from kernelllm.core import verdict_words
 from kernelllm.core.types import Finding, Floor, KernelUse, Measured, Ratio, Severity, SizeSet, Status, Timing, Trial, Verdict
 
 FLOOR = Floor(ms=0.559, bytes=2_684_354_560, flops={"fp32": 1e9}, bound="memory", device="NVIDIA H200")
 VERDICT = Verdict(
     status=Status.CORRECT,
-    message="It agrees.",
+    message=verdict_words.right(6, ("shrunk-1", "shrunk-2"), 0.875, ("autotune",)),
     findings=(Finding(check="autotune", message="tuned at run time", severity=Severity.WARN, line=7),),
     max_error=2.4e-7,
     tolerance=1e-4,
-    trials=tuple(Trial(sizes=s, seed=i, max_error=1e-7, margin=0.002) for s in ("shrunk-1", "shrunk-2") for i in range(3)),
+    trials=tuple(
+        Trial(sizes=s, seed=i, max_error=2.4e-7, margin=0.002, error=2e-7, allowed=1e-4) for s in ("shrunk-1", "shrunk-2") for i in range(3)
+    ),
     shapes=(
         SizeSet(label="shrunk-1", changed={"N": (4096, 33)}, inputs=("float32[33, 64]", "float32[33]")),
         SizeSet(label="shrunk-2", changed={"N": (4096, 64)}, inputs=("float32[64, 64]", "float32[64]")),
@@ -43,7 +46,7 @@ def text_of(verdict: Verdict) -> dict[str, str]:
 
 def test_without_a_gpu_it_says_so_and_estimates_the_floor() -> None:
     said = text_of(VERDICT)
-    assert said["status"] == "correct"
+    assert said["status"] == f"correct: {VERDICT.message}"
     assert said["speed"].startswith("not measured: no GPU")
     assert "0.559 ms" in said["speed"]
     assert "NVIDIA H200" in said["speed"]
@@ -52,10 +55,48 @@ def test_without_a_gpu_it_says_so_and_estimates_the_floor() -> None:
 
 def test_how_it_was_verified() -> None:
     said = text_of(VERDICT)
-    assert said["verified"] == "6 of 6 trials (2 sizes, 3 seeds); largest error 2.4e-07, tolerance 1e-04 (0.2% of what is allowed)"
+    assert said["verified"] == "all 6 outputs right (2 sizes, 3 seeds)"
+    assert said["error"] == "2.0e-07 at the worst element, where 1.0e-04 is allowed (under 1% of it)"
     assert "shrunk-1: float32[33, 64], float32[33]  (N 4096 to 33)" in said["sizes"]
-    assert said["in Triton"].startswith("88%")
+    assert said["coverage"].startswith("88%")
     assert said["warn"] == "autotune: tuned at run time (line 7)"
+
+
+def test_the_first_line_of_correct_says_what_a_reader_must_know() -> None:
+    assert text_of(VERDICT)["status"] == (
+        "correct: Right in 6 trials at 2 sizes, not tried at the original size; 88% of the heavy work in its own kernels, the rest in "
+        "torch; warning: autotune."
+    )
+    assert verdict_words.right(20, ("shrunk-1", "original"), 1.0, ()) == "Right in 20 trials at 2 sizes, the original one among them."
+    assert verdict_words.right(5, ("original",), 0.004, ()).endswith("under 1% of the heavy work in its own kernels, the rest in torch.")
+
+
+@pytest.mark.parametrize(
+    ("status", "ok", "said"),
+    [
+        (Status.INCORRECT, False, "5 of 6 outputs right (2 sizes, 3 seeds); it ended at the first wrong one"),
+        (Status.CHEATING, True, "6 outputs right (2 sizes, 3 seeds), but not by honest work: see the status"),
+        (Status.RUNTIME_ERROR, True, "6 outputs right (2 sizes, 3 seeds), then it failed: see the status"),
+    ],
+)
+def test_right_outputs_of_a_failure_do_not_read_like_a_success(status: Status, ok: bool, said: str) -> None:
+    last = msgspec.structs.replace(VERDICT.trials[-1], ok=ok)
+    shown = text_of(msgspec.structs.replace(VERDICT, status=status, trials=(*VERDICT.trials[:-1], last)))
+    assert shown["compared"] == said
+    assert "verified" not in shown
+
+
+def test_an_error_stands_beside_what_is_allowed_at_the_same_element() -> None:
+    wrong = Trial(sizes="shrunk-1", seed=1, ok=False, max_error=42.0, margin=30.0, error=3e-3, allowed=1e-4)
+    verdict = msgspec.structs.replace(VERDICT, status=Status.INCORRECT, max_error=42.0, trials=(*VERDICT.trials, wrong))
+    assert text_of(verdict)["error"] == "3.0e-03 at the worst element, where 1.0e-04 is allowed (it is 30 times that)"
+
+
+def test_what_only_float64_excuses_is_said() -> None:
+    excused = Trial(sizes="shrunk-1", seed=1, max_error=3.7e-3, margin=0.9, error=3.7e-3, allowed=4.1e-3, within_eager_error=True)
+    said = text_of(msgspec.structs.replace(VERDICT, trials=(*VERDICT.trials, excused)))["error"]
+    assert said.startswith("3.7e-03 at the worst element, where 4.1e-03 is allowed (90% of it); 1 output is beyond the tolerance")
+    assert "PyTorch's own error against float64" in said
 
 
 def test_measured_times_have_their_spread_and_baselines() -> None:

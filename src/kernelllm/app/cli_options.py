@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kernelllm.judge.settings import TRACKS
+
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
     from kernelllm.core.types import Problem
 
+EXTERN = ("avoid", "forbid", "allow", "auto")
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "bool")
@@ -86,6 +89,11 @@ judge_options = together(
     ),
     click.option(
         "--check", "checks", metavar="NAME", multiple=True, help="Look for this kind of cheating only; may be given again.  [default: all]"
+    ),
+    click.option(
+        "--track",
+        type=click.Choice(TRACKS),
+        help="What torch may do: kernels-only: no arithmetic; hybrid: a part of any size.  [default: up to nine tenths of the heavy work]",
     ),
     click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long one candidate may take."),
     click.option("--require-sandbox", metavar="LEVEL", help="Refuse to run candidates in a sandbox weaker than this."),

@@ -252,9 +252,8 @@ class Repl:
         )
         from kernelllm.lm.feedback import headline
 
-        self._say(verdict_words.first_line(verdict))
-        if verdict.timing:
-            self._say(f"  {headline(verdict)}")
+        times = f"{headline(verdict)}; " if verdict.timing else ""
+        self._say(f"{verdict.status}: {times}{verdict.message}")
         for finding in verdict.findings:
             where = f" (line {finding.line})" if finding.line else ""
             self._say(f"  {finding.severity}: {finding.check}: {finding.message}{where}")

@@ -13,11 +13,13 @@ from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.source import LARGEST
 from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.judge.settings import PROFILES, STRICT
+from kernelllm.judge.settings import HYBRID, PROFILES, STRICT
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
 
+LEAVE_WORK = ("allow", "auto")
+"""Settings of ``extern`` that leave heavy operators to torch."""
 
 
 def judge_settings(
@@ -27,6 +29,7 @@ def judge_settings(
     profile: str = STRICT,
     tolerance: float | None = None,
     checks: Sequence[str] = (),
+    track: str | None = None,
     time_limit: float | None = None,
     require_sandbox: str | None = None,
     baselines: Sequence[str] = (),
@@ -53,6 +56,7 @@ def judge_settings(
         "profile": profile,
         "tolerance": tolerance,
         "checks": tuple(checks) or None,
+        "track": track,
         "require_sandbox": require_sandbox,
         "measure": not no_measure,
         "cache": not no_cache,
@@ -63,6 +67,13 @@ def judge_settings(
     if time_limit is not None:
         chosen["time_limit_s"] = time_limit
     return JudgeSettings(**chosen)
+
+
+def extern_of(extern: str | None, track: str | None) -> str:
+    """What the compiler may leave to torch, on a track. Raises UsageError where its candidates would only be refused."""
+    if extern in LEAVE_WORK and track != HYBRID:
+        raise UsageError(f"--extern {extern} leaves heavy work to torch.", fix=f"Such candidates are judged with --track {HYBRID}.")
+    return extern or ("auto" if track == HYBRID else "avoid")
 
 
 def start_servers(settings: JudgeSettings) -> None:

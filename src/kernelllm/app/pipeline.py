@@ -17,12 +17,14 @@ import msgspec
 import kernelllm
 from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
+from kernelllm.app.judge_options import LEAVE_WORK, extern_of
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.core import settings, verdict_words
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
 from kernelllm.core.writer import find, open_writer, require
+from kernelllm.judge.settings import HYBRID
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LEAVES_WORK = ("allow", "auto")
-"""Settings of ``extern`` that leave heavy operators to torch, so that candidates are judged on the track hybrid."""
 MORE = 2
 """How many further candidates are tried where none of the wanted number is correct."""
 
@@ -67,7 +67,7 @@ def optimize(
     n: int = 1,
     out: str | os.PathLike[str] | None = None,
     keep: str | os.PathLike[str] | None = None,
-    extern: str = "avoid",
+    extern: str | None = None,
     judge: JudgeSettings | None = None,
     asking: Asking | None = None,
     progress: Progress | None = None,
@@ -77,9 +77,9 @@ def optimize(
 
     ``problem`` is a Problem, the path of a KernelBench-format file (``file.py`` or ``file.py:Class``) or the
     source of one. ``model`` writes ``n`` candidates (``compiler`` unless set otherwise); ``judge`` says how
-    they are judged; ``extern`` is what the compiler may leave to torch (``allow``, ``avoid``, ``forbid``).
-    The best correct candidate is in ``Result.best`` and, when ``out`` is given, in that file; every candidate
-    goes to the folder ``keep`` when that is given.
+    they are judged; ``extern`` is what the compiler may leave to torch (``avoid``, ``forbid``, ``allow``, ``auto``: the last two
+    are judged on the track ``hybrid``). The best correct candidate is in ``Result.best`` and, when ``out`` is given, in that
+    file; every candidate goes to the folder ``keep`` when that is given.
 
     Raises UsageError on wrong arguments, ProblemError when the reference is at fault, CaptureError or
     ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
@@ -147,7 +147,7 @@ def header(problem: Problem, attempt: Attempt) -> str:
 
 
 def _evidence(verdict: Verdict) -> list[str]:
-    lines = [f"Verdict: {verdict_words.first_line(verdict)}."]
+    lines = [f"Verdict: {verdict.status}. {verdict.message}"]
     if sizes := ", ".join(" ".join(shape.inputs) or shape.label for shape in verdict.shapes):
         lines.append(f"Tried at {sizes}.")
     if error := verdict_words.error(verdict):
@@ -175,7 +175,7 @@ class _Work:
     problem: Problem
     model: str
     n: int
-    extern: str
+    extern: str | None
     asking: Asking | None
     how: JudgeSettings | None
     report: Progress
@@ -212,12 +212,12 @@ class _Work:
         from kernelllm.app.cli_options import refuse_what_means_nothing
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
-        from kernelllm.judge.settings import HYBRID
 
-        how = self.how or JudgeSettings()
-        if how.track is None and self.extern in _LEAVES_WORK:
+        how, asking = self.how or JudgeSettings(), self.asking or Asking()
+        self.extern = self.extern or asking.options.get("extern")
+        if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)
-        asking = self.asking or Asking()
+        self.extern = extern_of(self.extern, how.track)
         refuse_what_means_nothing(self.model, asking)
         asks_model = find(self.model)[0].asks_model
         if asks_model:
@@ -241,7 +241,7 @@ class _Work:
         from kernelllm.app.session import writer_options
         from kernelllm.search import Search
 
-        options = writer_options(self.model, asking, target=how.target, extern=self.extern)
+        options = writer_options(self.model, asking, target=how.target, extern=self.extern or "avoid")
         with closing(open_writer(self.model, **options)) as writer:
             search = Search(self.problem, writer, judge, n=self.n, on_event=self._told)
             try:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Extern = Literal["allow", "avoid", "forbid"]
+Extern = Literal["allow", "auto", "avoid", "forbid"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     extern: Extern = "avoid"
     """Heavy operators: ``allow`` leaves them to torch, ``avoid`` uses Triton templates where one exists,
-    ``forbid`` raises CaptureError where none exists."""
+    ``forbid`` raises CaptureError where none exists; ``auto`` writes candidates of both of the first two ways."""
     target: str = "sm_90"
     """Compile target whose device figures Inductor sees."""
     symbolic: bool = True

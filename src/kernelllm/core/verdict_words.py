@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kernelllm.core.types import Severity, Status, Trial, Verdict
 
 ORIGINAL = "original"
@@ -14,12 +16,12 @@ def right(trials: int, sizes: tuple[str, ...], coverage: float | None, warnings:
     where += ", the original one among them" if ORIGINAL in sizes and len(sizes) > 1 else ""
     where += " of the problem, the original one" if ORIGINAL in sizes and len(sizes) == 1 else ""
     where += "" if ORIGINAL in sizes else ", not tried at the original size"
-    parts = [f"right in {trials} trials at {where}"]
+    parts = [f"Right in {trials} trials at {where}"]
     if coverage is not None and coverage < 1:
         parts.append(f"{percent(coverage)} of the heavy work in its own kernels, the rest in torch")
     if warnings:
         parts.append(f"warning{'s' if len(warnings) > 1 else ''}: {', '.join(dict.fromkeys(warnings))}")
-    return "; ".join(parts)
+    return "; ".join(parts) + "."
 
 
 def first_line(verdict: Verdict) -> str:
@@ -50,16 +52,18 @@ def error(verdict: Verdict) -> str:
     if worst.error == 0:
         text = "none: the outputs are equal"
     else:
-        share = f"{percent(worst.error / worst.allowed)} of it" if worst.error <= worst.allowed else f"{worst.error / worst.allowed:.3g} times that"
+        times = worst.error / worst.allowed if worst.allowed else math.inf
+        share = f"{percent(times)} of it" if times <= 1 else f"it is {times:.3g} times that"
         text = f"{worst.error:.1e} at the worst element, where {worst.allowed:.1e} is allowed ({share})"
     excused = sum(trial.ok and trial.within_eager_error for trial in verdict.trials)
     if excused:
-        text += f"; {excused} trial{'s' if excused > 1 else ''} beyond the tolerance, but no further from float64 than twice PyTorch's own error"
+        beyond = f"{excused} output{'s are' if excused > 1 else ' is'} beyond the tolerance"
+        text += f"; {beyond}, and allowed since PyTorch's own error against float64 is as large"
     return text
 
 
 def worst_trial(verdict: Verdict) -> Trial | None:
-    """The trial that takes the largest share of what is allowed; of a wrong candidate, the one that is wrong. None where none has figures."""
+    """The trial that takes the largest share of what is allowed, a wrong one before all others; None where none has figures."""
     known = [trial for trial in verdict.trials if trial.margin is not None]
     return max(known, key=lambda trial: (not trial.ok, trial.margin or 0.0), default=None)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, judge_options, verbose_option
+from kernelllm.app.cli_options import EXTERN, json_option, judge_options, verbose_option
 
 if TYPE_CHECKING:
     from kernelllm.bench.runner import Bench
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--base-url", metavar="URL", help="Server of openai/NAME.")
 @click.option("--max-tokens-total", type=click.IntRange(min=1), help="Stop when this many tokens are spent.")
 @click.option("--max-cost", type=float, help="Stop when this many dollars are spent.")
-@click.option("--extern", type=click.Choice(["allow", "avoid", "forbid"]), default="avoid", show_default=True, help="For the compiler.")
+@click.option("--extern", type=click.Choice(EXTERN), help="For the compiler.  [default: avoid; with --track hybrid: auto]")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
@@ -72,12 +72,15 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
 def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, Any]) -> Bench:
     import os
 
-    from kernelllm.app.judge_options import judge_settings
+    from kernelllm.app.judge_options import extern_of, judge_settings
     from kernelllm.app.session import Asking
     from kernelllm.core.writer import require
 
     require(model)
-    names = ("device", "target", "profile", "tolerance", "checks", "time_limit", "require_sandbox", "baselines", "no_measure", "no_cache")
+    names = (
+        "device", "target", "profile", "tolerance", "checks", "track", "time_limit", "require_sandbox", "baselines", "no_measure",
+        "no_cache",
+    )  # fmt: skip
     settings = judge_settings(**{k: options[k] for k in names})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
@@ -85,7 +88,8 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     n = options["n"]
     if known is not None:  # their own model and number of samples, unless others are asked for
         model, n = (model if options["named"] else known.model), n or known.n
-    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=options["extern"], judge=settings, known=known)
+    extern = extern_of(options["extern"], options["track"])
+    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=extern, judge=settings, known=known)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
     made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import asking_options, json_option, judge_options, problem_options, verbose_option
+from kernelllm.app.cli_options import EXTERN, asking_options, json_option, judge_options, problem_options, verbose_option
 
 if TYPE_CHECKING:
     from kernelllm.app.pipeline import Result
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="How many candidates to write.")
 @click.option(
     "--extern",
-    type=click.Choice(["allow", "avoid", "forbid"]),
-    default="avoid",
-    show_default=True,
-    help="May the compiler leave matmul, convolution and attention to torch?",
+    type=click.Choice(EXTERN),
+    help="May the compiler leave matmul, convolution and attention to torch? allow: it does; auto: it tries both; the judge's track is "
+    "then hybrid.  [default: avoid; with --track hybrid: auto]",
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the kernel goes.  [default: PROBLEM_triton.py]")
 @click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
@@ -39,7 +38,7 @@ def optimize(
     problem: str,
     model: str | None,
     n: int,
-    extern: str,
+    extern: str | None,
     out: Path | None,
     force: bool,
     keep: Path | None,

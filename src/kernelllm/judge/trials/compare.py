@@ -364,8 +364,8 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
         index = _index(f.worst, reference.shape)
         should = float((exact if exact is not None else reference)[index])
         text = (
-            f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; "
-            f"the worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g}: off by {f.error:.3g}, where {f.allowed:.3g} is allowed."
+            f"{path}: {f.beyond} of {reference.numel()} elements are off by more than the tolerance {f.tolerance:g}; the "
+            f"worst, at {index}, is {mine[index].item():.6g} and should be {should:.6g} (off by {f.error:.3g}; {f.allowed:.3g} is allowed)."
         )
         # everywhere a little off: the right computation in too little precision
         narrow = rules.precise and exact is not None and size > 0 and rms / size < NARROW and reference.numel() >= FEW
