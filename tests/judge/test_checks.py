@@ -306,6 +306,33 @@ def test_what_was_seen_lets_pass(fields: dict[str, Any]) -> None:
     assert [f for f in checks.observed_findings(ALL, observation(**fields)) if f.severity is Severity.FAIL] == []
 
 
+PRODUCT: dict[str, Any] = {
+    "sizes": (SizeSet(label="original", inputs=("float32[64, 64]",)),),
+    "runs": (run("a", "b"),),
+    "reference_ops": {"aten.mm.default": 1},
+    "reference_flops": {"mm": 2.0 * 64**3},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "severity"),
+    [
+        ({"kernel_flops": 512.0}, Severity.FAIL),
+        ({"kernel_flops": 512.0, "track": "hybrid"}, Severity.FAIL),
+        ({"kernel_flops": 64.0 * 64}, Severity.WARN),  # as many as a product with a diagonal matrix needs
+        ({"kernel_flops": 512.0, "aten_ops": {"aten.sum.default": 1}}, Severity.WARN),  # torch's sum is arithmetic too
+        ({"kernel_flops": 64.0**3}, None),
+        ({"kernel_flops": 512.0, "heavy_flops": {"mm": 2.0 * 64**3}, "track": "hybrid"}, None),  # torch did it, and that is counted
+        ({"kernel_flops": 0.0}, None),  # nothing counts it
+        ({"kernel_flops": 512.0, "reference_flops": {}}, None),  # no heavy work in the reference
+    ],
+)
+def test_arithmetic_that_nothing_counted_is_hidden_work(fields: dict[str, Any], severity: Severity | None) -> None:
+    (check,) = checks.load(["decoy_kernel"])
+    found = [f.severity for f in checks.observed_findings([check], observation(**{**PRODUCT, **fields}))]
+    assert found == ([severity] if severity else [])
+
+
 def test_unknown_track_is_an_error() -> None:
     with pytest.raises(UnknownName, match="kernels-only"):
         checks.observed_findings(ALL, observation(track="kernel-only"))

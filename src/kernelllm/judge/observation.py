@@ -98,6 +98,8 @@ class Observation:
     heavy_flops: dict[str, float] = field(default_factory=dict)
     """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator, for one run."""
     reference_flops: dict[str, float] = field(default_factory=dict)
+    kernel_flops: float = 0.0
+    """*worker*: arithmetic in kernels in all runs at all sizes together; 0 where nothing counts it (on a GPU)."""
     coverage: float | None = None
     state_missing: tuple[str, ...] = ()
     """Names of the reference's state that ModelNew has not (or in another shape)."""
