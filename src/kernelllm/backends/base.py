@@ -132,6 +132,10 @@ class Launches:
     def suppress(self, on: bool) -> None:
         """While on, launches are noted and checked, and run nothing. For modes INTERPRET and CUDA."""
 
+    def disagreement(self) -> bool:
+        """Whether launches were counted differently in the two places where they are: what counts them was tampered with."""
+        return False
+
     def counted(self) -> AbstractContextManager[Callable[[], int]]:
         """Around timed runs: launches are only counted, as cheaply as can be. Gives a function that says how many there were so far.
 

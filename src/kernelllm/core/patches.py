@@ -178,6 +178,7 @@ INDUCTOR = (
 LAUNCHES = (
     *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("the worker", "launches of compiled objects are seen too", "triton.compiler.compiler", "CompiledKernel._init_handles(self)"),
     *_each("the worker", "the device rests while a kernel compiles", "triton.runtime.jit",
            "JITFunction._do_compile(self, key, signature, device, constexprs, options, attrs, warmup)"),
     *_each("the worker", "tuning has the device alone, and none is timed without one", "triton.runtime.autotuner",

@@ -1,4 +1,8 @@
-"""Kernel launches on a GPU: noted, suppressed when the judge asks, only counted while runs are timed."""
+"""Kernel launches on a GPU: noted, suppressed when the judge asks, only counted while runs are timed.
+
+They are seen where a compiled kernel's launcher is called, which every launch passes: that of a jitted function, and that of a compiled
+object which a candidate got from ``warmup`` or from an earlier launch. Those of jitted functions are counted once more where they begin.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,27 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime import jit
 
-from kernelllm.backends.base import Launches, Observer
+from kernelllm.backends.base import KernelSeen, Launches, Observer
 from kernelllm.backends.triton import device_sharing, warm
 from kernelllm.backends.triton.arguments import only_tensors, source_of
 
-# taken before any candidate code runs, so that replacing it in Triton changes nothing here
-_run = jit.JITFunction.run
+# taken before any candidate code runs, so that replacing them in Triton changes nothing here
+_run, _init_handles = jit.JITFunction.run, CompiledKernel._init_handles
 
 
 class _State:
     observer: Observer | None = None
     suppressed = False
+    timed = False
     launches = 0
     """In timed runs."""
+    begun = passed = 0
+    """Launches of jitted functions: where they began, and where they passed their kernel's launcher."""
+    inside = 0
+    """How many launches of jitted functions are under way."""
 
 
 class GpuLaunches(Launches):
@@ -30,37 +40,65 @@ class GpuLaunches(Launches):
         warm.up()
         _State.observer = observer
         jit.JITFunction.run = _watched_run
+        CompiledKernel._init_handles = _watched_handles
 
     def suppress(self, on: bool) -> None:
         """While on, launches compile and do not run."""
         _State.suppressed = on
 
+    def disagreement(self) -> bool:
+        """See :meth:`Launches.disagreement`."""
+        return _State.begun > _State.passed
+
     @contextlib.contextmanager
     def counted(self) -> Iterator[Callable[[], int]]:
         """Around timed runs."""
-        jit.JITFunction.run = _counted_run
+        jit.JITFunction.run, _State.timed = _run, True
         device_sharing.watch_tuning(False)
         try:
             yield lambda: _State.launches
         finally:
-            jit.JITFunction.run = _watched_run
+            jit.JITFunction.run, _State.timed = _watched_run, False
             device_sharing.watch_tuning(True)
 
 
 def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     only_tensors((*args, *kwargs.values()))
-    quiet = warmup or _State.suppressed
-    kernel = _run(self, *args, grid=grid, warmup=quiet, **kwargs)
-    observer = _State.observer
-    if observer is not None and not warmup:
-        seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
-        if kernel is not None and seen.registers is None:
-            seen.registers, seen.spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
-            seen.shared_bytes, seen.num_warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
-    return kernel
+    _State.inside += 1
+    try:
+        kernel = _run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        _State.begun += kernel is not None and not warmup
+        return kernel
+    finally:
+        _State.inside -= 1
 
 
-def _counted_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """All that is done in timed runs, where it is part of the time."""
-    _State.launches += not warmup
-    return _run(self, *args, grid=grid, warmup=warmup, **kwargs)
+def _watched_handles(self: Any) -> None:
+    """Stands for CompiledKernel._init_handles, which makes the launcher."""
+    if self.module is not None:
+        return
+    _init_handles(self)
+    launcher, function = self._run, getattr(self.src, "fn", None)
+    name = getattr(function, "__name__", self.name)
+
+    def launch(*args: Any) -> None:
+        if _State.timed:  # all that is done in timed runs, where it is part of the time
+            _State.launches += 1
+            launcher(*args)
+            return
+        if _State.inside:
+            _State.passed += 1
+        else:
+            only_tensors(args)
+        if _State.observer is not None:
+            _resources(_State.observer.launch(name, lambda: source_of(function.fn) if function is not None else ""), self)
+        if not _State.suppressed:
+            launcher(*args)
+
+    self._run = launch
+
+
+def _resources(seen: KernelSeen, kernel: Any) -> None:
+    if seen.registers is None:
+        seen.registers, seen.spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
+        seen.shared_bytes, seen.num_warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)

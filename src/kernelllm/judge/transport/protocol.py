@@ -241,7 +241,7 @@ class Ran(msgspec.Struct, tag="ran"):
     busy_ms: float = 0.0
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
-    """Of this run, where it is watched ``apart``."""
+    """Of this run, where it is watched."""
 
 
 class ModelState(msgspec.Struct, tag="state"):

@@ -76,7 +76,11 @@ class Session:
         self._busy_ms = 0.0
         self._launches = 0
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
-        """Operators and FLOPs of the last run, where it was watched apart."""
+        """Operators and FLOPs of the last run, where it was watched."""
+        self._ops: Counter[str] = Counter()
+        self._flops: Counter[str] = Counter()
+        self._kernel_flops: Counter[str] = Counter()
+        """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Collect: self.collect,
             p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.ReadReport: self.report,
@@ -212,10 +216,10 @@ class Session:
         inputs = self.decode(command.inputs)
         watched = command.observe or command.apart
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
-        ops, flops = (self.recorder.ops, self.recorder.flops) if command.observe else (Counter[str](), Counter[str]())
+        ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
-        before = self.recorder.launches
+        before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         self.launches.suppress(command.suppress)
         seed_all(command.seed)
         start = time.perf_counter()
@@ -236,7 +240,11 @@ class Session:
             self.launches.suppress(False)
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._launches = self.recorder.launches - before
-        self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if command.apart else ({}, {})
+        self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if watched else ({}, {})
+        if command.observe:
+            self._ops.update(ops)
+            self._flops.update(flops)
+            self._kernel_flops.update(Counter(self.recorder.kernel_flops()) - known_flops)
         reply = self._deliver(command.id, self._arenas[command.output.key])
         if fences is not None:
             fences.check()
@@ -302,7 +310,8 @@ class Session:
         kernels = r.rows()
         events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
         peak = torch.cuda.max_memory_allocated() if self.mode is Mode.CUDA else 0
-        flops = {k: float(v) for k, v in r.flops.items()}
+        flops, kernel_flops = ({k: float(v) for k, v in all_runs.items()} for all_runs in (self._flops, self._kernel_flops))
+        tampered = (*r.tampered(), *(["the count of launches"] if self.launches.disagreement() else []))
         return p.Reported(
-            command.id, kernels, dict(r.bodies), dict(r.ops), flops, events, r.threads, r.streams, r.tampered(), peak, r.kernel_flops()
+            command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, peak, kernel_flops
         )  # fmt: skip

@@ -35,8 +35,6 @@ class Recorder:
         self.request_access = request_access
         self.kernels: dict[str, KernelSeen] = {}
         self.bodies: dict[str, str] = {}
-        self.ops: Counter[str] = Counter()
-        self.flops: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.phase = ""
         self.launches = 0

@@ -18,6 +18,8 @@ from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, 
 class _State:
     observer: Observer | None = None
     suppressed = False
+    begun = 0
+    """Launches to be run."""
 
 
 class InterpretedLaunches(Launches):
@@ -29,6 +31,10 @@ class InterpretedLaunches(Launches):
     def suppress(self, on: bool) -> None:
         """While on, launches are checked and do not run."""
         _State.suppressed = on
+
+    def disagreement(self) -> bool:
+        """See :meth:`Launches.disagreement`."""
+        return _State.begun != lockstep.GridExecutor.launches
 
 
 def install() -> None:
@@ -71,7 +77,9 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
     memory.current(memory.Bounds(bound))
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-            lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)(*args, **kwargs)
+            executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
+            _State.begun += 1
+            executor(*args, **kwargs)
     finally:
         memory.current(None)
 

@@ -64,10 +64,13 @@ def is_wide(tensor: Any) -> bool:
 class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
     """One launch."""
 
+    launches = 0
+    """How many there were in this process."""
     serial: set[Any] = set()  # noqa: RUF012 (kernels that do not run in groups, for the life of the process)
     largest: dict[Any, int] = {}  # noqa: RUF012 (elements of the largest block of a kernel with certain constants)
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
+        GridExecutor.launches += 1
         names = inspect.getfullargspec(self.fn).args
         kwargs = {k: v for k, v in kwargs.items() if k in names}
         args_hst, kwargs_hst = self._init_args_hst(args_dev, kwargs)
