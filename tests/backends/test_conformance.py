@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.backends.base import Availability, Backend, State, open_backend
+from kernelllm.backends.base import Availability, AvailabilityState, Backend, open_backend
 from kernelllm.core import registry
 
 
@@ -32,12 +32,12 @@ def test_availability_says_why(backend: Backend) -> None:
     here = backend.availability()
     assert isinstance(here, Availability)
     assert here.reason
-    if here.state is State.MISSING:
+    if here.state is AvailabilityState.MISSING:
         assert here.fix
 
 
 def test_loads_from_a_real_file(backend: Backend, tmp_path: Path) -> None:
-    if backend.availability().state is State.MISSING:
+    if backend.availability().state is AvailabilityState.MISSING:
         pytest.skip(backend.availability().reason)
     path = tmp_path / f"loaded_candidate{backend.suffix}"
     path.write_text("class ModelNew:\n    answer = 42\n")
@@ -47,7 +47,7 @@ def test_loads_from_a_real_file(backend: Backend, tmp_path: Path) -> None:
 
 
 def test_load_raises_what_the_source_raises(backend: Backend, tmp_path: Path) -> None:
-    if backend.availability().state is State.MISSING:
+    if backend.availability().state is AvailabilityState.MISSING:
         pytest.skip(backend.availability().reason)
     path = tmp_path / f"broken_candidate{backend.suffix}"
     path.write_text("class ModelNew(:\n")

@@ -30,7 +30,7 @@ import msgspec
 from kernelllm.core import registry
 
 
-class State(StrEnum):
+class AvailabilityState(StrEnum):
     """``available``: runs on this machine's GPU; ``can_build``: compiles or is emulated here; ``missing``: neither."""
 
     AVAILABLE = "available"
@@ -41,7 +41,7 @@ class State(StrEnum):
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine can do with a backend, why, and what would improve it (empty: nothing)."""
 
-    state: State
+    state: AvailabilityState
     reason: str
     fix: str = ""
 

@@ -22,7 +22,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "litellm": "kernelllm.models.litellm:LiteLLM",
         "mock": "kernelllm.models.mock:Mock",
         "openai": "kernelllm.models.openai:OpenAI",
-        "replay": "kernelllm.models.replay:Replay",
+        "replay": "kernelllm.models.replay:ReplayedAnswers",
         "vllm": "kernelllm.models.vllm:VLLM",
     },
     "writers": {

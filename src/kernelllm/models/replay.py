@@ -37,7 +37,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish: str = "stop"
 
 
-class Replay(LanguageModel):
+class ReplayedAnswers(LanguageModel):
     """Answers from a file. A request that the file does not cover raises ModelError."""
 
     provider: ClassVar[str] = "replay"

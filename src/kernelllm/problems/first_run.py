@@ -20,7 +20,7 @@ from kernelllm.problems import sizes
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.trace import WAYS, Trace
-from kernelllm.problems.watch import Ended, GivenUp, watched
+from kernelllm.problems.watch import Exited, GivenUp, watched
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def _first_that_works(problem: Problem) -> tuple[str, Trace]:
 def _in_time(problem: Problem, stage: str, seconds: float, call: Callable[[], T]) -> T:
     try:
         return watched(call, seconds)
-    except Ended as ended:
+    except Exited as ended:
         raise explain(ended.error, stage, problem) from ended
     except GivenUp as late:
         own = [frame for frame in late.stack if frame.filename.startswith("<problem")]

@@ -56,22 +56,22 @@ def lint(problem: Problem, *, tolerance: float | None = None, seeds: int = 3) ->
     Raises ProblemError where the reference fails at every size.
     """
     overrides = shrink.within(problem, BUDGET)
-    probe = _Probe(problem, overrides, tolerance)
+    runs = _LintRuns(problem, overrides, tolerance)
     with own_generators(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        numbers = probe.measure(seeds)
-        idle = probe.idle()
-    numbers["idle"] = len(idle) / max(1, probe.movable)
+        numbers = runs.measure(seeds)
+        idle = runs.idle()
+    numbers["idle"] = len(idle) / max(1, runs.movable)
     return Report(
         problem=problem.name,
         sizes=shrink.describe(problem, overrides),
-        tolerance=probe.tolerance,
+        tolerance=runs.tolerance,
         numbers=numbers,
-        findings=tuple(_findings(numbers, probe.tolerance, idle)),
+        findings=tuple(_findings(numbers, runs.tolerance, idle)),
     )
 
 
-class _Probe:
+class _LintRuns:
     """The reference, built once, and runs of it."""
 
     def __init__(self, problem: Problem, overrides: dict[str, Any], tolerance: float | None) -> None:

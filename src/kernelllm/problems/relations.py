@@ -38,7 +38,7 @@ Sizes = dict[Slot, int]
 
 
 @dataclass
-class Group:
+class SizeGroup:
     """Slots that move together: when the group's factor is r, a slot of exponent e moves by r ** e."""
 
     slots: dict[Slot, int]
@@ -69,7 +69,7 @@ class Search:
     base: Trace
     """The run at ``start``."""
     budget: Budget
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SizeGroup] = field(default_factory=list)
 
     def overrides(self, values: Sizes) -> dict[str, Any]:
         """The constants to override for these slot values: only those that differ from the original."""
@@ -109,9 +109,9 @@ def shorten(search: Search) -> None:
                 return
 
 
-def classify(search: Search) -> list[Group]:
+def classify(search: Search) -> list[SizeGroup]:
     """Try each slot alone, then those that do not move alone with others. Slots that change nothing are left out."""
-    groups: list[Group] = []
+    groups: list[SizeGroup] = []
     stuck: list[Slot] = []
     for slot, value in search.start.items():
         if value < 2:
@@ -121,7 +121,7 @@ def classify(search: Search) -> list[Group]:
         if trace is None:
             stuck.append(slot)
         elif trace != search.base or not search.base.ran:
-            group = Group({slot: 1}, leading=_leading(search.base, trace), structural=len(trace.shapes) != len(search.base.shapes))
+            group = SizeGroup({slot: 1}, leading=_leading(search.base, trace), structural=len(trace.shapes) != len(search.base.shapes))
             inner = trace.inputs == search.base.inputs and trace.parameters == search.base.parameters
             if value > (COUNT if inner else SMALL) or group.leading:
                 groups.append(group)
@@ -131,9 +131,9 @@ def classify(search: Search) -> list[Group]:
     return groups
 
 
-def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
+def _tied(search: Search, stuck: list[Slot]) -> list[SizeGroup]:
     """Groups of stuck slots that work when they move together, by equal or squared factors."""
-    groups: list[Group] = []
+    groups: list[SizeGroup] = []
     left = [s for s in stuck if search.start[s] > SMALL]
     while left:
         slot = left.pop(0)
@@ -143,7 +143,7 @@ def _tied(search: Search, stuck: list[Slot]) -> list[Group]:
                 continue
             trace = search.dry_runs.works(search.overrides({**search.start, **values}))
             if trace is not None:
-                groups.append(Group(members, structural=len(trace.shapes) != len(search.base.shapes)))
+                groups.append(SizeGroup(members, structural=len(trace.shapes) != len(search.base.shapes)))
                 left = [s for s in left if s not in members]
                 break
     return groups
@@ -166,7 +166,7 @@ def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot,
     return trials
 
 
-def _find_step(search: Search, group: Group) -> None:
+def _find_step(search: Search, group: SizeGroup) -> None:
     """Whether the group's value must be a multiple of something (heads, groups), found by adding small amounts."""
     slot = group.head
     value = search.start[slot]

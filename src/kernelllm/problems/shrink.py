@@ -21,7 +21,7 @@ from kernelllm.problems import confirm, sizes
 from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.relations import COUNT, SMALL, Budget, Group, Search, Sizes, Slot, classify, shorten, slots
+from kernelllm.problems.relations import COUNT, SMALL, Budget, Search, SizeGroup, Sizes, Slot, classify, shorten, slots
 from kernelllm.problems.trace import Trace, tensors
 
 log = logging.getLogger(__name__)
@@ -175,14 +175,14 @@ def _reduce(search: Search, values: Sizes) -> Sizes:
     return values
 
 
-def _weight(group: Group, values: Sizes, budget: Budget) -> float:
+def _weight(group: SizeGroup, values: Sizes, budget: Budget) -> float:
     value = float(values[group.head])
     if group.structural:
         return value * 1e6
     return value * budget.leading if group.leading else value
 
 
-def _smaller(search: Search, group: Group, values: Sizes, trace: Trace, floor: int) -> tuple[Sizes, Trace] | None:
+def _smaller(search: Search, group: SizeGroup, values: Sizes, trace: Trace, floor: int) -> tuple[Sizes, Trace] | None:
     """One step down for a group: by 8 or 4 while far over budget, else by 2, or a smaller factor where only that works."""
     over = search.over(trace)
     factors = [f for f in (8.0, 4.0) if over > f * 4 and not group.structural] + [2.0, 1.5, 4 / 3]
@@ -263,7 +263,7 @@ def _different(
     limit = max(2.0, 1.6 * search.over(start)) if start else 2.0
     factors = factors or ((0.7, 1.3), (1.4, 0.8), (0.55, 1.7))[(number - 1) % 3]
     values = dict(first)
-    moved: list[Group] = []
+    moved: list[SizeGroup] = []
     for group in sorted(search.groups, key=lambda g: not g.leading):
         if group.structural and first[group.head] == search.original[group.head]:
             continue  # a number of layers stays what it is
@@ -306,7 +306,7 @@ def _stretched(search: Search, values: Sizes) -> Sizes | None:
     return None
 
 
-def _alternatives(search: Search, group: Group, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
+def _alternatives(search: Search, group: SizeGroup, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
     head = first[group.head]
     if len(group.slots) > 1:
         ratios = (0.75, 1.5, 0.5, 2.0, 1.25)

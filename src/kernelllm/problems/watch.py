@@ -26,7 +26,7 @@ class GivenUp(Exception):
         self.stack = stack
 
 
-class Ended(Exception):
+class Exited(Exception):
     """What was run raised something that is meant to end the process. No signal reaches its thread, so it is the code's own doing."""
 
     def __init__(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class _Watched(threading.Thread, Generic[T]):
 def watched(call: Callable[[], T], seconds: float) -> T:
     """``call()``, which may take ``seconds``. The caller holds the generators (:func:`kernelllm.problems.seeds.own_generators`) for it.
 
-    Raises GivenUp where it takes longer, Ended where it raises SystemExit, KeyboardInterrupt and the like, and its own exceptions.
+    Raises GivenUp where it takes longer, Exited where it raises SystemExit, KeyboardInterrupt and the like, and its own exceptions.
     """
     thread = _Watched(call)
     start = time.monotonic()
@@ -84,7 +84,7 @@ def watched(call: Callable[[], T], seconds: float) -> T:
     if isinstance(thread.error, Exception):
         raise thread.error
     if thread.error is not None:
-        raise Ended(thread.error)
+        raise Exited(thread.error)
     return thread.result[0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelllm.backends import base
-from kernelllm.backends.base import Availability, Example, Launches, Mode, Observer, State
+from kernelllm.backends.base import Availability, AvailabilityState, Example, Launches, Mode, Observer
 from kernelllm.backends.triton import prompt, source
 
 
@@ -48,7 +48,7 @@ class Triton(base.Backend):
         for package in ("torch", "triton"):
             if importlib.util.find_spec(package) is None:
                 return Availability(
-                    state=State.MISSING,
+                    state=AvailabilityState.MISSING,
                     reason=f"the package {package} is not installed",
                     fix=f"pip install {package}" if package == "torch" else "pip install triton (Linux only)",
                 )
@@ -56,9 +56,9 @@ class Triton(base.Backend):
         import triton
 
         if torch.cuda.is_available():
-            return Availability(state=State.AVAILABLE, reason=f"triton {triton.__version__} on {torch.cuda.get_device_name(0)}")
+            return Availability(state=AvailabilityState.AVAILABLE, reason=f"triton {triton.__version__} on {torch.cuda.get_device_name(0)}")
         return Availability(
-            state=State.CAN_BUILD,
+            state=AvailabilityState.CAN_BUILD,
             reason=f"triton {triton.__version__} with no GPU: kernels are compiled for a target and run by Triton's interpreter",
             fix="A CUDA GPU and a CUDA build of torch would run them and measure their time.",
         )

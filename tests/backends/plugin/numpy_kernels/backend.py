@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import Any
 
-from kernelllm.backends.base import Availability, Backend, IllegalAccess, Launches, Mode, Observer, State
+from kernelllm.backends.base import Availability, AvailabilityState, Backend, IllegalAccess, Launches, Mode, Observer
 
 
 class NumpyKernels(Backend):
@@ -24,7 +24,7 @@ class NumpyKernels(Backend):
 
     def availability(self) -> Availability:
         """Everywhere, on the CPU."""
-        return Availability(state=State.CAN_BUILD, reason="kernels run on the CPU")
+        return Availability(state=AvailabilityState.CAN_BUILD, reason="kernels run on the CPU")
 
     def versions(self) -> dict[str, str]:
         """The language's own."""

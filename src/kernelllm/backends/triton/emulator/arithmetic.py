@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Done:
+class Arithmetic:
     """Of this process so far. ``flops``: two for each multiplication of a dot product, one for each element of any other operation
     on floating-point values; lanes that are masked count as well."""
 
@@ -18,7 +18,7 @@ def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
 
     def count(self: Any, *args: Any) -> Any:
         result = operation(self, *args)
-        Done.flops += result.data.size
+        Arithmetic.flops += result.data.size
         return result
 
     return count

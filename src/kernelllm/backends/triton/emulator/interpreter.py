@@ -135,10 +135,10 @@ def _dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprec
     accumulator = bf16_to_f32(d.data) if d.dtype.scalar is BF16 else d.data
     if accumulator.dtype == np.float16:
         total = np.matmul(left, right) + accumulator.astype(np.float32)
-        arithmetic.Done.flops += 2 * total.size * left.shape[-1]
+        arithmetic.Arithmetic.flops += 2 * total.size * left.shape[-1]
         return ti.TensorHandle(total.astype(np.float16), d.dtype.scalar)
     total = np.matmul(left, right, dtype=accumulator.dtype) + accumulator
-    arithmetic.Done.flops += 2 * total.size * left.shape[-1]
+    arithmetic.Arithmetic.flops += 2 * total.size * left.shape[-1]
     return ti.TensorHandle(f32_to_bf16(total) if d.dtype.scalar is BF16 else total, d.dtype.scalar)
 
 
@@ -167,7 +167,7 @@ def _device_assert(self: Any, condition: Any, message: Any, *rest: Any) -> None:
 
 def _sum(self: Any, input: Any) -> Any:
     data = input.handle.data
-    arithmetic.Done.flops += data.size if input.dtype.is_floating() else 0
+    arithmetic.Arithmetic.flops += data.size if input.dtype.is_floating() else 0
     if input.dtype is BF16:
         total = f32_to_bf16(np.sum(bf16_to_f32(data), axis=self.axis, keepdims=self.keep_dims))
         return self.to_tensor(total[()], input.dtype)  # [()]: a sum over everything is a scalar, not a block of no dimensions

@@ -61,7 +61,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     if _State.suppressed:
         return FakeCompiledKernel(self, args, kwargs)
     was, observer.in_launch = observer.in_launch, True
-    before = arithmetic.Done.flops
+    before = arithmetic.Arithmetic.flops
     try:
         _interpret(self, size, bound, args, kwargs)
     except Exception as error:
@@ -69,7 +69,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         raise
     finally:
         observer.in_launch = was
-        seen.flops += arithmetic.Done.flops - before
+        seen.flops += arithmetic.Arithmetic.flops - before
     return FakeCompiledKernel(self, args, kwargs)
 
 

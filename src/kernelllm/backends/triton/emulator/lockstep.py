@@ -107,14 +107,14 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     def _some(self, programs: list[ProgramId]) -> None:
         if len(programs) > 1 and self.divergences <= MOST_DIVERGENCES and self.fn not in self.serial:
-            undo, flops = memory.Undo(), arithmetic.Done.flops
+            undo, flops = memory.Undo(), arithmetic.Arithmetic.flops
             try:
                 with undo:
                     self._together(programs)
                 return
             except Diverged as divergence:
                 undo.restore()
-                arithmetic.Done.flops = flops
+                arithmetic.Arithmetic.flops = flops
                 self.divergences += 1
                 parts = _by_value(programs, divergence.values)
                 if len(parts) <= max(2, len(programs) // 4):
@@ -124,7 +124,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                 self.divergences += MOST_DIVERGENCES // 4
             except Exception:  # noqa: BLE001 (whatever it is, single programs say it better, or do it right)
                 undo.restore()
-                arithmetic.Done.flops = flops
+                arithmetic.Arithmetic.flops = flops
                 self.serial.add(self.fn)
         for program in programs:
             self._single(program)
