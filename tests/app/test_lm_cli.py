@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from scripted import PROBLEM, ScriptedJudge, code, fenced
@@ -67,6 +68,19 @@ def run(*arguments: str, code: int = 0, input: str | None = None) -> Result:
 
 
 OPTIMIZE = ("optimize", "relu.py", "-m", "replay/answers.jsonl", "-n", "3", "--rounds", "2", "--db", "runs.db")
+
+
+def test_a_search_says_that_there_was_nothing_to_improve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Untimed(Court):
+        def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+            return msgspec.structs.replace(super().judge(problem, candidate), timing=None)
+
+    monkeypatch.setattr(kernelllm.judge, "Judge", Untimed)
+    found = json.loads(run(*OPTIMIZE, "--json").stdout)
+    assert found["message"] == "A correct kernel was found, and nothing is timed here: further rounds had nothing to improve."
+    assert json.loads(run("runs", "show", "last", "--db", "runs.db", "--json").stdout)["run"]["state"] == "done"
+    again = json.loads(run(*OPTIMIZE, "--json").stdout)
+    assert (again["message"], len(again["attempts"])) == (found["message"], len(found["attempts"]))
 
 
 def test_optimize_repairs_improves_and_writes_the_best(place: Path) -> None:

@@ -219,3 +219,22 @@ def test_a_missing_key_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) 
     pytest.importorskip("openai")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     refused(kernelllm("optimize", problem(GOOD), "-m", "openai/gpt-5"), "Set OPENAI_API_KEY", code=1)
+
+
+def test_a_sandbox_level_that_does_not_exist() -> None:
+    refused(kernelllm("optimize", problem(GOOD), "--require-sandbox", "nosuch"), "'nosuch'", "none, limits, filesystem, full")
+
+
+CHEAT = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return eval('torch.relu(x)')\n"
+
+
+@pytest.mark.parametrize("text", [CHEAT, f"Here it is.\n\n```python\n{CHEAT}```\nHope it helps.\n"])
+def test_check_reads_standard_input_and_fenced_answers(text: str) -> None:
+    result = CliRunner().invoke(cli, ("check", "-", "--against", problem(GOOD), "--json"), input=text)
+    assert result.exit_code == 1, result.output
+    assert {(f["check"], f["line"]) for f in json.loads(result.stdout)["findings"]} >= {("dynamic_code", 6)}
+    assert ("standard input: it is Markdown" in result.stderr) is (text != CHEAT)
+
+
+def test_check_of_nothing_on_standard_input() -> None:
+    refused(kernelllm("check", "-", "--against", problem(GOOD)), "Standard input is empty")

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from killed import ROUNDS, N
 from scripted import PROBLEM, Scripted, ScriptedJudge, fenced
@@ -53,6 +54,25 @@ def test_it_repairs_and_improves_in_the_expected_rounds() -> None:
     list(search)
     assert search.best is not None
     assert search.best.candidate.source.endswith("# fast\n")
+
+
+class Untimed(ScriptedJudge):
+    """As on a machine with no GPU."""
+
+    def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
+        return msgspec.structs.replace(super().judge(problem, candidate), timing=None)
+
+
+def test_where_nothing_is_timed_a_correct_candidate_ends_the_rounds() -> None:
+    model = Scripted()
+    search = Search(PROBLEM, lm_writer(model), Untimed(), strategy="refine", n=3, rounds=5)
+    found = course(list(search))
+    assert found[1, 0] == ("correct", "slow")
+    assert (1, 1) not in found  # nothing to improve
+    assert {sample for sample, _ in found} == {0, 1, 2}  # every sample that was asked for is judged
+    assert len(found) == len(model.asked) <= 4  # sample 0 may have been asked for its repair before sample 1 was judged
+    assert search.settled
+    assert not search.message
 
 
 def test_a_prompt_of_a_later_round_has_the_verdict_and_is_bounded() -> None:

@@ -96,7 +96,7 @@ judge_options = together(
         help="What torch may do: kernels-only: no arithmetic; hybrid: a part of any size.  [default: up to nine tenths of the heavy work]",
     ),
     click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long one candidate may take."),
-    click.option("--require-sandbox", metavar="LEVEL", help="Refuse to run candidates in a sandbox weaker than this."),
+    click.option("--require-sandbox", metavar="LEVEL", help="Refuse a weaker sandbox: limits, filesystem or full."),
     click.option(
         "--baseline",
         "baselines",

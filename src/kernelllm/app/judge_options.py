@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.app.interrupt import remembered
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
-from kernelllm.core.source import LARGEST
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.settings import HYBRID, PROFILES, STRICT
 
@@ -45,6 +43,10 @@ def judge_settings(
         registry.require("checks", name)
     if profile not in PROFILES:
         raise UsageError(f"Unknown profile {profile!r}.", fix=f"Known: {', '.join(PROFILES)}.")
+    if require_sandbox is not None:
+        from kernelllm.judge.isolation import sandbox
+
+        sandbox.level_named(require_sandbox)
     if device == "cuda":
         _need_gpu()
     from kernelllm.judge import JudgeSettings
@@ -111,21 +113,3 @@ def _need_gpu() -> None:
             f"--device cuda needs a CUDA GPU, and torch sees none{built}.",
             fix="Use --device cpu, or run 'kernelllm doctor' to see what is missing.",
         )
-
-
-def read_source(path: Path) -> str:
-    """The text of a source file. Raises UsageError naming what is wrong with it."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder.", fix="Name a Python file.")
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UsageError(f"{path} has over {LARGEST / 1e6:g} million characters.", fix="Name one candidate's source.")
-        return text
-    except FileNotFoundError as error:
-        raise UsageError(f"There is no file {path}.", fix="Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file in UTF-8.", fix="Name a Python file.") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", fix="Check its permissions.") from error

@@ -167,7 +167,9 @@ class StoredSearch:
     def message(self) -> str:
         """Why there are fewer attempts than were asked for; empty when there are not."""
         message = self.search.message
-        return f"{message} What was done is kept; the same command goes on from there." if message else ""
+        if message:
+            return f"{message} What was done is kept; the same command goes on from there."
+        return "A correct kernel was found, and nothing is timed here: further rounds had nothing to improve." if self.search.settled else ""
 
     def close(self) -> None:
         """Free the writer, and the store where it was opened here."""

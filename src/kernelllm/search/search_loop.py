@@ -33,6 +33,7 @@ class _TaskEnded(msgspec.Struct, frozen=True):
 class Search:
     """One search for one problem: iterate over it to run it and get its attempts as they are judged.
 
+    Once a candidate is correct and was not timed, no further round is asked for: faster cannot be told from slower.
     After the iteration ``stopped`` says why it ended early (empty: it did not) and ``errors`` holds what
     single requests failed with. Raises the first such error when there is no attempt at all.
     """
@@ -61,6 +62,8 @@ class Search:
         self.attempts: list[Attempt] = []
         self.errors: list[KernelLLMError] = []
         self.stopped = ""
+        self.settled = False
+        """Whether rounds were spared: a correct candidate was found and is not timed, so that there is nothing to improve."""
         self._event = on_event or (lambda name, data: None)
         self._halt = threading.Event()
         self._queue: queue.SimpleQueue[tuple[Task, Draft] | _TaskEnded] = queue.SimpleQueue()
@@ -103,7 +106,10 @@ class Search:
             task = todo.popleft()
             samples = range(task.first, task.first + task.n)
             for start, count in stretches([s for s in samples if (task.round, s) not in known]):
-                self._ask(msgspec.structs.replace(task, first=start, n=count))
+                if task.round and any(a.verdict.correct and a.verdict.timing is None for a in self.attempts):
+                    self.settled = True
+                else:
+                    self._ask(msgspec.structs.replace(task, first=start, n=count))
             for sample in samples:
                 attempt = known.get((task.round, sample))
                 if attempt is not None:

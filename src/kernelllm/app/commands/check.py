@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from kernelllm.core.types import DEFAULT_BACKEND
 
 
 @click.command()
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("candidate")
 @click.option(
     "--against", "problem", required=True, metavar="PROBLEM", help="The reference: FILE.py, or FILE.py:Class with --inputs or --shape."
 )
@@ -25,7 +24,7 @@ from kernelllm.core.types import DEFAULT_BACKEND
 def check(
     ctx: click.Context,
     /,
-    candidate: Path,
+    candidate: str,
     problem: str,
     backend: str,
     as_json: bool,
@@ -34,27 +33,33 @@ def check(
 ) -> None:
     """Judge a file against a problem.
 
-    CANDIDATE is any file that defines ModelNew.
+    CANDIDATE is any file that defines ModelNew, or - for standard input. In Markdown, such as a model's answer, its block of code
+    is judged.
 
     Exit code 0: it is correct and honest; 1: it is not; 2: the problem itself is at fault, or wrong use.
 
     \b
     kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
+    kernelllm check - --against examples/hinge_loss.py < answer.md
     """
+    from kernelllm.app.candidate_text import STDIN, read_candidate
     from kernelllm.app.judge_options import judge_settings as settings_of
-    from kernelllm.app.judge_options import read_source, start_servers
+    from kernelllm.app.judge_options import start_servers
     from kernelllm.app.progress import Console
     from kernelllm.core.types import Candidate, Status, to_json
     from kernelllm.judge import source_refusal
 
     opened = problem_of(problem, given)
-    source = read_source(candidate)
-    written = Candidate(source=source, backend=backend, note=str(candidate))
     settings = settings_of(**given, backend=backend)
+    name = "standard input" if candidate == STDIN else candidate
+    source, note = read_candidate(candidate, backend)
+    if note:
+        click.echo(f"{name}: {note}.", err=True)
+    written = Candidate(source=source, backend=backend, note=name)
     verdict = source_refusal.refused(written, settings)
     if verdict is None:
         with Console() as progress:
-            progress.stage(f"Judging {candidate.name}")
+            progress.stage(f"Judging {name}")
             start_servers(settings)
             from kernelllm.judge import judge
 
@@ -64,5 +69,5 @@ def check(
     else:
         from kernelllm.app.verdict_view import show_verdict
 
-        show_verdict(f"{candidate} against {opened.name}", verdict)
+        show_verdict(f"{name} against {opened.name}", verdict)
     ctx.exit({Status.CORRECT: 0, Status.PROBLEM_ERROR: 2}.get(verdict.status, 1))

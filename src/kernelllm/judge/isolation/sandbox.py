@@ -51,6 +51,13 @@ class Level(StrEnum):
 _ORDER = tuple(Level)
 
 
+def level_named(name: str) -> Level:
+    """The level of this name. Raises UnknownName."""
+    if name not in _ORDER:
+        raise UnknownName(f"Unknown sandbox level {name!r}.", fix=f"Known: {', '.join(_ORDER)}.")
+    return Level(name)
+
+
 class Strength(msgspec.Struct, frozen=True, kw_only=True):
     """What is in force (``active``) and what is not (``missing``, each with its fix), in plain words."""
 
@@ -60,9 +67,7 @@ class Strength(msgspec.Struct, frozen=True, kw_only=True):
 
     def require(self, level: str) -> None:
         """Raises SandboxError when weaker than ``level``, UnknownName when there is no such level."""
-        if level not in _ORDER:
-            raise UnknownName(f"Unknown sandbox level {level!r}.", fix=f"Known: {', '.join(_ORDER)}.")
-        if _ORDER.index(self.level) < _ORDER.index(Level(level)):
+        if _ORDER.index(self.level) < _ORDER.index(level_named(level)):
             raise SandboxError(
                 f"The sandbox here reaches level {self.level.value!r}, weaker than the {level!r} that was required.",
                 fix=" ".join(self.missing) or "See docs/explanation/sandbox.md.",
