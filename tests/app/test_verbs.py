@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from collections import namedtuple
@@ -51,6 +52,29 @@ def test_list_says_what_a_missing_name_lacks(monkeypatch: pytest.MonkeyPatch) ->
     row = next(row for row in json.loads(run("list", "suites", "--json").stdout) if row["name"] == "ghost")
     assert row["state"] == "missing"
     assert "kernelllm.suites.ghost" in row["what"]
+
+
+def test_list_shows_people_what_they_choose_from_and_doctor_agrees() -> None:
+    for kind in ("suites", "models"):
+        rows = json.loads(run("list", kind, "--json").stdout)
+        assert not [row["what"] for row in rows if "Raises" in row["what"] or "``" in row["what"] or "<" in row["what"]]
+        (probe,) = probes.examine(kind)
+        ready, _, lacking = probe.detail.removeprefix("ready: ").partition("; not ready: ")
+        assert ready.split(", ") == [row["name"] for row in rows if row["state"] != "missing"]
+        assert [name for name in lacking.split(", ") if name] == [row["name"] for row in rows if row["state"] == "missing"]
+
+
+def test_without_triton_all_verbs_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch, examples: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None if name == "triton" else find(name, package))
+    found = {probe["name"]: probe for probe in json.loads(run("doctor", "--json").stdout)}
+    for name in ("triton", "compiler", "interpreter"):
+        assert (found[name]["state"], "install triton" in found[name]["fix"].lower()) == ("missing", True)
+    problem = str(examples / "hinge_loss.py")
+    for command in (("optimize", problem), ("check", problem, "--against", problem), ("bench", problem)):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert "the package triton is not installed. pip install triton" in result.stderr
 
 
 def test_doctor_looks_at_everything_the_main_job_needs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
 from typing import Any
 
@@ -32,14 +33,19 @@ def _row(kind: str, name: str, shown: str) -> Row:
     if kind == "backends":
         here = found().availability()
         row |= {"state": str(here.state), "what": f"{row['what']} {here.reason[:1].upper()}{here.reason[1:]}.".strip(), "fix": here.fix}
-    elif kind in ("models", "writers") and (lacks := found.lacks()):
+    elif kind in ("models", "writers", "suites") and (lacks := found.lacks()):
         row |= {"state": "missing", "fix": f"Needs: {lacks}."}
     return row
 
 
 def _what(kind: str, found: Any) -> str:
-    """The entry's own summary, or the first paragraph of its docstring or its module's: a sentence with its full stop."""
-    told = found.describe if kind == "checks" else found.summary if kind in ("models", "writers") else ""
-    text = told or inspect.cleandoc(found.__doc__ or import_module(found.__module__).__doc__ or "")  # not what it inherits
-    first = text.split("\n\n")[0].replace("\n", " ").replace("``", "").strip()
-    return first if not first or first.endswith(".") else f"{first}."
+    """The entry's own summary, or the first sentence of its docstring or its module's, with a full stop."""
+    told = found.describe if kind == "checks" else found.summary if kind in ("models", "writers", "suites") else ""
+    text = told or _first_sentence(inspect.cleandoc(found.__doc__ or import_module(found.__module__).__doc__ or ""))  # not what it inherits
+    return text if not text or text.endswith(".") else f"{text}."
+
+
+def _first_sentence(text: str) -> str:
+    """What a docstring says first: what follows is for those who write code."""
+    first = " ".join(text.split("\n\n")[0].split()).replace("``", "")
+    return re.split(r"(?<=\.)\s+(?=[A-Z])", first)[0]

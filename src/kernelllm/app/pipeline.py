@@ -210,12 +210,19 @@ class _Work:
     def _all(self) -> str:
         """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
         from kernelllm.app.cli_options import refuse_what_means_nothing
+        from kernelllm.app.judge_options import need_backend
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
 
+<<<<<<< HEAD
         how, asking = self.how or JudgeSettings(), self.asking or Asking()
         self.extern = self.extern or asking.options.get("extern")
         if self.extern in LEAVE_WORK and how.track is None:
+=======
+        how = self.how or JudgeSettings()
+        need_backend(how.backend)
+        if how.track is None and self.extern in _LEAVES_WORK:
+>>>>>>> ce39668 (list and doctor say the same of suites, in a reader's words; without Triton every verb says how to get it)
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
         refuse_what_means_nothing(self.model, asking)

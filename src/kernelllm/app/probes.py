@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 
 import kernelllm
-from kernelllm.core import gpus, registry, settings
+from kernelllm.core import gpus, settings
 from kernelllm.core.errors import KernelLLMError
 
 EXTRAS = {"transformers": "hf", "vllm": "vllm", "openai": "openai", "anthropic": "anthropic", "litellm": "litellm"}
 """Optional package to the extra that brings it."""
+TRITON_FIX = "pip install triton (Linux on x86-64 or ARM; elsewhere: a Linux machine, container or WSL)."
 GIB = 2**30
 
 
@@ -94,7 +95,7 @@ def _torch() -> Probe:
 
 def _triton() -> Probe:
     if importlib.util.find_spec("triton") is None:
-        return Probe(name="triton", state="missing", detail="not installed", fix="pip install triton (Linux only)")
+        return Probe(name="triton", state="missing", detail="not installed: nothing can be judged or compiled", fix=TRITON_FIX)
     import triton
 
     return Probe(name="triton", state="ok", detail=triton.__version__)
@@ -126,6 +127,8 @@ def _gpu() -> Probe:
 
 def _compiler() -> Probe:
     """Triton's own ptxas, and the C compiler that it needs to launch kernels on a GPU."""
+    if importlib.util.find_spec("triton") is None:
+        return Probe(name="compiler", state="missing", detail="comes with triton", fix="Install triton.")
     import torch
     import triton
 
@@ -152,6 +155,8 @@ def _compiler() -> Probe:
 
 
 def _interpreter() -> Probe:
+    if importlib.util.find_spec("triton") is None:
+        return Probe(name="interpreter", state="missing", detail="comes with triton", fix="Install triton.")
     import numpy as np
     import triton
 
@@ -209,36 +214,32 @@ def _disk() -> Probe:
 
 def _suites() -> Probe:
     found = settings.load()
-    known = [name for name in registry.names("suites") if name != "kernelbench"]
-    if found.kernelbench is None:
-        return Probe(
-            name="suites",
-            state="ok",
-            detail=f"{', '.join(known)}; KernelBench is not set up",
-            fix="For KernelBench: clone it and set KERNELLLM_KERNELBENCH, or kernelbench in kernelllm.toml, to its folder.",
-        )
-    if not Path(found.kernelbench).expanduser().is_dir():
-        return Probe(
-            name="suites",
-            state="limited",
-            detail=f"the setting kernelbench names {found.kernelbench}, which is no folder",
-            fix="Correct the setting.",
-        )
-    return Probe(name="suites", state="ok", detail=f"{', '.join(known)}, KernelBench in {found.kernelbench}")
+    for setting in ("kernelbench", "kernelbench_x", "tritonbench"):
+        folder = getattr(found, setting)
+        if folder and not Path(folder).expanduser().is_dir():
+            detail = f"the setting {setting} names {folder}, which is no folder"
+            return Probe(name="suites", state="limited", detail=detail, fix="Correct the setting.")
+    detail, fix = _ready("suites")
+    return Probe(name="suites", state="ok", detail=detail, fix=fix)
 
 
 def _models() -> Probe:
-    from kernelllm.app.catalogue import entries
-
-    rows = entries("models")
-    ready = [row["name"] for row in rows if row["state"] != "missing"]
-    lacking = [row["name"] for row in rows if row["state"] == "missing"]
+    detail, fix = _ready("models")
     missing = sorted({extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None})
-    detail = f"ready: {', '.join(ready) or 'none'}" + (f"; not ready: {', '.join(lacking)}" if lacking else "")
-    fix = "See 'kernelllm list models'." if lacking else ""
     if missing:
         fix += f" Extras that are not installed: pip install 'kernelllm[{','.join(missing)}]'"
     return Probe(name="models", state="ok", detail=detail, fix=fix.strip())
+
+
+def _ready(kind: str) -> tuple[str, str]:
+    """What ``kernelllm list`` shows, in a line, and where more is told."""
+    from kernelllm.app.catalogue import entries
+
+    rows = entries(kind)
+    ready = [row["name"] for row in rows if row["state"] != "missing"]
+    lacking = [row["name"] for row in rows if row["state"] == "missing"]
+    detail = f"ready: {', '.join(ready) or 'none'}" + (f"; not ready: {', '.join(lacking)}" if lacking else "")
+    return detail, f"See 'kernelllm list {kind}'." if lacking else ""
 
 
 PROBES: tuple[Callable[[], Probe], ...] = (

@@ -169,7 +169,7 @@ class StoredSearch:
         message = self.search.message
         if message:
             return f"{message} What was done is kept; the same command goes on from there."
-        return "A correct kernel was found, and nothing is timed here: further rounds had nothing to improve." if self.search.settled else ""
+        return "A correct kernel was found, and nothing is timed here: further rounds could improve nothing." if self.search.settled else ""
 
     def close(self) -> None:
         """Free the writer, and the store where it was opened here."""

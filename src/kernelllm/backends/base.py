@@ -195,6 +195,10 @@ class Backend(ABC):
     def availability(self) -> Availability:
         """What this machine can do; never raises."""
 
+    def missing(self) -> Availability | None:
+        """What is not installed, so that nothing works; None where nothing is missing. Imports nothing heavy."""
+        return None
+
     # -- in source ------------------------------------------------------------------------------
 
     kernel_decorators: tuple[str, ...] = ()

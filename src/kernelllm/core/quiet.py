@@ -20,6 +20,7 @@ CHATTY = (
     "torch.utils._sympy.interp",
     "torch._dynamo",
     "torch._inductor",
+    "torch._export",
     "torch._logging._internal",
 )
 """Loggers that print tracebacks of errors which are caught and told in a sentence."""

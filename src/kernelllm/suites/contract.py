@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from kernelllm.core.types import Problem
 
@@ -20,8 +21,15 @@ class Suite:
     """
 
     name: str
+    summary: ClassVar[str] = ""
+    """What it is, in one sentence for ``kernelllm list suites``; the docstring's first sentence where it is empty."""
     skipped: Mapping[str, str] = MappingProxyType({})
     """Name to reason of what was left out while the problems were read."""
+
+    @classmethod
+    def lacks(cls) -> str:
+        """What must be had before it can be named without a path, in a few words; empty where nothing is missing."""
+        return ""
 
     @property
     def version(self) -> str:

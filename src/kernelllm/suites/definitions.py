@@ -37,6 +37,7 @@ class DefinitionSuite(contract.Suite):
     """
 
     name = "flashinfer"
+    summary = "definitions and workloads of a flashinfer-trace or SOL-ExecBench data set: NAME/PATH"
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")

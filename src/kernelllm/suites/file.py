@@ -45,6 +45,7 @@ class FileSuite(Suite):
     """A suite of one problem: a file given by its path."""
 
     name = "file"
+    summary = "one problem: file/PATH, or the path alone"
 
     def __init__(self, spec: str) -> None:
         self.problem = open_problem(spec)

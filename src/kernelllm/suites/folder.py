@@ -22,6 +22,7 @@ class FolderSuite(contract.Suite):
     """
 
     name = "folder"
+    summary = "all problems below a folder: folder/PATH, or the path alone"
 
     def __init__(self, path: str = ".") -> None:
         self.root = Path(path).expanduser()

@@ -35,6 +35,7 @@ class HFSuite(contract.Suite):
     """
 
     name = "hf"
+    summary = "rows of a Hugging Face data set or a JSON-lines file: hf/DATASET, hf/PATH.jsonl"
 
     def __init__(self, spec: str = "") -> None:
         self.dataset, _, query = spec.partition("?")

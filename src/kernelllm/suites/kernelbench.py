@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ class KernelBench(contract.Suite):
     """
 
     name = "kernelbench"
+    summary = "KernelBench: kernelbench/level1, kernelbench/level1/19"
+
+    @classmethod
+    def lacks(cls) -> str:
+        """A checkout, or the package that reads the data set."""
+        if settings.load().kernelbench or find_spec("datasets"):
+            return ""
+        return "a checkout (clone it and set KERNELLLM_KERNELBENCH, or kernelbench in kernelllm.toml, to it) or pip install datasets"
 
     def __init__(self, selection: str = "", path: str | None = None) -> None:
         self.parts = parse(selection)
@@ -135,13 +144,11 @@ def _root(given: str) -> Path:
 
 
 def _require_datasets() -> None:
-    from importlib.util import find_spec
-
     if find_spec("datasets") is None:
         raise UsageError(
             "kernelllm does not know where KernelBench is.",
             fix="Clone it and set kernelbench in kernelllm.toml (or KERNELLLM_KERNELBENCH) to the clone, "
-            f"or pip install 'kernelllm[hf]' to read the data set {DATASET}.",
+            f"or pip install datasets to read the data set {DATASET}.",
         )
 
 

@@ -76,6 +76,7 @@ class RobustKBench(contract.Suite):
     """
 
     name = "robust-kbench"
+    summary = "tasks of a robust-kbench checkout, forward and backward: robust-kbench/PATH"
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")

@@ -45,6 +45,7 @@ class Triton(base.Backend):
 
     def availability(self) -> Availability:
         """Available with a CUDA GPU; without one kernels are compiled for a target and run by Triton's interpreter."""
+<<<<<<< HEAD
         for package in ("torch", "triton"):
             if importlib.util.find_spec(package) is None:
                 return Availability(
@@ -52,6 +53,11 @@ class Triton(base.Backend):
                     reason=f"the package {package} is not installed",
                     fix=f"pip install {package}" if package == "torch" else "pip install triton (Linux only)",
                 )
+=======
+        absent = self.missing()
+        if absent is not None:
+            return absent
+>>>>>>> ce39668 (list and doctor say the same of suites, in a reader's words; without Triton every verb says how to get it)
         import torch
         import triton
 
@@ -62,6 +68,13 @@ class Triton(base.Backend):
             reason=f"triton {triton.__version__} with no GPU: kernels are compiled for a target and run by Triton's interpreter",
             fix="A CUDA GPU and a CUDA build of torch would run them and measure their time.",
         )
+
+    def missing(self) -> Availability | None:
+        """The package torch or triton."""
+        for package, fix in (("torch", "pip install torch"), ("triton", "pip install triton (Linux only)")):
+            if importlib.util.find_spec(package) is None:
+                return Availability(state=State.MISSING, reason=f"the package {package} is not installed", fix=fix)
+        return None
 
     def computes(self, body: str) -> bool:
         """See :func:`.source.computes`."""

@@ -23,6 +23,7 @@ class BuiltinSuite(contract.Suite):
     """The problems that come with kernelllm. Raises UsageError for a family or problem that is not among them."""
 
     name = "builtin"
+    summary = "problems that come with kernelllm: builtin, builtin/softmax, builtin/activation/mish"
     version = __version__
 
     def __init__(self, selection: str = "") -> None:

@@ -46,7 +46,15 @@ class TritonBench(contract.Suite):
     """
 
     name = "tritonbench"
+    summary = "the calls in the tests of TritonBench-T: tritonbench/T, tritonbench/PATH"
     setting = "tritonbench"
+
+    @classmethod
+    def lacks(cls) -> str:
+        """A checkout."""
+        if getattr(settings.load(), cls.setting):
+            return ""
+        return f"a checkout: clone it and set KERNELLLM_{cls.setting.upper()}, or {cls.setting} in kernelllm.toml, to its folder"
 
     def __init__(self, spec: str = "") -> None:
         path, _, query = spec.partition("?")
@@ -199,6 +207,7 @@ class KernelBenchX(TritonBench):
     """KernelBench-X's tasks, named by category: ``Math/abs/1``, ``Math/abs/2`` and on."""
 
     name = "kernelbench-x"
+    summary = "the calls in the tests of KernelBench-X: kernelbench-x/Math, kernelbench-x/PATH"
     setting = "kernelbench_x"
 
 
