@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Problem, Status, Verdict
@@ -19,6 +21,8 @@ from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
+from kernelllm.judge.trials.trial_seeds import TrialSeeds
 from kernelllm.problems.first_run import first_run
 
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 5, 3 * 2**30
@@ -101,21 +105,46 @@ class Evaluation:
             failure = seen.trials.failure
             if failure is None or failure.status in (Status.INCORRECT, Status.CHEATING):
                 seen.report = verdict.merge_reports(workers)
+            # the worker that is measured comes last: without launches a candidate may break it
+            suppress = partial(self._suppress_launches, workers[0], references[0], share)
+            measured = failure is None and context.on_gpu and settings.measure
+            if len(workers) > 1 or not measured:
+                suppress()
             for worker in workers[:-1]:
                 worker.cut()
-            if failure is None and context.on_gpu and settings.measure:
-                self._measure(workers[-1], references[-1], share)
+            if measured:
+                self._measure(workers[-1], references[-1], share, suppress if len(workers) == 1 else _nothing)
         seen.ended = verdict.merge_ended([w.ended for w in workers if w.ended is not None])
 
-    def _measure(self, worker: CandidateProcess, reference: Reference, share: DeviceShare) -> None:
+    def _suppress_launches(self, worker: CandidateProcess, reference: Reference, share: DeviceShare) -> None:
+        """Whether the output depends on the kernels, once nothing else is asked of the worker."""
+        trials = self._seen.trials
+        if trials.failure is not None:
+            return
+        share.acquire_shared()
+        worker.lease = share.lease(exclusive_allowed=False)
+        seeds = TrialSeeds(self._problem, self._candidate)
+        try:
+            trials.depends_on_kernels = depends_on_kernels(worker, reference, seeds, trials, self._rules.tolerance)
+        except CandidateFailure as failure:
+            failure.message = f"Built and run once more, after its trials: {failure.message}"
+            trials.failure = failure.kept()
+
+    def _measure(
+        self, worker: CandidateProcess, reference: Reference, share: DeviceShare, after_timing: Callable[[], None]
+    ) -> None:
         seen, settings = self._seen, self._settings
         try:
             seen.measured = measure.measure(
                 worker, reference, self._context.baselines, self._rules, budget_s=settings.time_budget_s, runs=settings.timed_runs,
                 launches=seen.trials.fewest_launches(reference.sizes.label), floor=self._context.floors.count(self._problem).result,
-                share=share, settle=settings.profile == KERNELBENCH,
+                share=share, settle=settings.profile == KERNELBENCH, after_timing=after_timing,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"
             seen.trials.failure = failure.kept()
         seen.trials.watched += seen.measured.watched
+
+
+def _nothing() -> None:
+    """Where the launches were suppressed before."""

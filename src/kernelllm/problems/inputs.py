@@ -17,6 +17,9 @@ KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
 LARGE, TINY = 50.0, 1e-3
 TOUCHED = 256
 """Of so many elements one differs under the kind ``touched``."""
+HEAVY = (3.0, 6.0)
+"""Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
+HEAVY_HALF = (3.0, 4.0)
 _SAMPLE = 2**14
 """About as many elements show that a constraint does not hold; only where they do not is all of a tensor looked at."""
 
@@ -33,8 +36,9 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     """Inputs of one kind, on the same device, drawn under ``seed``; ``inputs`` is left alone. None where nothing would change.
 
     ``normal`` (variance 1), ``uniform`` (-2 to 2), ``large`` (normal, times 50) and ``tiny`` (times 0.001) draw anew; ``negative`` turns
-    the problem's own values all negative; ``zeros`` puts zero in a third of the places; ``touched``, which :data:`KINDS` leaves out,
-    changes only a few elements, within their range. Integer, boolean and complex tensors,
+    the problem's own values all negative; ``zeros`` puts zero in a third of the places. :data:`KINDS` leaves out ``touched``, which
+    changes only a few elements, within their range, and ``heavy``: a thousand to a million, positive or negative, and some
+    indices of the first dimension hold one sign alone. Integer, boolean and complex tensors,
     tensors of one element, non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as
     drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away
     from zero stay what they are. Nothing says that the reference is defined for these values: callers skip a kind whose
@@ -79,7 +83,7 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return None if new is None else new.to(x.dtype)
     with torch.no_grad():
         x = x.detach()
-        if not _finite(x) or _labels(x):
+        if not _finite(x) or holds_labels(x):
             return None
         for holds, keep in _CONSTRAINTS:
             if holds(x):
@@ -118,6 +122,8 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
         flat[places] = low + high - flat[places]
         return flat.view(x.shape)
     out = torch.empty_like(x)
+    if kind == "heavy":
+        return _heavy(x, draw)
     if kind == "uniform":
         return out.uniform_(-2.0, 2.0, generator=draw)
     if kind == "zeros":
@@ -126,7 +132,19 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     return out if kind == "normal" else out.mul_({"large": LARGE, "tiny": TINY}[kind])
 
 
-def _labels(x: torch.Tensor) -> bool:
+def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    import torch
+
+    low, high = HEAVY_HALF if x.dtype is torch.float16 else HEAVY
+    powers = torch.empty(x.shape, device=x.device).uniform_(low, high, generator=draw)
+    signs = torch.randint(0, 2, x.shape, generator=draw, device=x.device) * 2 - 1
+    if x.dim() > 1:  # a maximum over negative values alone must be seen as well
+        signs[1::3] = -1
+        signs[2::3] = 1
+    return (10.0**powers * signs).to(x.dtype)
+
+
+def holds_labels(x: torch.Tensor) -> bool:
     """Whole numbers only, and not all the same: class labels, signs, masks as floats."""
     return all(bool((t == t.round()).all()) for t in (_sample(x), x)) and bool((x != x.flatten()[0]).any())
 
@@ -173,7 +191,7 @@ def _length_one(x: torch.Tensor) -> bool:
 
 
 def _keep_unit(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    if kind in ("large", "tiny"):
+    if kind in ("large", "tiny", "heavy"):
         return None
     new = _free(x, kind, seed).float()
     unit: torch.Tensor = new / new.norm(dim=-1, keepdim=True).clamp_min(1e-6)

@@ -10,6 +10,8 @@ from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3
+_OTHER_WORK = ("zeros", "constants")
+"""Kinds of inputs on which there may be nothing to compute: all is masked, a flag is off."""
 
 
 class Replay:
@@ -44,7 +46,7 @@ class Replay:
         """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
         by_size: dict[str, list[TrialRun]] = {}
         for run in seen.runs:
-            if run.candidate and run.reference and not run.other_parameters and run.trial.kind != "zeros":
+            if run.candidate and run.reference and not run.other_parameters and run.trial.kind not in _OTHER_WORK:
                 by_size.setdefault(run.trial.sizes, []).append(run)
         for size, runs in by_size.items():
             without = [run for run in runs if run.launches == 0]
@@ -52,6 +54,7 @@ class Replay:
                 number = runs.index(without[0]) + 1
                 message = f"Call {number} is answered without launching a kernel (sizes {size}): an earlier result, or a CUDA graph."
                 return [Finding(check=self.name, message=f"{message} Launch the kernels in every call.")]
+            runs = [run for run in runs if run.trial.kind != "repeated"]
             if len(runs) < _LEAST_RUNS:
                 continue
             ours = {tuple(o.digest for o in run.candidate) for run in runs}

@@ -151,15 +151,16 @@ class CandidateProcess:
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
 
     def run(
-        self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False
-    ) -> CandidateRun:
+        self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False,
+        hold: bool = False,
+    ) -> CandidateRun:  # fmt: skip
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
         Its outputs are private copies: nothing the worker does later changes them.
         """
         originals = values.flatten(inputs)
         self._timed_sets.clear()
-        tree, specs, arena = self._pack(inputs, "inputs")
+        tree, specs, arena = self._pack(inputs, "held inputs" if hold else "inputs")  # outputs may be views of them
         output = self._arena("output", _FIRST_OUTPUT)
         output.poison()
         _synchronize(self.device)
@@ -167,7 +168,7 @@ class CandidateProcess:
         start = time.perf_counter()
         reply = self.ask(
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, observe=observe, apart=apart, bare=bare,
+            suppress=suppress, observe=observe, apart=apart, bare=bare, hold=hold,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
@@ -175,6 +176,13 @@ class CandidateProcess:
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
+
+    def held_output(self) -> Any:
+        """What the run that was told to hold its outputs returned, as it is now."""
+        output = self._arena("output", _FIRST_OUTPUT)
+        reply = self.ask(p.Collect, (output,), output=self._worker.ref(output, (output,)), held=True)
+        ran, output = self._grown(reply, p.Ran, output)
+        return self._take(ran.tensors, output, ran.tree)[0]
 
     def _grown(self, reply: Any, kind: type[Any], output: Arena) -> tuple[Any, Arena]:
         if isinstance(reply, p.Grow):

@@ -59,13 +59,13 @@ def _input_sets(reference: Reference, rng: random.Random, memory: int | None, ou
 def measure(
     process: CandidateProcess, reference: Reference, baselines: Baselines, rules: Rules, *, budget_s: float, launches: int,
     runs: int = rounds.MIN_RUNS, floor: Callable[[], Floor | None] = lambda: None, share: DeviceShare | None = None,
-    settle: bool = False,
+    settle: bool = False, after_timing: Callable[[], None] = lambda: None,
 ) -> Measurement:  # fmt: skip
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
     ``launches``: fewest kernels that one call of a trial at these sizes launched; ``runs``: fewest timed runs of the candidate;
     ``floor`` gives the problem's speed of light; ``share``: held exclusively while measuring; ``settle``: each run waits for the one
-    before, as in KernelBench, so that launching counts. The worker is ended.
+    before, as in KernelBench, so that launching counts; ``after_timing`` is called before the worker is ended.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
     share = share or DeviceShare()
@@ -89,8 +89,9 @@ def measure(
     )  # fmt: skip
     found.watched = seen.watched
     found.findings += seen.findings
-    process.cut()  # it ends while the rest is done
     share.acquire_shared()
+    after_timing()
+    process.cut()  # it ends while the rest is done
     found.timing = rounds.summarise(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
     found.findings += _doubts(measured, method.lead)
     found.findings += _output_findings(candidate, reference, rules, sets)

@@ -11,7 +11,7 @@ command         meaning                                                       re
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
 ``RunOnce``     call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
-``Collect``     copy the outputs of the last run again, to a larger arena     ``Ran``, ``Failed``
+``Collect``     copy the outputs of the last run again, or of a held one      ``Ran``, ``Grow``, ``Failed``
 ``ReadState``   copy parameters and buffers to the output arena               ``ModelState``, ``Grow``, ``Failed``
 ``TimeRuns``    run many times over several input sets, timed                 ``TimedBatch``, ``Grow``, ``Failed``
 ``Compile``     compile every kernel a run launches, launch none              ``Compiled``, ``Failed``
@@ -116,11 +116,15 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False
     """Without fences: to the candidate, memory is what it is in timed runs."""
+    hold: bool = False
+    """Hold the outputs until they are collected, while other runs are made."""
 
 
 class Collect(msgspec.Struct, tag="collect"):
     id: int
     output: ArenaRef
+    held: bool = False
+    """Those of the run that was told to hold its outputs, instead of the last run's."""
 
 
 class ReadState(msgspec.Struct, tag="read_state"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelllm.core.types import Candidate, Problem
+from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
@@ -14,10 +14,10 @@ from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns
 from kernelllm.judge.trials.output_comparison import OutputComparison
+from kernelllm.judge.trials.other_states import missing_that_matter
 from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, schedule
-from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial
 from kernelllm.judge.trials.trial_seeds import TrialSeeds
 
@@ -54,18 +54,36 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
     size.evidence.state_missing = first.missing
     states = ParameterStates(size.reference, size.process, first.missing)
     try:
-        for planned in schedule(size.position, seeds, variants=size.comparison.rules.profile == STRICT):
+        for planned in _planned(size, seeds):
             if planned.is_first:
                 conclude_trial(size, planned, first.take_call())
+                _refuse_missing(size, first.missing)
             elif not (planned.only_if_fast and size.reference.heavy):
                 _run_in_state(size, planned, states)
             share.let_exclusive_in()
+        size.held.check(size.process)
         if size.position == 0:
             if size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
                 _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
-            size.evidence.depends_on_kernels = depends_on_kernels(size)
     finally:
         states.restore()
+
+
+def _planned(size: SizeUnderTest, seeds: int) -> list[PlannedTrial]:
+    reference = size.reference
+    small = reference.device == "cpu" or bool(reference.sizes.changed)
+    return schedule(size.position, seeds, variants=size.comparison.rules.profile == STRICT, small=small)
+
+
+def _refuse_missing(size: SizeUnderTest, missing: tuple[str, ...]) -> None:
+    """Raises CandidateFailure where the reference depends on parameters or buffers that the candidate lacks."""
+    if size.position > 0 or size.comparison.rules.profile != STRICT:
+        return
+    names = missing_that_matter(size.reference, missing, size.seeds.derive("missing"))
+    if names:
+        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        text = f"The output depends on the reference's parameters or buffers {shown}, which ModelNew lacks: others cannot be loaded."
+        raise CandidateFailure(Status.INCORRECT, f"{text} Keep their names and shapes.")
 
 
 def _run_in_state(size: SizeUnderTest, planned: PlannedTrial, states: ParameterStates) -> None:

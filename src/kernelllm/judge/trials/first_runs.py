@@ -78,12 +78,12 @@ class FirstRuns:
             share.wait_for_memory()
         share.acquire_shared()
         process.lease = share.lease(exclusive_allowed=last)
-        missing = _build(process, reference)
+        missing = build(process, reference)
         seed = self.seeds.first(position)
         return FirstRun(missing, call_candidate(process, position, reference.inputs(seed), seed))
 
 
-def _build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
+def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
     """Build the candidate and give it the reference's state, as far as it has it; returns the names that it lacks."""
     process.reference_output_bytes = reference.output_bytes
     built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")

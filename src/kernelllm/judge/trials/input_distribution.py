@@ -10,21 +10,38 @@ from typing import Any
 import torch
 
 from kernelllm.judge.transport.values import flatten
+from kernelllm.judge.trials import constant_inputs
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.inputs import variant
 
 PROBLEM = "problem"
 TOUCHED = "touched"
 """The first trial's inputs again with a few elements changed. A candidate that recognises inputs by some elements gives its old output."""
+REPEATED = "repeated"
+"""The first trial's inputs once more, as other objects."""
+CONSTANTS = "constants"
+"""The problem's own inputs with other masks, integers and scalars where it always passes the same ones."""
+HEAVY = "heavy"
+"""Values up to a million. Says nothing where eager itself misses the tolerance on them."""
 
+EXPLANATIONS = {
+    REPEATED: "Right at first, wrong when the same inputs came again: something is kept from one call to the next.",
+    CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: they are baked in or ignored.",
+}
+"""What a wrong output says of a candidate that was right before."""
+
+OWN_VALUES = frozenset({PROBLEM, REPEATED})
+"""Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
 PRECISE = frozenset({PROBLEM, "normal"})
 """Distributions on which precision is judged; the reference may be ill-conditioned on others."""
 
 
 def draw(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
     """Inputs of ``reference``; None where ``distribution`` cannot change them. ``first_seed``: of the first trial at this size."""
-    inputs = reference.inputs(first_seed if distribution == TOUCHED else seed)
-    if distribution != PROBLEM and not can_vary(inputs):
+    if distribution == CONSTANTS:
+        return constant_inputs.draw(reference, seed)
+    inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
+    if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
         return None
     return vary(inputs, distribution, seed)
 
@@ -35,7 +52,7 @@ def vary(inputs: list[Any], distribution: str, seed: int) -> list[Any]:
     What must stay stays: indices, labels, probabilities, symmetry, order. The memory layout is kept; the same tensor twice
     stays the same tensor twice. Returns ``inputs`` themselves where nothing can be changed.
     """
-    if distribution == PROBLEM:
+    if distribution in (PROBLEM, REPEATED):
         return inputs
     made = variant(inputs, distribution, seed)
     return inputs if made is None else made

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import PRECISE, PROBLEM
+from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial
@@ -27,7 +28,7 @@ class OutputComparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
         precise = planned.distribution in PRECISE and planned.state != FAINT
-        rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution != PROBLEM, precise)
+        rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution not in OWN_VALUES, precise)
         if rules.precise:
             reference.refine(rounding=False)
         comparison = compare(mine.value, reference.expected, rules)
@@ -39,9 +40,14 @@ class OutputComparison:
         return comparison
 
     def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun) -> bool:
-        """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach."""
-        ill_conditioned = planned.distribution != PROBLEM and planned.distribution in self._ill_conditioned
-        return not comparison.ok and ill_conditioned and not reference.expected.has_exact
+        """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach. On heavy-tailed
+        inputs eager and all that is as right must be within the tolerance of float64."""
+        if comparison.ok:
+            return False
+        if planned.distribution == HEAVY:
+            return not _well_conditioned(reference.expected, Rules(self.rules.profile, self.rules.tolerance, scaled=True, precise=False))
+        ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
+        return ill_conditioned and not reference.expected.has_exact
 
     def wrong_buffers(
         self, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
@@ -62,3 +68,15 @@ class OutputComparison:
         run.refine(rounding=True)
         looked = {n: reference.expected_buffer(n, run) for n in wrong}
         return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)
+
+
+def _well_conditioned(expected: Expected, rules: Rules) -> bool:
+    """Whether eager and all outputs that are as right are within the tolerance of the float64 output."""
+    if not expected.has_exact:
+        return False
+    for one in (expected.value, *expected.equally_right):
+        dtypes = iter([t.dtype for t in values.flatten(expected.value)])
+        compared = compare(values.mapped(one, lambda t, d=dtypes: t.to(next(d))), expected, rules)
+        if not compared.ok or compared.within_eager_error:
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""Which parameters both models have in a trial. A new state is one entry of :data:`STATES`."""
+"""Which parameters and buffers both models have in a trial. A new state is one entry of :data:`STATES`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials import tf32_allowance
+from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.reference import Reference
 
-State = dict[str, torch.Tensor]
 REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
@@ -29,16 +29,18 @@ class ParameterState:
     """What a wrong output in this state says of a candidate that was right before."""
     inputs: Callable[[list[Any]], list[Any]] | None = None
     """What is done to the inputs as well."""
+    all_names: bool = False
+    """Whether it means nothing where a candidate lacks some of the names."""
 
 
 def _random(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    return reference.other_state(seed)
+    return other_state(reference, seed)
 
 
 def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
     """Random parameters at a hundredth of their size. Functions that are flat far from zero (a GELU) show there what they are given."""
     buffers = reference.buffers()
-    other = reference.other_state(seed)
+    other = other_state(reference, seed)
     return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in other.items()}
 
 
@@ -49,7 +51,8 @@ def _tf32_exact(reference: Reference, saved: Mapping[str, torch.Tensor], seed: i
 
 STATES = {
     RANDOM: ParameterState(
-        _random, "Right with the parameters it was built with, wrong after others were loaded: parameters are baked in."
+        _random,
+        "Right with the parameters and buffers it was built with, wrong after others were loaded: some of them are baked in or ignored.",
     ),
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
@@ -58,6 +61,7 @@ STATES = {
         _tf32_exact,
         "Less exact than TF32 in convolutions explains: something else computes in too little precision.",
         inputs=tf32_allowance.rounded,
+        all_names=True,
     ),
 }  # fmt: skip
 
@@ -70,10 +74,12 @@ class ParameterStates:
         self._saved = {n: t.clone() for n, t in reference.state().items()}
 
     def possible(self, state: str) -> bool:
-        """Whether both sides can have this state, and it differs from the reference's own."""
+        """Whether both sides can have this state, under the names that both have, and it differs from the reference's own."""
         if state == REFERENCE:
             return True
-        return not self._missing and bool(self._saved or STATES[state].inputs)
+        if STATES[state].all_names:
+            return not self._missing
+        return bool(self._shared(self._saved))
 
     @contextlib.contextmanager
     def applied(self, state: str, seed: int) -> Iterator[None]:
@@ -82,7 +88,7 @@ class ParameterStates:
             self._restore_buffers()
             yield
             return
-        other = STATES[state].make(self._reference, self._saved, seed)
+        other = self._shared(STATES[state].make(self._reference, self._saved, seed))
         self._reference.load(other)
         self._process.load(other, self._reference.training)
         yield

@@ -78,7 +78,7 @@ class Reference:
         with own_generators():
             self.instance = Instance(problem, constants)
             self.init_args = self.instance.init_inputs(seed)
-            self.model = self._built(seed)
+            self.model = self.built(seed)
         self._seeded = device == "cpu"
         self.training = self.model.training
         self.ops: Counter[str] = Counter()
@@ -92,6 +92,10 @@ class Reference:
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
         self._models: dict[str, torch.nn.Module] = {}
+        self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
+        """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.constant_inputs` has looked."""
+        self.state_buffers: frozenset[str] | None = None
+        """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
 
     @property
     def tf32_convolutions(self) -> bool:
@@ -116,6 +120,13 @@ class Reference:
         """Buffers by name, detached."""
         return {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
 
+    @contextlib.contextmanager
+    def buffers_restored(self) -> Iterator[None]:
+        """Runs inside it leave the buffers as they were."""
+        before = {n: t.clone() for n, t in self.buffers().items()}
+        yield
+        self.load(before)
+
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers."""
         mine = self.state()
@@ -123,11 +134,11 @@ class Reference:
             for name, value in state.items():
                 mine[name].copy_(value)
 
-    def _built(self, seed: int) -> torch.nn.Module:
-        """The model. For a GPU it is built there where it can be: drawing large parameters takes a CPU seconds."""
+    def built(self, seed: int) -> torch.nn.Module:
+        """A model drawn under ``seed``. For a GPU it is built there where it can be: drawing large parameters takes a CPU seconds."""
         with own_generators():
             if self.device != "cpu":
-                with _failures_logged(f"{self.problem.name} is built on the CPU first", ProblemError):
+                with failures_logged(f"{self.problem.name} is built on the CPU first", ProblemError):
                     return self.instance.model(seed, self.device, there=True).to(self.device)
             return self.instance.model(seed, self.device)
 
@@ -140,18 +151,6 @@ class Reference:
         named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
         self.load({name: tensor.detach() for name, tensor in named.items()})
         self._seeded = True
-
-    def other_state(self, seed: int) -> dict[str, torch.Tensor]:
-        """A second, different state, built under another seed. Parameters that no seed changes get a little noise; buffers stay."""
-        other = self._built(seed)
-        generator = torch.Generator(self.device).manual_seed(seed)
-        mine = self.state()
-        state = {n: t.detach() for n, t in other.named_parameters(remove_duplicate=False)}
-        for name, value in state.items():
-            if value.is_floating_point() and value.shape == mine[name].shape and torch.equal(value, mine[name]):
-                noise = torch.empty(value.shape, device=value.device).normal_(generator=generator)
-                state[name] = (value + 0.1 * noise.to(value.dtype) * value.float().abs().mean().clamp(min=0.1)).to(value.dtype)
-        return state | {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
 
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs as the problem draws them."""
@@ -174,7 +173,7 @@ class Reference:
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
         try:
-            with self._calling(seed), OperatorCounter(ops, flops):
+            with self.calling(seed), OperatorCounter(ops, flops):
                 drawn = self._generators()
                 value = self.model(*inputs)
                 self.draws = self.draws or self._generators() != drawn
@@ -194,9 +193,8 @@ class Reference:
     def output_bytes(self) -> int:
         """Bytes of the outputs of a run. Makes one where there was none yet."""
         if self._output_bytes is None:
-            before = {n: t.clone() for n, t in self.buffers().items()}
-            self.run(self.inputs(self.seed), self.seed, refinable=False)
-            self.load(before)
+            with self.buffers_restored():
+                self.run(self.inputs(self.seed), self.seed, refinable=False)
         return self._output_bytes or 0
 
     def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
@@ -235,13 +233,13 @@ class Reference:
         has_exact = has_rounded = False
         equally_right: list[Any] = []
         if affordable:
-            with _failures_logged("no float64 run"), self._calling(seed), _default_dtype(torch.float64):
+            with failures_logged("no float64 run"), self.calling(seed), _default_dtype(torch.float64):
                 exact = self._model_copy("float64", before)(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if rounding and self.tf32_convolutions:
-            with _failures_logged("no run with TF32 convolutions"), self._calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+            with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self._model_copy("tf32", before)(*_copied(inputs))
-                has_rounded = _same_structure(value, rounded)
+                has_rounded = same_structure(value, rounded)
                 equally_right += [rounded] if has_rounded else []
         if rounding and has_exact:
             equally_right += self._perturbed(value, inputs, seed, before)
@@ -251,13 +249,13 @@ class Reference:
         """Outputs in float64 with the last bits of all inputs and parameters changed at random. They show what an ill-conditioned
         problem makes of rounding; a well-conditioned one hardly changes."""
         for number in range(_PERTURBATIONS):
-            with _failures_logged("no perturbed run"), self._calling(seed), _default_dtype(torch.float64):
+            with failures_logged("no perturbed run"), self.calling(seed), _default_dtype(torch.float64):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
                     parameter.copy_(_moved(parameter, generator))
                 perturbed = model(*[_moved(v, generator) for v in _to_double(inputs)])
-                if _same_structure(value, perturbed):
+                if same_structure(value, perturbed):
                     yield perturbed
 
     def _model_copy(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
@@ -272,14 +270,15 @@ class Reference:
         return model
 
     @contextlib.contextmanager
-    def _calling(self, seed: int) -> Iterator[None]:
+    def calling(self, seed: int) -> Iterator[None]:
+        """Around every call of the model."""
         with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield
 
 
 @contextlib.contextmanager
-def _failures_logged(consequence: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def failures_logged(consequence: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Go on after an error of the problem's code, which may raise anything in float64 or on a GPU."""
     try:
         yield
@@ -321,7 +320,8 @@ def _finite(value: Any) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
 
 
-def _same_structure(left: Any, right: Any) -> bool:
+def same_structure(left: Any, right: Any) -> bool:
+    """Whether two outputs differ in the values of their tensors alone."""
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
     return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kernelllm.judge.trials.input_distribution import PROBLEM, TOUCHED
+from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
 
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
@@ -21,6 +21,8 @@ class PlannedTrial:
     """Which parameters both models have: see :mod:`kernelllm.judge.trials.parameter_states`."""
     only_if_fast: bool = False
     """Left out where one run of the reference takes long."""
+    held: bool = False
+    """Whether the candidate's output is held while all further trials of its size run, and must still be the same after them."""
     number: int = 0
     """Position in the schedule of its size; part of its seed."""
 
@@ -30,30 +32,35 @@ class PlannedTrial:
         return self.number == 0
 
 
-def schedule(position: int, seeds: int, *, variants: bool) -> list[PlannedTrial]:
+def schedule(position: int, seeds: int, *, variants: bool, small: bool = True) -> list[PlannedTrial]:
     """The trials at the size of ``position``: ``seeds`` of them, and more at the first size, which is small.
 
-    ``variants``: inputs of other distributions than the problem's own too.
+    ``variants``: inputs of other distributions than the problem's own too; ``small``: a float64 run costs little at this size.
     """
-    planned = [*_every_size(position, seeds, variants), *(_first_size(variants) if position == 0 else ())]
-    return [replace(one, number=number) for number, one in enumerate(planned)]
+    planned = [*_every_size(position, seeds, variants, small), *(_first_size(variants) if position == 0 else ())]
+    held = 1 if variants and position == 0 else None
+    return [replace(one, number=number, held=number == held) for number, one in enumerate(planned)]
 
 
-def _every_size(position: int, seeds: int, variants: bool) -> Iterator[PlannedTrial]:
+def _every_size(position: int, seeds: int, variants: bool, small: bool) -> Iterator[PlannedTrial]:
     yield PlannedTrial()
     others = ("normal", *_ROTATION)
     for number in range(1, seeds):
         if not variants or (number == 1 and seeds > 2):
             yield PlannedTrial()
-        elif number > 2 or position:
+        elif number > 2 or (position and not small):
             yield PlannedTrial(others[(position + number - 1) % len(others)])
         else:
             yield PlannedTrial("normal")
 
 
 def _first_size(variants: bool) -> Iterator[PlannedTrial]:
+    if variants:
+        yield PlannedTrial(REPEATED)
     yield PlannedTrial(state=RANDOM)
     if variants:
+        yield PlannedTrial(CONSTANTS)
+        yield PlannedTrial(HEAVY, only_if_fast=True)
         yield PlannedTrial(TOUCHED, only_if_fast=True)
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
         for distribution in _ROTATION:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
@@ -15,10 +15,11 @@ from kernelllm.judge.settings import STRICT
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import PROBLEM
+from kernelllm.judge.trials.held_output import HeldOutput
+from kernelllm.judge.trials.input_distribution import EXPLANATIONS, OWN_VALUES
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.output_stats import stats
-from kernelllm.judge.trials.parameter_states import OWN, STATES
+from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial
 from kernelllm.judge.trials.trial_seeds import TrialSeeds
@@ -35,6 +36,7 @@ class SizeUnderTest:
     seeds: TrialSeeds
     comparison: OutputComparison
     evidence: TrialEvidence
+    held: HeldOutput = field(default_factory=HeldOutput)
 
     @property
     def label(self) -> str:
@@ -52,10 +54,10 @@ class CandidateCall:
     failure: CandidateFailure | None = None
 
 
-def call_candidate(process: CandidateProcess, position: int, inputs: list[Any], seed: int) -> CandidateCall:
+def call_candidate(process: CandidateProcess, position: int, inputs: list[Any], seed: int, *, hold: bool = False) -> CandidateCall:
     """Run the candidate. Operators are watched in every run: a candidate may behave in its first call alone."""
     try:
-        return CandidateCall(seed, inputs, process.run(inputs, seed, observe=position == 0, apart=position > 0))
+        return CandidateCall(seed, inputs, process.run(inputs, seed, observe=position == 0, apart=position > 0, hold=hold))
     except CandidateFailure as failure:
         return CandidateCall(seed, inputs, failure=failure.kept())
 
@@ -69,7 +71,7 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     state = STATES.get(planned.state)
     if state is not None and state.inputs is not None:
         inputs = state.inputs(inputs)
-    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed))
+    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, hold=planned.held))
 
 
 def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:
@@ -106,7 +108,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
 
 def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: ReferenceRun) -> bool:
     """Whether the reference gave something to compare with. On the problem's own inputs it must not fail."""
-    if planned.distribution == PROBLEM:
+    if planned.distribution in OWN_VALUES:
         if run.error:
             problem = size.reference.problem
             raise ProblemError(run.error, where=problem.path or problem.name)
@@ -123,6 +125,8 @@ def _decide(
     if comparison.ok:
         buffers = size.comparison.wrong_buffers(size.process, size.reference, reference, evidence.state_missing)
     reference.refiner = None  # it holds tensors
+    if planned.held:
+        size.held.keep(mine.value, reference.expected.value)
     trial = Trial(
         sizes=size.label, seed=seed, kind=planned.distribution, ok=comparison.ok and not buffers, max_error=_finite(comparison.max_error),
         margin=_finite(comparison.margin), error=_finite(comparison.error), allowed=comparison.allowed,
@@ -130,7 +134,7 @@ def _decide(
     )  # fmt: skip
     written = tuple(i for i in mine.mutated if i not in reference.mutated_inputs)
     evidence.add(TrialRun(
-        trial, state=OWN if evidence.state_missing else planned.state, mutated_inputs=written, mutated_state=buffers,
+        trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written, mutated_state=buffers,
         candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms, busy_ms=mine.busy_ms,
         launches=mine.launches,
     ))  # fmt: skip
@@ -151,8 +155,9 @@ def _decide(
 def _explained(size: SizeUnderTest, planned: PlannedTrial, comparison: Comparison) -> str:
     """What is wrong, and what the trial's state says of it."""
     text = f"{comparison.message} (sizes: {size.label}, inputs: {planned.distribution})"
-    if planned.state in STATES:
-        return f"{STATES[planned.state].explanation} {text}"
+    explanation = STATES[planned.state].explanation if planned.state in STATES else EXPLANATIONS.get(planned.distribution)
+    if explanation:
+        return f"{explanation} {text}"
     if size.evidence.state_missing:
         names = ", ".join(size.evidence.state_missing[:4])
         text += f" ModelNew lacks the reference's parameters or buffers {names}, so its own initial values were used:"

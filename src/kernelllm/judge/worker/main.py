@@ -73,6 +73,8 @@ class Session:
         self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
+        self._held: tuple[Any, list[torch.Tensor]] = (None, [])
+        """Outputs of an earlier run that are read again later."""
         self._busy_ms = 0.0
         self._launches = 0
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
@@ -238,6 +240,8 @@ class Session:
                 raise IllegalAccess(self.recorder.fault)
         finally:
             self.launches.suppress(False)
+        if command.hold:
+            self._held = self._outputs
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._launches = self.recorder.launches - before
         self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if watched else ({}, {})
@@ -251,7 +255,9 @@ class Session:
         return reply
 
     def collect(self, command: p.Collect) -> p.Reply:
-        """The same outputs again, to a larger arena."""
+        """The same outputs again, to a larger arena, or those of the run that is held."""
+        if command.held:
+            self._outputs, self._held = self._held, (None, [])
         return self._deliver(command.id, self._arenas[command.output.key])
 
     def _deliver(self, number: int, arena: arenas.Arena) -> p.Reply:
