@@ -45,7 +45,7 @@ def _whole(x: torch.Tensor) -> bool:
     """Whether :func:`kernelllm.problems.inputs.variant` leaves such a tensor alone."""
     import torch
 
-    if x.numel() == 0 or x.is_complex() or x.element_size() < 2 and x.is_floating_point():
+    if x.numel() == 0 or x.is_complex() or (x.element_size() < 2 and x.is_floating_point()):
         return False
     return not x.is_floating_point() or x.numel() == 1 or holds_labels(x) or bool(torch.isinf(x).any())
 

@@ -13,8 +13,8 @@ from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns
-from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.other_states import missing_that_matter
+from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, schedule
@@ -62,9 +62,8 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
                 _run_in_state(size, planned, states)
             share.let_exclusive_in()
         size.held.check(size.process)
-        if size.position == 0:
-            if size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
-                _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
+        if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
+            _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
     finally:
         states.restore()
 

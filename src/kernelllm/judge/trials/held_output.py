@@ -33,7 +33,7 @@ class HeldOutput:
         stay = [same(before, t) for before, t in zip(self._theirs_before, self._theirs, strict=True)]
         for number, (before, after, stays) in enumerate(zip(self._mine, now, stay, strict=False)):
             if stays and not same(before, after):
-                text = f"Output {number + 1} of an earlier call changed when ModelNew ran again: it lies in memory that a later call writes to."
+                text = f"Output {number + 1} of an earlier call changed when ModelNew ran again: a later call writes into its memory."
                 raise CandidateFailure(Status.INCORRECT, f"{text} Return a new tensor from each call.")
 
 

@@ -5,10 +5,13 @@ A new distribution is a name that :func:`kernelllm.problems.inputs.variant` know
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from kernelllm.judge.checks.operators import HEAVY as OPERATORS_OF_PRODUCTS
+from kernelllm.judge.checks.operators import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import constant_inputs
 from kernelllm.judge.trials.reference import Reference
@@ -26,7 +29,7 @@ HEAVY = "heavy"
 
 EXPLANATIONS = {
     REPEATED: "Right at first, wrong when the same inputs came again: something is kept from one call to the next.",
-    CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: they are baked in or ignored.",
+    CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""
 
@@ -38,12 +41,21 @@ PRECISE = frozenset({PROBLEM, "normal"})
 
 def draw(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
     """Inputs of ``reference``; None where ``distribution`` cannot change them. ``first_seed``: of the first trial at this size."""
+    if distribution == HEAVY and _softmax_of_products(reference.ops):
+        return None
     if distribution == CONSTANTS:
         return constant_inputs.draw(reference, seed)
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
     if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
         return None
     return vary(inputs, distribution, seed)
+
+
+def _softmax_of_products(operators: Mapping[str, int]) -> bool:
+    """Whether a model that ran these operators weighs by a softmax of products, as attention does. Its kernels mask with large negative
+    numbers; on heavy-tailed inputs the scores, which are products of two of them, would be larger still."""
+    families = {family(name) for name in operators}
+    return "attention" in families or ("softmax" in families and bool(families & OPERATORS_OF_PRODUCTS))
 
 
 def vary(inputs: list[Any], distribution: str, seed: int) -> list[Any]:

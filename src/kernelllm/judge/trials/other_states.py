@@ -27,7 +27,8 @@ def other_state(reference: Reference, seed: int) -> State:
     drawn = {n: t.detach() for n, t in other.named_parameters(remove_duplicate=False)}
     drawn |= {n: t.detach() for n, t in other.named_buffers(remove_duplicate=False)}
     parameters = {n for n, _ in reference.model.named_parameters(remove_duplicate=False)}
-    tensors = {**dict(reference.model.named_parameters(remove_duplicate=False)), **dict(reference.model.named_buffers(remove_duplicate=False))}
+    tensors: State = {**dict(reference.model.named_parameters(remove_duplicate=False))}
+    tensors |= dict(reference.model.named_buffers(remove_duplicate=False))
     made: dict[int, torch.Tensor] = {}
     state: State = {}
     for name, value in drawn.items():

@@ -58,6 +58,8 @@ class ReferenceRun:
     has_tf32: bool = False
     """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
     refiner: Callable[[bool], tuple[Expected, bool]] | None = None
+    perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
+    """Outputs in float64 with inputs and parameters moved at random by up to so many units of rounding."""
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing new."""
@@ -187,6 +189,7 @@ class Reference:
         self._mutates = bool(mutated) or bool(self._mutates)
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
         if refinable:
+            outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
             outcome.refiner = lambda rounded: self._refined(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
 
@@ -245,7 +248,9 @@ class Reference:
             equally_right += self._perturbed(value, inputs, seed, before)
         return Expected(value, exact, has_exact, tuple(equally_right)), has_rounded
 
-    def _perturbed(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+    def _perturbed(
+        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS
+    ) -> Iterator[Any]:
         """Outputs in float64 with the last bits of all inputs and parameters changed at random. They show what an ill-conditioned
         problem makes of rounding; a well-conditioned one hardly changes."""
         for number in range(_PERTURBATIONS):
@@ -253,8 +258,8 @@ class Reference:
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
-                    parameter.copy_(_moved(parameter, generator))
-                perturbed = model(*[_moved(v, generator) for v in _to_double(inputs)])
+                    parameter.copy_(_moved(parameter, generator, roundings))
+                perturbed = model(*[_moved(v, generator, roundings) for v in _to_double(inputs)])
                 if same_structure(value, perturbed):
                     yield perturbed
 
@@ -304,14 +309,14 @@ def _to_double(value: Any) -> Any:
     return values.mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 
-def _moved(value: Any, generator: torch.Generator) -> Any:
-    """float64 tensors by up to :data:`ROUNDINGS` units of float32's rounding each."""
+def _moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
+    """float64 tensors by up to so many units of float32's rounding each."""
 
     def tensor(t: torch.Tensor) -> torch.Tensor:
         if not t.is_floating_point():
             return t
         noise = torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator)
-        return t * (1 + ROUNDINGS * torch.finfo(torch.float32).eps * (2 * noise - 1))
+        return t * (1 + roundings * torch.finfo(torch.float32).eps * (2 * noise - 1))
 
     return values.mapped(value, tensor)
 

@@ -134,9 +134,9 @@ def _decide(
     )  # fmt: skip
     written = tuple(i for i in mine.mutated if i not in reference.mutated_inputs)
     evidence.add(TrialRun(
-        trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written, mutated_state=buffers,
-        candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms, busy_ms=mine.busy_ms,
-        launches=mine.launches,
+        trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written,
+        mutated_state=buffers, candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms,
+        busy_ms=mine.busy_ms, launches=mine.launches,
     ))  # fmt: skip
     if not comparison.ok:
         if comparison.precision:

@@ -1,4 +1,4 @@
-"""The same parameters, drawn in the same order, under other names."""
+"""The same parameters, drawn in the same order, under other names: no trained ones can be loaded."""
 
 import torch
 import torch.nn as nn
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 PROBLEM = "scale"
-EXPECT = "correct"
+EXPECT = "incorrect"
 
 @triton.jit
 def scale_kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, features, BLOCK: tl.constexpr):
