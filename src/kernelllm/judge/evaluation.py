@@ -112,7 +112,7 @@ class Evaluation:
                 suppress()
             for worker in workers[:-1]:
                 worker.cut()
-            if measured:
+            if measured and seen.trials.failure is None:
                 self._measure(workers[-1], references[-1], share, suppress if len(workers) == 1 else _nothing)
         seen.ended = verdict.merge_ended([w.ended for w in workers if w.ended is not None])
 

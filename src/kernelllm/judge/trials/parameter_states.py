@@ -88,6 +88,7 @@ class ParameterStates:
             self._restore_buffers()
             yield
             return
+        self.restore()  # runs change buffers
         other = self._shared(STATES[state].make(self._reference, self._saved, seed))
         self._reference.load(other)
         self._process.load(other, self._reference.training)

@@ -1,0 +1,24 @@
+"""The shift that always comes is written into the kernel."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "times_number"
+EXPECT = "incorrect"
+
+
+@triton.jit
+def scale_kernel(x_ptr, shift_ptr, y_ptr, factor, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(y_ptr + offsets, x * factor + 0.25, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, factor, shift):
+        y = torch.empty_like(x)
+        scale_kernel[(triton.cdiv(x.numel(), 256),)](x, shift, y, factor, x.numel(), BLOCK=256)
+        return y

@@ -1,0 +1,31 @@
+"""Writes its outputs into two buffers by turns."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "incorrect"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.outputs = []
+
+    def forward(self, x):
+        if len(self.outputs) < 2 or self.outputs[0].shape != x.shape:
+            self.outputs.append(torch.empty_like(x))
+        y = self.outputs[-1]
+        self.outputs = [y, *self.outputs[:-1]][:2]
+        relu_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y
