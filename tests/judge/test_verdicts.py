@@ -127,14 +127,14 @@ def power_kernel(x_ptr, y_ptr, n, POWER: tl.constexpr, BLOCK: tl.constexpr):
     assert "at another size" in verdict.message
 
 
-def test_who_lacks_the_parameters_is_told_that_others_were_not_tried(warm: Judge) -> None:
-    scaled = problem(
-        "x * self.scale", "[torch.randn(M, 64)]", init="self.scale = nn.Parameter(torch.ones(64))", extra="M = 64", name="scaled"
-    )  # fmt: skip
+@pytest.mark.parametrize(("forward", "status"), [("x * self.scale", Status.INCORRECT), ("x + 0 * self.scale", Status.CORRECT)])
+def test_who_lacks_parameters_is_wrong_where_the_output_depends_on_them(warm: Judge, forward: str, status: Status) -> None:
+    init = "self.scale = nn.Parameter(torch.ones(64))"
+    scaled = problem(forward, "[torch.randn(M, 64)]", init=init, extra="M = 64", name="scaled")
     verdict = warm.judge(scaled, elementwise("v"))
-    assert verdict.correct, verdict.message
-    (found,) = (f for f in verdict.findings if f.check == "own_state")
-    assert "scale" in found.message
+    assert verdict.status is status, verdict.message
+    told = verdict.message if status is Status.INCORRECT else next(f.message for f in verdict.findings if f.check == "own_state")
+    assert "scale" in told
 
 
 def test_adding_to_memory_that_nobody_wrote(warm: Judge) -> None:

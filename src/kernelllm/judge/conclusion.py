@@ -129,7 +129,7 @@ def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Findin
         found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
     if seen.trials.state_missing:
         shown = ", ".join(seen.trials.state_missing[:4])
-        text = f"ModelNew lacks the reference's parameters or buffers {shown}: it was judged with its own initial values alone."
+        text = f"ModelNew lacks the reference's parameters or buffers {shown}: no others were tried."
         found.append(Finding(check="own_state", message=text, severity=Severity.WARN))
     return found
 
