@@ -72,19 +72,18 @@ def judge_settings(
     return JudgeSettings(**chosen)
 
 
-<<<<<<< HEAD
 def extern_of(extern: str | None, track: str | None) -> str:
     """What the compiler may leave to torch, on a track. Raises UsageError where its candidates would only be refused."""
     if extern in LEAVE_WORK and track != HYBRID:
         raise UsageError(f"--extern {extern} leaves heavy work to torch.", fix=f"Such candidates are judged with --track {HYBRID}.")
     return extern or ("auto" if track == HYBRID else "avoid")
-=======
+
+
 def need_backend(name: str) -> None:
     """Raises UsageError where the kernel language cannot run at all on this machine, UnknownName where there is none of that name."""
     absent = open_backend(name).missing()
     if absent is not None:
         raise UsageError(f"Nothing can be judged here: {absent.reason}.", fix=f"{absent.fix}; see also 'kernelllm doctor'.")
->>>>>>> ce39668 (list and doctor say the same of suites, in a reader's words; without Triton every verb says how to get it)
 
 
 def start_servers(settings: JudgeSettings) -> None:

@@ -214,15 +214,10 @@ class _Work:
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
 
-<<<<<<< HEAD
         how, asking = self.how or JudgeSettings(), self.asking or Asking()
+        need_backend(how.backend)
         self.extern = self.extern or asking.options.get("extern")
         if self.extern in LEAVE_WORK and how.track is None:
-=======
-        how = self.how or JudgeSettings()
-        need_backend(how.backend)
-        if how.track is None and self.extern in _LEAVES_WORK:
->>>>>>> ce39668 (list and doctor say the same of suites, in a reader's words; without Triton every verb says how to get it)
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
         refuse_what_means_nothing(self.model, asking)

@@ -45,19 +45,9 @@ class Triton(base.Backend):
 
     def availability(self) -> Availability:
         """Available with a CUDA GPU; without one kernels are compiled for a target and run by Triton's interpreter."""
-<<<<<<< HEAD
-        for package in ("torch", "triton"):
-            if importlib.util.find_spec(package) is None:
-                return Availability(
-                    state=AvailabilityState.MISSING,
-                    reason=f"the package {package} is not installed",
-                    fix=f"pip install {package}" if package == "torch" else "pip install triton (Linux only)",
-                )
-=======
         absent = self.missing()
         if absent is not None:
             return absent
->>>>>>> ce39668 (list and doctor say the same of suites, in a reader's words; without Triton every verb says how to get it)
         import torch
         import triton
 
@@ -73,7 +63,7 @@ class Triton(base.Backend):
         """The package torch or triton."""
         for package, fix in (("torch", "pip install torch"), ("triton", "pip install triton (Linux only)")):
             if importlib.util.find_spec(package) is None:
-                return Availability(state=State.MISSING, reason=f"the package {package} is not installed", fix=fix)
+                return Availability(state=AvailabilityState.MISSING, reason=f"the package {package} is not installed", fix=fix)
         return None
 
     def computes(self, body: str) -> bool:
