@@ -213,11 +213,22 @@ def test_options_reach_the_judge_and_the_writer(script: Callable[..., dict[str, 
     assert seen["options"] == {"extern": "forbid", "target": "sm_80"}
 
 
-@pytest.mark.parametrize(("extern", "track"), [("avoid", None), ("allow", "hybrid")])
-def test_who_leaves_work_to_torch_is_judged_so(script: Callable[..., dict[str, Any]], extern: str, track: str | None) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "track", "extern"),
+    [
+        ([], None, "avoid"),
+        (["--extern", "allow"], "hybrid", "allow"),
+        (["--extern", "auto"], "hybrid", "auto"),
+        (["--track", "hybrid"], "hybrid", "auto"),
+        (["--track", "kernels-only"], "kernels-only", "avoid"),
+    ],
+)
+def test_who_leaves_work_to_torch_is_judged_so(
+    script: Callable[..., dict[str, Any]], arguments: list[str], track: str | None, extern: str
+) -> None:
     seen = script(verdict())
-    work.optimize(PROBLEM, extern=extern)
-    assert seen["settings"].track == track
+    assert CliRunner().invoke(cli, ["optimize", "relu.py", *arguments]).exit_code == 0
+    assert (seen["settings"].track, seen["options"]["extern"]) == (track, extern)
 
 
 def test_source_text_is_a_problem() -> None:

@@ -126,6 +126,14 @@ def test_values_out_of_range(arguments: tuple[str, str]) -> None:
     assert arguments[0] in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [("optimize", "problem.py", "--extern", "auto", "--track", "kernels-only"), ("bench", "builtin", "--extern", "allow")]
+)
+def test_candidates_that_could_only_be_refused_are_not_asked_for(arguments: tuple[str, ...]) -> None:
+    problem(GOOD)
+    refused(kernelllm(*arguments), f"--extern {arguments[3]}", "--track hybrid")
+
+
 def test_out_in_a_folder_that_does_not_exist() -> None:
     refused(kernelllm("optimize", problem(GOOD), "--out", "nowhere/kernel.py"), "nowhere", "mkdir")
 

@@ -35,6 +35,13 @@ def test_dropout_of_every_kind_and_noise(judge: Judge):
     assert verdict.correct, verdict.message
 
 
+def test_without_being_asked_to_nothing_more_is_left_to_torch():
+    first, second = Compiler().write(problem(RANDOM), 2)
+    assert first.params == {}
+    assert second.params
+    assert "extern" not in second.params
+
+
 def test_another_mask_is_wrong(judge: Judge):
     """The judge seeds both sides alike, so that a mask can be told from another."""
     found = next(Compiler().write(problem(RANDOM), 1))

@@ -95,7 +95,7 @@ def verdict_rows(verdict: Verdict) -> Rows:
     """The verdict, line by line: status, how it was verified, coverage, findings and speed."""
     rows: Rows = [("status", verdict_words.first_line(verdict)), *findings_rows(verdict)]
     if verdict.trials:
-        rows.append(("verified" if verdict.correct else "compared", verdict_words.comparisons(verdict)))
+        rows += [] if verdict.correct else [("compared", verdict_words.comparisons(verdict))]
         rows += [("error", text) for text in [verdict_words.error(verdict)] if text]
     rows += [("" if i else "sizes", text) for i, text in enumerate(_sizes(verdict))]
     unrun = [kernel.name for kernel in verdict.kernels if not kernel.launches and kernel.registers is not None]

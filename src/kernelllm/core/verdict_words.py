@@ -30,13 +30,11 @@ def first_line(verdict: Verdict) -> str:
 
 
 def comparisons(verdict: Verdict) -> str:
-    """How many comparisons were right, and that this is not all where the candidate failed."""
+    """Of a candidate that failed: how many outputs were right before, and that this did not save it."""
     total, passed = len(verdict.trials), sum(trial.ok for trial in verdict.trials)
     seeds = len({trial.seed for trial in verdict.trials})
     sizes = len({trial.sizes for trial in verdict.trials})
     where = f"{sizes} size{'s' if sizes != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}"
-    if verdict.correct:
-        return f"all {total} outputs right ({where})"
     if passed < total:
         return f"{passed} of {total} outputs right ({where}); it ended at the first wrong one"
     if verdict.status is Status.CHEATING:
@@ -55,6 +53,7 @@ def error(verdict: Verdict) -> str:
         times = worst.error / worst.allowed if worst.allowed else math.inf
         share = f"{percent(times)} of it" if times <= 1 else f"it is {times:.3g} times that"
         text = f"{worst.error:.1e} at the worst element, where {worst.allowed:.1e} is allowed ({share})"
+        text += "" if worst.ok or times > 1 else ": within the tolerance, it fails for another reason"
     excused = sum(trial.ok and trial.within_eager_error for trial in verdict.trials)
     if excused:
         beyond = f"{excused} output{'s are' if excused > 1 else ' is'} beyond the tolerance"

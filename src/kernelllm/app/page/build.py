@@ -152,7 +152,7 @@ def _notes(verdict: Verdict) -> str:
 
 def _facts(verdict: Verdict) -> list[str]:
     """How it was compared, its error, and how much of the work its kernels do."""
-    found = [verdict_words.comparisons(verdict)] if verdict.trials else []
+    found = [verdict_words.comparisons(verdict)] if verdict.trials and not verdict.correct else []
     if error := verdict_words.error(verdict):
         found.append(f"error: {error}")
     if verdict.coverage is not None:
