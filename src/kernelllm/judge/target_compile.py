@@ -6,10 +6,11 @@ work for a problem or a candidate, at a shrunk size on real tensors.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -27,7 +28,9 @@ from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.without_dynamo import without_dynamo
 
 _LOG = logging.getLogger(__name__)
 MAX_COMPILE_S = 120.0
@@ -70,8 +73,6 @@ def at_size(reference: Reference) -> Job:
 
 
 def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     found: list[torch.Tensor] = []
     try:
         with TORCH:
@@ -79,7 +80,7 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
             init_args = instance.init_inputs(INIT_SEED)
             if values.flatten([list(init_args[0]), init_args[1]]):
                 return None
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            with _no_memory(problem):
                 inputs = instance.inputs(INIT_SEED)
             tree = values.encode(inputs, found)
             specs, _ = arenas.layout(found)
@@ -87,6 +88,19 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.info("%s is compiled at a small size alone: its inputs cannot be had without memory (%s)", problem.name, error)
         return None
+
+
+@contextlib.contextmanager
+def _no_memory(problem: Problem) -> Iterator[None]:
+    """Tensors have no memory inside it: meta ones where the problem takes them, which import less than fake ones."""
+    if first_run(problem)[0] == "meta":
+        with torch.device("meta"), without_dynamo():
+            yield
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield
 
 
 class CompileBeside:

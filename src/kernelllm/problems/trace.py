@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.without_dynamo import without_dynamo
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,7 @@ def _elements(found: Trace) -> int:
 def _on_meta(instance: Instance) -> torch.nn.Module:
     import torch
 
-    with torch.device("meta"):
+    with torch.device("meta"), without_dynamo():
         return instance.model(0)
 
 
@@ -110,7 +111,7 @@ BUILD = {"meta": _on_meta, "built": _built_first}
 def _meta(instance: Instance, model: torch.nn.Module | None) -> Trace:
     import torch
 
-    with torch.device("meta"):
+    with torch.device("meta"), without_dynamo():
         return _run(instance, model)
 
 
@@ -119,7 +120,7 @@ def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
     import torch
 
     model = model or _built_first(instance)
-    with torch.device("meta"):
+    with torch.device("meta"), without_dynamo():
         return _run(instance, model)
 
 
@@ -133,7 +134,7 @@ def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
 def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
     import torch
 
-    with torch.device("meta"):
+    with torch.device("meta"), without_dynamo():
         outline = _outline(instance)
     if outline is not None and not outline.ran:
         return outline

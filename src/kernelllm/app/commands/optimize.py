@@ -78,7 +78,7 @@ def optimize(
     work.make_folder(keep)
     settings = judge_settings(**given)
     work.check_writer(model, asking)
-    start_servers(settings)
+    start_servers(settings, compiles=True)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
     result, written = _saved(result, path)

@@ -25,6 +25,7 @@ from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import Floor
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.without_dynamo import without_dynamo
 
 _GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
 _CONVS = ("aten.convolution", "aten._convolution", "aten.cudnn_convolution", "aten.conv")
@@ -103,13 +104,14 @@ def count(instance: Instance, *, on_meta: bool = False) -> Counted:
 
     Raises whatever the reference raises on such tensors (data-dependent control flow, say).
     """
-    if on_meta:
-        tensors_without_memory: contextlib.AbstractContextManager[Any] = torch.device("meta")
-    else:
-        from torch._subclasses.fake_tensor import FakeTensorMode
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        if on_meta:
+            stack.enter_context(without_dynamo())
+            stack.enter_context(torch.device("meta"))
+        else:
+            from torch._subclasses.fake_tensor import FakeTensorMode
 
-        tensors_without_memory = FakeTensorMode(allow_non_fake_inputs=True)
-    with tensors_without_memory, torch.no_grad():
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         model = instance.model(0)
         inputs = instance.inputs(0)
         tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]
