@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from kernelllm.core.quiet import no_results_here, quiet_libraries
+from kernelllm.pool import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -163,9 +164,9 @@ class LocalPool(Generic[Item, Result]):
 
 def _share_cores(slots: int) -> None:
     """Threads of torch's operators and processes of torch.compile, which otherwise are as many as there are cores, in every slot."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS") if slots > 1 else ():
-        os.environ.setdefault(name, str(max(1, cores // slots)))
+        os.environ.setdefault(name, str(max(1, count // slots)))
 
 
 def _end_with_parent() -> None:
@@ -189,7 +190,9 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     if slot.device.startswith("cuda:"):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         number = int(slot.device.removeprefix("cuda:"))
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
+        os.environ["CUDA_VISIBLE_DEVICES"] = chosen = visible.split(",")[number] if visible else str(number)
+        if not slot.alone:
+            cores.leave_to_measuring(int(chosen) if chosen.isdigit() else number)
     state: Any = None
     ready = False
     try:

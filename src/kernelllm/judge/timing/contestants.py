@@ -37,6 +37,8 @@ class TimingMethod:
     lead: LaunchLead
     cycles_per_ms: float
     """Of the device's clock."""
+    cores: tuple[int, ...] = ()
+    """Cores kept free for measuring."""
 
     def busy_cycles(self, lead: Lead) -> int:
         """For how many cycles the GPU is kept busy before a batch."""
@@ -155,7 +157,7 @@ class TimedCandidate:
         """One timed batch in the worker."""
         method = self._method
         fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
-        fields["warmup"] = method.warmup(warmup)
+        fields |= {"warmup": method.warmup(warmup), "cores": method.cores}
         if flush:
             fields |= {"flush_bytes": method.flush.nbytes, "leading": method.flushes, "settle": method.settle}
         if lead is not None:

@@ -24,6 +24,7 @@ from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, Ti
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.pool import cores
 
 _MAX_INPUT_SETS = 3
 _INPUT_SETS_SHARE = 0.2
@@ -79,14 +80,15 @@ def measure(
     flush = _flush_buffer(reference.device)
     found = Measurement()
     share.acquire_exclusive()
-    method = TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)), _cycles_per_ms())
-    candidate = TimedCandidate(process, sets, method, rng)
-    contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
-    measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
-    found.findings += clock_check.findings(candidate, rounds.median_ms(measured, candidate.name), launches, rng)
-    seen = watched_runs.watch_afterwards(
-        process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
-    )  # fmt: skip
+    with cores.measuring() as kept:
+        method = TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)), _cycles_per_ms(), kept)
+        candidate = TimedCandidate(process, sets, method, rng)
+        contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
+        measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
+        found.findings += clock_check.findings(candidate, rounds.median_ms(measured, candidate.name), launches, rng)
+        seen = watched_runs.watch_afterwards(
+            process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
+        )  # fmt: skip
     found.watched = seen.watched
     found.findings += seen.findings
     share.acquire_shared()

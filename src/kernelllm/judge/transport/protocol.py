@@ -157,6 +157,8 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
     """Capture one CUDA graph for each input set and time its replay."""
     keep: tuple[int, ...] = ()
     """Positions in ``order`` whose outputs are copied to the output arena."""
+    cores: tuple[int, ...] = ()
+    """Cores kept free for measuring, to launch the runs from."""
     watch: int = -1
     """Input set to run on once more after the last, untimed and with operators recorded; -1: none. To the candidate it is one run more."""
 

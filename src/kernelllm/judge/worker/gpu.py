@@ -18,6 +18,7 @@ from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.pool.cores import on_cores
 from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
@@ -43,7 +44,7 @@ def time_runs(
     command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena, launches: Launches, recorder: Recorder
 ) -> p.Reply:
     """See :class:`kernelllm.judge.transport.protocol.TimeRuns`."""
-    with launches.counted() as launched, torch.no_grad():
+    with launches.counted() as launched, torch.no_grad(), on_cores(command.cores):
         return _timed(command, model, inputs, arena, launched, recorder)
 
 
