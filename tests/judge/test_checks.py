@@ -428,3 +428,12 @@ def test_verdict(path: Path, judge_for: JudgeFor) -> None:
 @pytest.mark.parametrize("path", FIXTURES, ids=label)
 def test_verdict_on_a_gpu(path: Path, gpu_judge_for: JudgeFor) -> None:
     expect(path, gpu_judge_for, on_gpu=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("measure", [False, True])
+def test_garbage_indices_without_launches_break_no_other_size(measure: bool) -> None:
+    """One worker for all sizes: it is of no further use once its launches were suppressed."""
+    path = ROOT / "decoy_kernel" / "honest_indices.py"
+    with warm_judges(device="cuda", memory_limit_bytes=2**33, side_by_side=False, measure=measure) as judges:
+        expect(path, judges)

@@ -116,3 +116,14 @@ def test_a_few_elements_differ_and_what_must_hold_holds() -> None:
     assert torch.equal(lower, lower.tril())
     (symmetric,) = variant([square + square.mT], "touched", 5) or []
     assert torch.equal(symmetric, symmetric.mT)
+
+
+def test_heavy_tails_reach_a_million_and_some_rows_have_one_sign() -> None:
+    torch.manual_seed(1)
+    made = variant([torch.randn(9, 64), torch.randn(9, 64).half()], "heavy", 0)
+    assert made is not None
+    wide, half = made
+    assert 1e3 <= float(wide.abs().min()) < 1e4
+    assert 5e5 < float(wide.abs().max()) <= 1e6
+    assert {float(row.sign().mean()) for row in wide} >= {-1.0, 1.0}
+    assert bool(torch.isfinite(half).all())

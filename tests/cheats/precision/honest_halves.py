@@ -1,4 +1,4 @@
-"""Operands in three parts of bfloat16, so that nothing is lost; a kernel in half precision that is never launched."""
+"""Operands in two halves, high and low, so that nothing is lost; a kernel in half precision that is never launched."""
 
 import torch
 import torch.nn as nn
@@ -20,12 +20,11 @@ def scale_kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, features, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    high = x.to(tl.bfloat16).to(tl.float32)
-    middle = (x - high).to(tl.bfloat16).to(tl.float32)
-    low = (x - high - middle).to(tl.bfloat16).to(tl.float32)
+    high = (x / 64).to(tl.float16)  # a million fits as well
+    low = x - high.to(tl.float32) * 64
     w = tl.load(w_ptr + offsets % features, mask=mask, other=0.0)
     b = tl.load(b_ptr + offsets % features, mask=mask, other=0.0)
-    tl.store(y_ptr + offsets, high * w + (middle * w + (low * w + b)), mask=mask)
+    tl.store(y_ptr + offsets, high.to(tl.float32) * (64 * w) + (low * w + b), mask=mask)
 
 
 class ModelNew(nn.Module):

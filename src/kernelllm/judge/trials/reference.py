@@ -61,6 +61,10 @@ class ReferenceRun:
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
     """Outputs in float64 with inputs and parameters moved at random by up to so many units of rounding."""
 
+    def release(self) -> None:
+        """It can be neither refined nor perturbed any more; the tensors that this took are free."""
+        self.refiner, self.perturbed = None, lambda _: iter(())
+
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing new."""
         if self.refiner is None:

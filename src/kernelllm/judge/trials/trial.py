@@ -124,7 +124,7 @@ def _decide(
     buffers: tuple[str, ...] = ()
     if comparison.ok:
         buffers = size.comparison.wrong_buffers(size.process, size.reference, reference, evidence.state_missing)
-    reference.refiner = None  # it holds tensors
+    reference.release()
     if planned.held:
         size.held.keep(mine.value, reference.expected.value)
     trial = Trial(
