@@ -122,6 +122,12 @@ class Observer(Protocol):
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         """Note ``count`` launches of a kernel; ``body`` gives its source text."""
 
+    def launched(self, what: str) -> None:
+        """Note how a kernel was launched: the same text in modes INTERPRET and COMPILE."""
+
+    def stores(self, memory: int, elements: float) -> None:
+        """In COMPILE mode: a launch writes at most so many elements of the storage of this identity; 0: it may be any."""
+
     request_access: Callable[[DeviceAccess], None]
     """Hold the GPU in another way; returns when it is so. For languages that compile or tune in the middle of a run."""
 
@@ -131,6 +137,9 @@ class Launches:
 
     def suppress(self, on: bool) -> None:
         """While on, launches are noted and checked, and run nothing. For modes INTERPRET and CUDA."""
+
+    def list_only(self) -> None:
+        """From now on launches are only listed where their kernel was compiled before. For mode COMPILE."""
 
     def disagreement(self) -> bool:
         """Whether launches were counted differently in the two places where they are: what counts them was tampered with."""

@@ -87,6 +87,11 @@ class Evaluation:
             self._try(references, share)
             launched = {k.name for k in seen.report.kernels} if seen.report else set()
             seen.compiled = compiling.result(seen.trials.failure, launched)
+            if seen.trials.failure is None:
+                seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
+                seen.findings += compiling.never_run(launched)
+                if compiling.unwritten:
+                    seen.trials.failure = CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; {compiling.unwritten}")
 
     def _try(self, references: list[Reference], share: DeviceShare) -> None:
         """All trials, then the measurement. On a GPU each size may have a worker of its own, so that their kernels compile side by side."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any
 
@@ -20,14 +21,14 @@ import torch
 from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.threads import TORCH
-from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.trial_seeds import INIT_SEED, TrialSeeds
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import without_dynamo
@@ -46,6 +47,8 @@ class Job:
     tree: Any = None
     specs: tuple[p.TensorSpec, ...] = ()
     inputs: list[Any] | None = None
+    state: dict[str, torch.Tensor] | None = None
+    """The parameters and buffers that matter, where ``inputs`` are those of a trial."""
 
     @property
     def fake(self) -> bool:
@@ -70,6 +73,12 @@ def jobs(problem: Problem, references: Sequence[Reference]) -> list[Job]:
 def at_size(reference: Reference) -> Job:
     """The size of a reference, on real tensors."""
     return Job(reference.init_args, reference.training, inputs=reference.inputs(INIT_SEED))
+
+
+def as_first_trial(problem: Problem, candidate: Candidate, reference: Reference) -> Job:
+    """What the first trial hands to the candidate."""
+    inputs = reference.inputs(TrialSeeds(problem, candidate).first(0))
+    return Job(reference.init_args, reference.training, inputs=inputs, state={n: t.clone() for n, t in reference.state().items()})
 
 
 def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
@@ -109,7 +118,8 @@ class CompileBeside:
     def __init__(self, context: JudgeContext, problem: Problem, candidate: Candidate, references: Sequence[Reference]) -> None:
         self._context, self._candidate, self._references = context, candidate, references
         self._compile = TargetCompile(context, candidate)
-        self._future = context.executor.submit(self._compile.run, jobs(problem, references))
+        trial = as_first_trial(problem, candidate, references[0])
+        self._future = context.executor.submit(self._compile.run, jobs(problem, references), trial)
 
     def __enter__(self) -> CompileBeside:
         return self
@@ -134,6 +144,31 @@ class CompileBeside:
         return rows
 
 
+    def contradictions(self, interpreted: Sequence[str]) -> list[Finding]:
+        """Where the compile's launches are not those of the first trial on the same inputs (``interpreted``). After :meth:`result`."""
+        compiled = self._compile.launches
+        if compiled is None or not interpreted:
+            return []
+        ours, theirs = compiled.launches, interpreted[: len(compiled.launches)] if compiled.cut else interpreted
+        if tuple(ours) == tuple(theirs):
+            return []
+        pairs = zip_longest(theirs, ours, fillvalue="nothing")
+        was, now = next(pair for pair in pairs if pair[0] != pair[1])
+        text = f"On the same inputs the candidate launched {was} in the interpreter, and {now} where kernels are compiled for a GPU."
+        return [Finding(check="other_launches", message=text)]
+
+    def never_run(self, launched: Set[str]) -> list[Finding]:
+        """A warning where a kernel of the original sizes ran at none of those tried. After :meth:`result`."""
+        unseen = [name for name in self._compile.at_original if name not in launched]
+        text = "The kernel {!r} is launched at the original sizes and at none of those tried: nobody saw what it computes."
+        return [Finding(check="not_run", message=text.format(unseen[0]), severity=Severity.WARN)] if unseen else []
+
+    @property
+    def unwritten(self) -> str:
+        """What no kernel can have written of an output at the original sizes. After :meth:`result`."""
+        return self._compile.unwritten
+
+
 def _patience_s(failure: CandidateFailure | None) -> float | None:
     """Seconds to wait for the compile: it may explain a runtime error, and says little of a wrong result."""
     if failure is None or failure.status is Status.RUNTIME_ERROR:
@@ -150,6 +185,12 @@ class TargetCompile:
         self._process: CandidateProcess | None = None
         self._stopped = False
         self._deadline = time.monotonic() + MAX_COMPILE_S
+        self.launches: p.Compiled | None = None
+        """What was launched on the inputs of the first trial."""
+        self.at_original: tuple[str, ...] = ()
+        """Names of the kernels that are launched at the original sizes."""
+        self.unwritten = ""
+        """See :class:`kernelllm.judge.transport.protocol.Compiled`."""
 
     def stop(self) -> None:
         """Give up, from another thread; what was compiled until now is the result."""
@@ -158,12 +199,12 @@ class TargetCompile:
             if self._process is not None:
                 self._process.cut()
 
-    def run(self, wanted: Sequence[Job]) -> tuple[CompiledKernel, ...]:
-        """Rows of the first job that works; of what was launched until then where none does."""
+    def run(self, wanted: Sequence[Job], trial: Job | None = None) -> tuple[CompiledKernel, ...]:
+        """Rows of the first job that works; of what was launched until then where none does. Then ``launches``, of ``trial``."""
         best: tuple[CompiledKernel, ...] = ()
         for job in wanted:
             try:
-                rows, complete = self._compile(job)
+                rows, complete = self._compile(job, trial)
             except KernelLLMError as error:
                 _LOG.warning("No worker could be started for a compile: %s", error)
                 break
@@ -173,7 +214,7 @@ class TargetCompile:
                 return rows or best
         return best
 
-    def _compile(self, job: Job) -> tuple[tuple[CompiledKernel, ...], bool]:
+    def _compile(self, job: Job, trial: Job | None) -> tuple[tuple[CompiledKernel, ...], bool]:
         seconds = self._deadline - time.monotonic()
         with self._context.workers.start_compile(self._candidate, seconds) as process:
             with self._lock:
@@ -183,7 +224,12 @@ class TargetCompile:
             try:
                 process.construct(job.init_args, INIT_SEED, fake=job.fake)
                 process.load({}, job.training)
-                return process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs).kernels, True
+                compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs)
+                if job.fake:
+                    self.unwritten, self.at_original = compiled.unwritten, tuple(k.name for k in compiled.kernels if k.launches)
+                if trial is not None:
+                    self._list_launches(process, trial)
+                return compiled.kernels, True
             except CandidateFailure as failure:
                 if failure.status is Status.TIMEOUT:
                     text = f"The compile did not finish within {MAX_COMPILE_S:g} s: use smaller tiles."
@@ -196,3 +242,12 @@ class TargetCompile:
             finally:
                 with self._lock:
                     self._process = None
+
+    def _list_launches(self, process: CandidateProcess, trial: Job) -> None:
+        try:
+            built = process.construct(trial.init_args, INIT_SEED)
+            mine = {e.name: tuple(e.shape) for e in built.state}
+            process.load({n: t for n, t in (trial.state or {}).items() if mine.get(n) == tuple(t.shape)}, trial.training)
+            self.launches = process.compile(None, (), self._context.target, False, trial.inputs, list_only=True)
+        except CandidateFailure as failure:  # it may need what a kernel would have computed
+            _LOG.info("Launches of a compiled candidate could not be listed: %s", failure.message)

@@ -47,6 +47,38 @@ def concrete_grid(grid: Any, bound: dict[str, Any]) -> tuple[int, ...]:
     return size
 
 
+def described(function: Any, grid: tuple[int, ...], bound: dict[str, Any]) -> str:
+    """A launch in words, the same wherever it is made. Of an autotuned kernel without what the configuration decides."""
+    if tuned.depth:
+        return str(function.fn.__name__)
+    constants = {p.name for p in function.params if p.is_constexpr}
+    shown = [f"{name}={value!r}" if name in constants else f"{name}: {_kind(value)}" for name, value in bound.items()]
+    return f"{function.fn.__name__}[{', '.join(map(str, grid))}]({', '.join(shown)})"[:500]
+
+
+class _Tuned:
+    """Around the launches of an autotuned kernel. ``depth``: how many are under way."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+
+
+tuned = _Tuned()
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor | TensorWrapper):
+        return str(value.dtype)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "int" if -(2**31) <= value < 2**31 else "int64"
+    return type(value).__name__
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """Source text of a kernel, empty when there is none."""
     try:

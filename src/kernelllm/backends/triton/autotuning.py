@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from kernelllm.backends.triton.arguments import tuned
+
 SKIPPED = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a configuration may raise when it does not compile: the next one is tried."""
 
@@ -68,7 +70,8 @@ def _run(self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[
                 config.pre_hook(named)
             # what tuning leaves behind: arguments named in reset_to_zero are zero when the chosen configuration runs
             self.pre_hook(named, reset_only=True) if not self.user_defined_pre_hook else self.pre_hook(named)
-            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            with tuned:
+                result = self.fn.run(*args, **kwargs, **config.all_kwargs())
         except SKIPPED as error:
             failure = error
             continue

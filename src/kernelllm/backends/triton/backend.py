@@ -129,8 +129,7 @@ class Triton(base.Backend):
         if mode is Mode.COMPILE:
             from kernelllm.backends.triton import compile
 
-            compile.install(observer)
-            return Launches()
+            return compile.CompiledLaunches(observer)
         from kernelllm.backends.triton import device_sharing
         from kernelllm.backends.triton.launches import GpuLaunches
 

@@ -6,14 +6,16 @@ target, and launches nothing. At original sizes it runs on fake tensors, without
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+import triton
 from triton.runtime import autotuner, jit
 
-from kernelllm.backends.base import LAUNCH, KernelSeen, Observer
-from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, source_of
+from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
+from kernelllm.backends.triton import autotuning, stores
+from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, source_of
 from kernelllm.backends.triton.emulator.launches import FakeCompiledKernel
 
 _MOST_ERROR = 3000
@@ -42,13 +44,40 @@ class _Pointer:
         return 0
 
 
-def install(observer: Observer) -> None:
-    """Replace JITFunction.run by compile-and-record for good."""
+class CompiledLaunches(Launches):
+    """Launches of this process compile and run nothing, for good."""
+
+    def __init__(self, observer: Observer) -> None:
+        _install(observer, self)
+        self.only_listed = False
+
+    def list_only(self) -> None:
+        """From now on what was compiled once is not compiled again for other arguments: launches are only listed."""
+        self.only_listed = True
+
+
+def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
+    compiled: dict[Any, Any] = {}
+
+    def object_launched(source: Any, metadata: Any) -> Any:
+        def launch(*args: Any) -> None:
+            function = getattr(source, "fn", None)
+            observer.launch(getattr(function, "__name__", metadata.name), lambda: source_of(function.fn) if function is not None else "")
+            observer.launched(getattr(function, "__name__", metadata.name))
+            observer.stores(0, math.inf)
+
+        return launch
+
+    triton.runtime.driver.active.launcher_cls = object_launched
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         bound = bound_arguments(self, args, kwargs)
         seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn), count=0 if warmup else 1)
+        if launches.only_listed and self.fn in compiled:
+            if not warmup:
+                observer.launched(described(self, concrete_grid(grid, bound), bound))
+            return compiled[self.fn]
         observer.in_launch = True
         try:
             with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
@@ -59,20 +88,34 @@ def install(observer: Observer) -> None:
             if type(error) in autotuning.SKIPPED:
                 raise
             _note_error(seen, error, self)
+            observer.stores(0, math.inf)
             return FakeCompiledKernel(self, args, kwargs)
         finally:
             observer.in_launch = False
         if kernel is not None:
             _note(seen, kernel)
+            compiled[self.fn] = kernel
         if kernel is not None and not warmup:
             try:
-                concrete_grid(grid, bound)
+                size = concrete_grid(grid, bound)
+                observer.launched(described(self, size, bound))
+                _note_stores(observer, kernel, math.prod(size), bound)
             except (RuntimeError, TypeError, ValueError) as error:
                 seen.errors.append((f"{LAUNCH}{error}", 0))
         return kernel
 
     jit.JITFunction.run = run
     autotuner.Autotuner.run = autotuning.run_first
+
+
+def _note_stores(observer: Observer, kernel: Any, programs: int, bound: dict[str, Any]) -> None:
+    for store in stores.stores(kernel.asm.get("ttir", "tt.call")):
+        given = bound.get(store.parameter or "")
+        tensor = getattr(given, "base", given)
+        if isinstance(tensor, torch.Tensor) and type(given).__name__ != "TensorWrapper":
+            observer.stores(tensor.untyped_storage()._cdata, programs * store.elements if programs else 0)
+        else:
+            observer.stores(0, math.inf)
 
 
 def _pointers(args: tuple[Any, ...]) -> tuple[Any, ...]:

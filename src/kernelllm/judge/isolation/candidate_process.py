@@ -231,13 +231,16 @@ class CandidateProcess:
         found = self._take(state.tensors, output, *(["t", index] for index in range(len(state.names))))
         return dict(zip(state.names, found, strict=True))
 
-    def compile(self, tree: Any, specs: tuple[p.TensorSpec, ...], target: str, fake: bool, inputs: list[Any] | None = None) -> p.Compiled:
+    def compile(
+        self, tree: Any, specs: tuple[p.TensorSpec, ...], target: str, fake: bool, inputs: list[Any] | None = None, *,
+        list_only: bool = False,
+    ) -> p.Compiled:  # fmt: skip
         """Compile what a run launches; on fake tensors of these specs, or on real ``inputs``."""
         arena = self._arena("inputs", 1)
         if not fake and inputs is not None:
             tree, specs, arena = self._pack(inputs, "inputs")
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        return _expect(self.ask(p.Compile, (arena,), inputs=bag, target=target, fake=fake), p.Compiled)
+        return _expect(self.ask(p.Compile, (arena,), inputs=bag, target=target, fake=fake, list_only=list_only), p.Compiled)
 
     def report(self) -> p.Reported:
         """What the worker noted."""

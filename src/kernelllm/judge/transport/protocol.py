@@ -172,6 +172,8 @@ class Compile(msgspec.Struct, tag="compile"):
     target: str
     fake: bool
     seed: int = 0
+    list_only: bool = False
+    """Only list what is launched, without compiling again what was compiled before."""
 
 
 class ReadReport(msgspec.Struct, tag="report"):
@@ -280,6 +282,12 @@ class TimedBatch(msgspec.Struct, tag="timed"):
 class Compiled(msgspec.Struct, tag="compiled"):
     id: int
     kernels: tuple[CompiledKernel, ...]
+    launches: tuple[str, ...] = ()
+    """What was launched, in order, until the candidate looked at values that a kernel would have computed."""
+    cut: bool = False
+    """Whether it did look at such values."""
+    unwritten: str = ""
+    """What no kernel writes of an output, at these sizes; empty where all of it may be written."""
 
 
 class AuditEvent(msgspec.Struct, frozen=True):
@@ -306,6 +314,8 @@ class Reported(msgspec.Struct, tag="reported"):
     peak_bytes: int = 0
     kernel_flops: dict[str, float] = {}
     """Kernel name to the arithmetic of its launches in all observed runs together, as far as it is known (see :class:`KernelSeen`)."""
+    first_launches: tuple[str, ...] = ()
+    """What the first run launched, in order."""
 
 
 Reply = Constructed | Done | Failed | Grow | Ran | ModelState | TimedBatch | Compiled | Reported | AccessRequest

@@ -23,11 +23,12 @@ _THERE = torch.device("cuda", 0)
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers."""
+    """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers; ``values_read``
+    is told of values that become Python's or NumPy's."""
 
-    def __init__(self, noise: bool = False) -> None:
+    def __init__(self, noise: bool = False, values_read: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self.noise = noise
+        self.noise, self._values_read = noise, values_read
         self._getters: dict[Any, Any] = {torch.Tensor.device: _THERE, torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}
         self._methods: dict[Any, Callable[..., Any]] = {
             torch.Tensor.cuda: lambda self, *a, **k: self,
@@ -46,6 +47,8 @@ class CudaOnCpu(TorchFunctionMode):
                 return self._methods[func](*args, **(kwargs or {}))
         except TypeError:
             pass
+        if func in _READING:
+            self._values_read()
         if func is torch.device:
             return func(*args, **(kwargs or {}))
         is_to = getattr(func, "__name__", "") == "to"
@@ -59,6 +62,9 @@ class CudaOnCpu(TorchFunctionMode):
 
 EMPTY = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, torch.Tensor.new_empty,
                    torch.Tensor.new_empty_strided})  # fmt: skip
+
+
+_READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.item})
 
 
 class Noise(TorchFunctionMode):

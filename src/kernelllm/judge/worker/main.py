@@ -81,6 +81,7 @@ class Session:
         """Operators and FLOPs of the last run, where it was watched."""
         self._ops: Counter[str] = Counter()
         self._flops: Counter[str] = Counter()
+        self._first_launches: tuple[str, ...] = ()
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
@@ -149,7 +150,7 @@ class Session:
             else:
                 from kernelllm.judge.worker.devices import CudaOnCpu
 
-                with CudaOnCpu(noise):
+                with CudaOnCpu(noise, self.recorder.values_read):
                     yield
         finally:
             self.recorder.phase = ""
@@ -222,6 +223,7 @@ class Session:
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
+        self.recorder.new_list()
         self.launches.suppress(command.suppress)
         seed_all(command.seed)
         start = time.perf_counter()
@@ -243,6 +245,7 @@ class Session:
         if command.hold:
             self._held = self._outputs
         self._busy_ms = (time.perf_counter() - start) * 1000
+        self._first_launches = self._first_launches or tuple(self.recorder.list)
         self._launches = self.recorder.launches - before
         self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if watched else ({}, {})
         if command.observe:
@@ -300,9 +303,11 @@ class Session:
         """The compile check."""
         from kernelllm.judge.worker import fake_run
 
+        if command.list_only:
+            self.launches.list_only()
         with self.candidate_code("run"):
-            fake_run.run(self.model, self._compile_inputs(command), command)
-        return p.Compiled(command.id, self.recorder.rows())
+            seen = fake_run.run(self.model, self._compile_inputs(command), command, self.recorder)
+        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not command.fake:
@@ -319,5 +324,6 @@ class Session:
         flops, kernel_flops = ({k: float(v) for k, v in all_runs.items()} for all_runs in (self._flops, self._kernel_flops))
         tampered = (*r.tampered(), *(["the count of launches"] if self.launches.disagreement() else []))
         return p.Reported(
-            command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, peak, kernel_flops
+            command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, peak, kernel_flops,
+            self._first_launches,
         )  # fmt: skip

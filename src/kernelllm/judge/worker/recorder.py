@@ -25,7 +25,7 @@ _EVENTS = (
 _QUIET = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv", "object.__getattr__", "object.__setattr__", "code.__new__", "os.fspath")
 _BY_CALLER = ("sys._getframe", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "ctypes.dlopen", "ctypes.dlsym", "mmap.__new__")
 """Libraries do these all the time: noted only where candidate code does them itself."""
-_MOST_EVENTS = 400
+_MOST_EVENTS, _MOST_LAUNCHES = 400, 1000
 
 
 class Recorder:
@@ -40,6 +40,12 @@ class Recorder:
         self.launches = 0
         self.in_launch = False
         self.fault = ""
+        self.list: list[str] = []
+        """Launches since :meth:`new_list`, as the backend describes them."""
+        self.read_after: int | None = None
+        """How many there were when values were looked at that a kernel may have computed; None: they never were."""
+        self.stored: dict[int, float] = {}
+        """Storages to the elements that launches wrote at most; 0: any storage."""
         self.threads = 0
         self.streams = 0
         self.switched_off = False
@@ -57,6 +63,26 @@ class Recorder:
         seen.launches += count
         self.launches += count
         return seen
+
+    def new_list(self) -> None:
+        """List launches from the beginning."""
+        self.list.clear()
+        self.stored.clear()
+        self.read_after = None
+
+    def values_read(self) -> None:
+        """Candidate code looks at values of a tensor."""
+        if self.list and self.read_after is None:
+            self.read_after = len(self.list)
+
+    def launched(self, what: str) -> None:
+        """List a launch."""
+        if len(self.list) < _MOST_LAUNCHES:
+            self.list.append(what)
+
+    def stores(self, memory: int, elements: float) -> None:
+        """Note what a launch may write."""
+        self.stored[memory] = self.stored.get(memory, 0.0) + elements
 
     def rows(self) -> tuple[CompiledKernel, ...]:
         """All kernels seen, each with its first compile error."""

@@ -11,7 +11,7 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, only_tensors, source_of
+from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
 from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
 
 
@@ -58,6 +58,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         _interpret(self, size, bound, args, kwargs)
         return FakeCompiledKernel(self, args, kwargs)
     seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
+    observer.launched(described(self, size, bound) if not FakeCompiledKernel.launching else self.fn.__name__)
     if _State.suppressed:
         return FakeCompiledKernel(self, args, kwargs)
     was, observer.in_launch = observer.in_launch, True
@@ -98,6 +99,8 @@ class FakeCompiledKernel:
     n_regs, n_spills, n_max_threads = 32, 0, 1024
     metadata = types.SimpleNamespace(shared=1024, num_warps=4, num_stages=2, num_ctas=1)
     asm: dict[str, str] = {}  # noqa: RUF012
+    launching = False
+    """Whether the launch under way is one of a compiled object."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
@@ -113,7 +116,11 @@ class FakeCompiledKernel:
         def runner(*args: Any, **options: Any) -> Any:
             named = dict(zip(self._function.arg_names, args, strict=False))
             merged = {**given, **constants, **named}
-            return self._function.run(grid=grid, warmup=False, **merged)
+            FakeCompiledKernel.launching = True
+            try:
+                return self._function.run(grid=grid, warmup=False, **merged)
+            finally:
+                FakeCompiledKernel.launching = False
 
         return runner
 
