@@ -80,7 +80,7 @@ class FirstRuns:
         process.lease = share.lease(exclusive_allowed=last)
         missing = build(process, reference)
         seed = self.seeds.first(position)
-        return FirstRun(missing, call_candidate(process, position, reference.inputs(seed), seed))
+        return FirstRun(missing, call_candidate(process, position, reference.inputs(seed), seed, self.seeds))
 
 
 def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:

@@ -49,17 +49,24 @@ class CandidateCall:
     """The candidate's part of a trial: a run, or the failure that came instead."""
 
     seed: int
+    """That the inputs were drawn with."""
+    run_seed: int
+    """That candidate and reference run with. It tells nothing of the inputs."""
     inputs: list[Any]
     run: CandidateRun | None = None
     failure: CandidateFailure | None = None
 
 
-def call_candidate(process: CandidateProcess, position: int, inputs: list[Any], seed: int, *, hold: bool = False) -> CandidateCall:
+def call_candidate(
+    process: CandidateProcess, position: int, inputs: list[Any], seed: int, seeds: TrialSeeds, *, hold: bool = False
+) -> CandidateCall:
     """Run the candidate. Operators are watched in every run: a candidate may behave in its first call alone."""
+    run_seed = seeds.derive("run", seed)
     try:
-        return CandidateCall(seed, inputs, process.run(inputs, seed, observe=position == 0, apart=position > 0, hold=hold))
+        run = process.run(inputs, run_seed, observe=position == 0, apart=position > 0, hold=hold)
     except CandidateFailure as failure:
-        return CandidateCall(seed, inputs, failure=failure.kept())
+        return CandidateCall(seed, run_seed, inputs, failure=failure.kept())
+    return CandidateCall(seed, run_seed, inputs, run)
 
 
 def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
@@ -71,12 +78,12 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     state = STATES.get(planned.state)
     if state is not None and state.inputs is not None:
         inputs = state.inputs(inputs)
-    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, hold=planned.held))
+    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, size.seeds, hold=planned.held))
 
 
 def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:
     """The reference's part of a trial, after the candidate's, and the comparison. Raises CandidateFailure, ProblemError."""
-    reference_run = size.reference.run(call.inputs, call.seed, first=planned.is_first)
+    reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     comparison = None
     if call.run is not None and not reference_run.error:
         comparison = size.comparison.output(planned, call.run, reference_run)
