@@ -143,7 +143,6 @@ class CompileBeside:
                 rows += tuple(r for r in more if r.name in missing)
         return rows
 
-
     def contradictions(self, interpreted: Sequence[str]) -> list[Finding]:
         """Where the compile's launches are not those of the first trial on the same inputs (``interpreted``). After :meth:`result`."""
         compiled = self._compile.launches
