@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kernelllm.app import meter
 from kernelllm.app.main import cli
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
@@ -148,3 +149,17 @@ def test_compare_holds_several_runs_against_the_first_and_kernelbenchs_verdicts_
         result = CliRunner().invoke(cli, ["report", str(wrong), "--db", database])
         assert result.exit_code == 2
         assert said in result.output
+
+
+def test_plain_progress_comes_soon_and_then_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(meter.time, "monotonic", lambda: clock[0])
+    made = meter.Meter("m", 10_000)
+    lines = []
+    for second in range(3600):
+        clock[0] = 1000.0 + second
+        if made.due():
+            lines.append(second)
+    assert lines[0] <= 5
+    assert max(b - a for a, b in zip(lines, lines[1:], strict=False)) <= 61
+    assert len(lines) < 100

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
 from kernelllm.bench import metrics, summary
-from kernelllm.core.types import Attempt, Candidate, Finding, Measured, Ratio, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, Finding, Measured, Ratio, Status, Timing, Verdict, to_json
 
 
 def _attempt(problem: str, status: Status, message: str = "", speed: float | None = None, check: str = "") -> Attempt:
@@ -71,8 +72,17 @@ def test_error_kinds(attempt: Attempt, kind: str | None) -> None:
     assert summary.error_kind(attempt) == kind
 
 
-def test_correct_but_untimed_samples_say_nothing_of_speed() -> None:
-    correct = Attempt(problem="p", candidate=Candidate(source="x"), verdict=Verdict(status=Status.CORRECT, message=""))
-    wrong = Attempt(problem="p", candidate=Candidate(source="y"), verdict=Verdict(status=Status.INCORRECT, message=""))
-    assert list(summary.score("all", metrics.outcomes([correct])).fast["eager"]) == [0.0]
-    assert summary.score("all", metrics.outcomes([wrong])).fast["eager"][1.0].value == 0.0
+@pytest.mark.parametrize("status", [Status.CORRECT, Status.INCORRECT])
+def test_where_nothing_was_timed_fast_1_is_empty(status: Status) -> None:
+    attempt = Attempt(problem="p", candidate=Candidate(source="x"), verdict=Verdict(status=status, message=""))
+    found = summary.score("all", metrics.outcomes([attempt]))
+    assert found.fast["eager"][0.0] is not None
+    assert json.loads(to_json(found))["fast"]["eager"]["1.0"] is None
+    assert summary.rows([found])[0][summary.COLUMNS.index("fast_1 eager")] == "-"
+    assert "fast_1 eager" not in dict(summary.figures(found))
+
+
+def test_where_a_gpu_found_nothing_correct_fast_1_is_zero() -> None:
+    verdict = Verdict(status=Status.INCORRECT, message="", environment={"device": "NVIDIA H100"})
+    found = summary.score("all", metrics.outcomes([Attempt(problem="p", candidate=Candidate(source="y"), verdict=verdict)]))
+    assert found.fast["eager"][1.0].value == 0.0

@@ -6,10 +6,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+from kernelllm.bench.metrics import on_cpu
 from kernelllm.core.types import Attempt
 
 LOOK_S = 10.0
 """Seconds between two looks at the GPUs."""
+FIRST_S = 5.0
+"""Seconds until the first line of plain output, and the least between two."""
 
 
 class Meter:
@@ -21,6 +24,7 @@ class Meter:
         self.usd: float | None = None
         self._before, self._start = self.done, time.monotonic()
         self._looked, self._busy = 0.0, ""
+        self._line = self._start
         for attempt in stored:
             self._pay(attempt)
 
@@ -28,8 +32,21 @@ class Meter:
         """One more attempt is stored."""
         self.done, self.correct = self.done + 1, self.correct + attempt.verdict.correct
         self._pay(attempt)
-        if not attempt.verdict.environment.get("device", "cpu").lower().startswith("cpu"):
+        if not on_cpu(attempt.verdict):
             self._look()
+
+    @property
+    def new(self) -> bool:
+        """Whether any attempt came since it was made."""
+        return self.done > self._before
+
+    def due(self) -> bool:
+        """Whether plain output gets another line: soon after the start and less and less often, at least every minute."""
+        now = time.monotonic()
+        if now - self._line < min(max(FIRST_S, 0.1 * (now - self._start)), 60.0):
+            return False
+        self._line = now
+        return True
 
     def text(self) -> str:
         """``MODEL: 50 of 200, 31 correct, 12 a minute, 13 min left, $0.42, GPUs 87 %``."""

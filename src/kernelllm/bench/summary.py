@@ -25,8 +25,8 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     correct_samples: int
     pass_at: dict[int, Estimate]
     """k to pass@k; only the k that some problem has samples for."""
-    fast: dict[str, dict[float, Estimate]]
-    """Baseline to p to fast_p."""
+    fast: dict[str, dict[float, Estimate | None]]
+    """Baseline to p to fast_p; None for p above 0 where nothing was timed."""
     speedup: dict[str, Estimate | None]
     """Baseline to geometric mean of the best speed-up over solved problems."""
     speedup_all: dict[str, float | None]
@@ -41,16 +41,16 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_solved: float | None
 
 
-def score(group: str, items: Sequence[Outcome]) -> Scores:
+def score(group: str, items: Sequence[Outcome], *, timed: bool = False) -> Scores:
     """Every score of a group; baselines that were never measured are left out, except for fast_0 under ``eager``.
 
-    Where there are correct samples and none was timed, nothing is known of speed: no fast_p but fast_0.
+    ``timed``: the run that the group is a part of has times. Without, a group with none knows fast_0 alone.
     """
     measured = [b for b in BASELINES if any(b in o.speedups for o in items)]
     baselines = measured or ["eager"]
-    thresholds = metrics.FAST_P if measured or not any(o.c for o in items) else (0.0,)
+    known = metrics.FAST_P if timed or _timed(items) else (0.0,)
     pass_at = {k: e for k in metrics.PASS_K if (e := metrics.mean_pass_at_k(items, k)) is not None}
-    fast = {b: {p: e for p in thresholds if (e := metrics.mean_fast_p(items, p, b)) is not None} for b in baselines}
+    fast = {b: {p: metrics.mean_fast_p(items, p, b) if p in known else None for p in metrics.FAST_P} for b in baselines}
     return Scores(
         group=group,
         problems=len(items),
@@ -69,6 +69,11 @@ def score(group: str, items: Sequence[Outcome]) -> Scores:
     )
 
 
+def _timed(items: Sequence[Outcome]) -> bool:
+    """Whether it is known how fast kernels are: there are times, or nothing on a GPU was correct, so that none is fast."""
+    return any(o.speedups for o in items) or (any(o.on_gpu for o in items) and not any(o.c for o in items))
+
+
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
@@ -79,8 +84,9 @@ def by_group(items: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[Sc
     groups: dict[str, list[Outcome]] = {}
     for outcome in items:
         groups.setdefault(key(outcome), []).append(outcome)
-    made = [score(name, members) for name, members in groups.items()]
-    return made if len(made) == 1 else [*made, score("all", items)]
+    timed = _timed(items)
+    made = [score(name, members, timed=timed) for name, members in groups.items()]
+    return made if len(made) == 1 else [*made, score("all", items, timed=timed)]
 
 
 def level_of(outcome: Outcome) -> str:
@@ -139,7 +145,7 @@ def figures(s: Scores) -> list[tuple[str, str]]:
     """Every figure of one group as (name, text): what :func:`rows` has no room for, too. Those that do not exist are left out."""
     told = [(f"pass@{k}", _percent(e)) for k, e in s.pass_at.items()]
     for baseline, thresholds in s.fast.items():
-        told += [(f"fast_{p:g}" + (f" {baseline}" if p else ""), _percent(e)) for p, e in thresholds.items()]
+        told += [(f"fast_{p:g}" + (f" {baseline}" if p else ""), _percent(e)) for p, e in thresholds.items() if e is not None]
     for baseline, speed in s.speedup.items():
         if speed is None:
             continue

@@ -118,20 +118,22 @@ def _run(one: Bench, limited: bool) -> None:
 
     stored = one.stored()
     meter = Meter(one.plan.model, one.wanted, stored)
+    live = sys.stderr.isatty()
     with Console() as console:
         console.stage(f"{one.plan.model}: {len(stored)} of {meter.wanted} done")
         try:
             with remembered(), closing(one.attempts()) as attempts:
                 for attempt in attempts:
                     meter.add(attempt)
-                    # Plain output gets a line now and then, a terminal one that moves.
-                    if sys.stderr.isatty() or meter.done % 25 == 0:
+                    if live or meter.due():
                         meter.wanted = one.wanted
                         console.stage(meter.text())
         except KeyboardInterrupt:
             console.note(f"Interrupted: {len(one.stored())} of {one.wanted} samples are kept; the same command goes on from there.")
             raise click.exceptions.Exit(130) from None
-        wanted = one.wanted
+        wanted = meter.wanted = one.wanted
+        if meter.new:
+            console.stage(meter.text())
         if limited and meter.done < wanted and not one.errors:
             one.run.finish(SPENT)
             console.note(f"The budget is spent: {meter.done} of {wanted} samples are kept; a larger one goes on from there.")
