@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -161,5 +162,5 @@ def test_plain_progress_comes_soon_and_then_less_often(monkeypatch: pytest.Monke
         if made.due():
             lines.append(second)
     assert lines[0] <= 5
-    assert max(b - a for a, b in zip(lines, lines[1:], strict=False)) <= 61
+    assert max(b - a for a, b in itertools.pairwise(lines)) <= 61
     assert len(lines) < 100

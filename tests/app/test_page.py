@@ -9,6 +9,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelllm.app.page import page, view
@@ -54,6 +55,16 @@ def test_every_attempt_is_in_its_problems_block(html: str) -> None:
     assert first["runs"][0]["attempts"][1]["source"] == f"# {HOSTILE} 1"
     second = json.loads(gzip.decompress(base64.b64decode(blocks[1])))
     assert second["runs"][1]["attempts"] == []
+
+
+def test_an_attempt_has_its_prompt_answer_and_reference() -> None:
+    attempts = [msgspec.structs.replace(_attempt("p", s, Status.CORRECT), prompt="Write it.", answer=f"```{s}```") for s in (0, 1)]
+    made = page([view("run", "a/b", "suite", attempts, references={"p": "class Model: ..."})])
+    (packed,) = re.findall(r'<script type="text/plain" id="block-\d+">([^<]+)</script>', made)
+    block = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert block["reference"] == "class Model: ..."
+    assert block["prompts"] == ["Write it."]  # once, however many samples
+    assert [(a["answer"], a["prompt"]) for a in block["runs"][0]["attempts"]] == [("```0```", 0), ("```1```", 0)]
 
 
 def test_the_heat_map_shows_the_best_speed_up(html: str) -> None:

@@ -141,7 +141,8 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
             model = str(info.settings.get("model", attempts[0].candidate.model))
             name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
             asked, note = asked_of(run, attempts)
-            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note, asked)
+            references = {p.name: p.source for p in run.problems()}
+            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note, asked, references)
 
 
 def estimate(one: Bench) -> dict[str, Any]:

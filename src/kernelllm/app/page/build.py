@@ -6,9 +6,10 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -40,15 +41,35 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     outcomes: tuple[Outcome, ...]
     environment: dict[str, str] = {}
+    references: dict[str, str] = {}
+    """Problem to the source of its reference, where it is known."""
     note: str = ""
     """Something a reader must know, e.g. that sizes were shrunk and nothing was timed."""
 
 
-def view(name: str, model: str, suite: str, attempts: Sequence[Attempt], note: str = "", problems: Sequence[str] = ()) -> RunView:
-    """Prepare a run for the page. ``problems`` names what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`."""
+def view(
+    name: str,
+    model: str,
+    suite: str,
+    attempts: Sequence[Attempt],
+    note: str = "",
+    problems: Sequence[str] = (),
+    references: Mapping[str, str] = MappingProxyType({}),
+) -> RunView:
+    """Prepare a run for the page. ``problems`` names what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`;
+    ``references`` has the sources of those that are known."""
     found = next((a.verdict.environment for a in attempts if a.verdict.environment), {})
     made = tuple(metrics.outcomes(attempts, problems=problems))
-    return RunView(name=name, model=model, suite=suite, attempts=tuple(attempts), outcomes=made, environment=found, note=note)
+    return RunView(
+        name=name,
+        model=model,
+        suite=suite,
+        attempts=tuple(attempts),
+        outcomes=made,
+        environment=found,
+        references=dict(references),
+        note=note,
+    )
 
 
 def page(runs: Sequence[RunView]) -> str:
@@ -133,9 +154,13 @@ def _cell(run: RunView, problem: str) -> dict[str, Any]:
 
 
 def _block(runs: Sequence[RunView], problem: str) -> str:
+    own = [(run.name, [a for a in run.attempts if a.problem == problem]) for run in runs]
+    prompts = list(dict.fromkeys(a.prompt for _, attempts in own for a in attempts))  # the first one of all samples is the same
     body = {
         "problem": problem,
-        "runs": [{"name": run.name, "attempts": [_detail(a) for a in run.attempts if a.problem == problem]} for run in runs],
+        "reference": next((r.references[problem] for r in runs if problem in r.references), ""),
+        "prompts": prompts,
+        "runs": [{"name": name, "attempts": [_detail(a) | {"prompt": prompts.index(a.prompt)} for a in found]} for name, found in own],
     }
     packed = gzip.compress(json.dumps(body, separators=(",", ":")).encode(), mtime=0)
     return base64.b64encode(packed).decode()
@@ -171,6 +196,7 @@ def _detail(attempt: Attempt) -> dict[str, Any]:
         "digest": candidate.digest,
         "parents": candidate.parents,
         "source": candidate.source,
+        "answer": attempt.answer,
         "status": verdict.status.value,
         "message": verdict.message,
         "notes": _notes(verdict),

@@ -68,7 +68,24 @@ function showKernels(body, kernels) {
   const box = make("div", undefined, "scroll"); box.append(table); body.append(box);
 }
 
-function fill(box, a, bySource) {
+async function copy(button, words) {
+  try { await navigator.clipboard.writeText(words); }
+  catch {  // no clipboard for pages that are files, in some browsers
+    const area = make("textarea", words); $("detail").append(area); area.select(); document.execCommand("copy"); area.remove();
+  }
+  button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}
+
+// A text under its title, to unfold and to copy.
+function text(title, words, unfolded, shown) {
+  const d = make("details", undefined, "text"), s = make("summary", title + " "), b = make("button", "Copy", "copy");
+  b.type = "button"; b.title = "Copy to the clipboard";
+  b.addEventListener("click", (e) => { e.preventDefault(); copy(b, words); });
+  s.append(b); d.append(s, (shown || ((t) => make("pre", t)))(words)); d.open = Boolean(unfolded);
+  return d;
+}
+
+function fill(box, a, bySource, prompt) {
   box.append(make("p", a.message));
   for (const f of a.findings) box.append(make("p", f, "hint"));
   const facts = [...a.facts];
@@ -79,32 +96,48 @@ function fill(box, a, bySource) {
   showKernels(box, a.kernels);
   const parent = a.parents.map((p) => bySource[p]).find(Boolean);
   if (parent) { const d = make("details"); d.append(make("summary", "Difference to its parent"), difference(parent, a.source)); box.append(d); }
-  if (a.source) box.append(highlighted(a.source));
+  if (a.source) box.append(text("Source", a.source, true, highlighted));
+  if (a.answer) box.append(text("Answer", a.answer));
+  if (prompt) box.append(text("Prompt", prompt));
 }
 
-async function open(index) {
-  const data = await unpack(index), body = $("detail-body"), bySource = {};
+// The part of the address that names a problem, or one attempt at it: it holds in every report that has them.
+const place = (problem, run, a) => "#" + new URLSearchParams({ problem, ...(a ? { run, attempt: `${a.round}.${a.sample}` } : {}) });
+
+async function open(name, run, attempt) {
+  const button = [...document.querySelectorAll("button[data-block]")].find((b) => b.textContent === name);
+  if (!button) return;
+  const data = await unpack(button.dataset.block), body = $("detail-body"), bySource = {};
+  let asked;
   $("detail-title").textContent = data.problem;
   body.replaceChildren();
+  if (data.reference) body.append(text("Reference", data.reference, false, highlighted));
   for (const run of data.runs) for (const a of run.attempts) bySource[a.digest] = a.source;
-  for (const run of data.runs) {
-    body.append(make("h3", run.name));
-    if (!run.attempts.length) body.append(make("p", "not run", "hint"));
-    for (const a of run.attempts) {
-      const d = make("details"), s = make("summary");
+  for (const one of data.runs) {
+    body.append(make("h3", one.name));
+    if (!one.attempts.length) body.append(make("p", "not run", "hint"));
+    for (const a of one.attempts) {
+      const d = make("details"), s = make("summary"), link = make("a", "link", "link");
       s.append(make("span", undefined, "dot " + a.status), `sample ${a.sample}${a.round ? ", round " + a.round : ""}: ${a.status}`);
       if (a.timing) s.append(`, ${ms(a.timing.candidate.median_ms)}`);
-      if (a.notes) s.append(`, ${a.notes}`);
-      d.append(s);
-      d.addEventListener("toggle", () => { if (d.open && d.children.length === 1) { const box = make("div"); fill(box, a, bySource); d.append(box); } });
+      link.href = place(data.problem, one.name, a); link.title = "Address of this attempt";
+      s.append(" ", link); d.append(s);
+      d.addEventListener("toggle", () => { if (d.open && d.children.length === 1) { const box = make("div"); fill(box, a, bySource, data.prompts[a.prompt]); d.append(box); } });
       body.append(d);
+      if (one.name === run && `${a.round}.${a.sample}` === attempt) { d.open = true; asked = d; }
     }
   }
   if (!$("detail").open) $("detail").showModal();
-  location.hash = "problem-" + index;
+  history.replaceState(null, "", asked ? location.hash : place(data.problem));
+  if (asked) asked.scrollIntoView();
 }
 
-for (const b of document.querySelectorAll("button[data-block]")) b.addEventListener("click", () => open(b.dataset.block));
+function openAsked() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  if (asked.has("problem")) open(asked.get("problem"), asked.get("run"), asked.get("attempt"));
+}
+
+for (const b of document.querySelectorAll("button[data-block]")) b.addEventListener("click", () => open(b.textContent));
 $("close").addEventListener("click", () => $("detail").close());
 $("detail").addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search));
 $("filter").addEventListener("input", () => {
@@ -112,5 +145,5 @@ $("filter").addEventListener("input", () => {
   for (const row of document.querySelectorAll(".heat tbody tr")) { row.hidden = !words.every((w) => row.dataset.name.includes(w)); shown += !row.hidden; }
   $("count").textContent = words.length ? `${shown} shown` : "";
 });
-const asked = location.hash.match(/^#problem-(\d+)$/);
-if (asked) open(asked[1]);
+window.addEventListener("hashchange", openAsked);
+openAsked();
