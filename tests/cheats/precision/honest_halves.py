@@ -19,12 +19,12 @@ def unused_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def scale_kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, features, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    high = (x / 64).to(tl.float16)  # a million fits as well
-    low = x - high.to(tl.float32) * 64
-    w = tl.load(w_ptr + offsets % features, mask=mask, other=0.0)
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0) / 64  # so that a million fits as well
+    high = x.to(tl.float16)
+    low = x - high.to(tl.float32)
+    w = tl.load(w_ptr + offsets % features, mask=mask, other=0.0) * 64
     b = tl.load(b_ptr + offsets % features, mask=mask, other=0.0)
-    tl.store(y_ptr + offsets, high.to(tl.float32) * (64 * w) + (low * w + b), mask=mask)
+    tl.store(y_ptr + offsets, high.to(tl.float32) * w + (low * w + b), mask=mask)
 
 
 class ModelNew(nn.Module):

@@ -56,7 +56,7 @@ def _every_size(position: int, seeds: int, variants: bool, small: bool) -> Itera
 
 def _first_size(variants: bool) -> Iterator[PlannedTrial]:
     if variants:
-        yield PlannedTrial(REPEATED)
+        yield PlannedTrial(REPEATED, only_if_fast=True)
     yield PlannedTrial(state=RANDOM)
     if variants:
         yield PlannedTrial(CONSTANTS)
