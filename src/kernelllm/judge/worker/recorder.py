@@ -16,6 +16,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
+from kernelllm.judge.run_clock import RunClock
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
@@ -162,7 +163,9 @@ def _watched_functions() -> list[tuple[str, Any, str, Any]]:
     table = (
         ("time", time, ("time", "perf_counter", "monotonic", "perf_counter_ns", "time_ns", "process_time")),
         ("torch", torch, ("allclose", "equal", "isclose", "manual_seed", "rand", "randn", "save", "load", "no_grad")),
-        ("torch.cuda", torch.cuda, ("synchronize", "Event", "Stream", "current_stream", "empty_cache")),
+        ("torch.cuda", torch.cuda, ("synchronize", "Event", "Stream", "current_stream", "empty_cache", "_sleep")),
+        ("torch.cuda.Event", torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
+        ("RunClock", RunClock, ("begin", "start", "end", "enqueued_ms", "reached_ms", "times_ms")),
         ("torch.Tensor", torch.Tensor, ("copy_", "clone", "allclose", "equal", "__eq__", "__torch_function__", "data_ptr", "cpu", "numpy")),
         ("torch.testing", torch.testing, ("assert_close",)),
         ("torch.nn.Module", torch.nn.Module, ("__call__", "_call_impl", "load_state_dict", "state_dict", "forward")),
