@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -23,6 +24,7 @@ from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.floors import Floors
 from kernelllm.judge.worker_pool import WorkerPool
 
+_LOG = logging.getLogger(__name__)
 _BESIDE = 8
 """Threads for what goes on beside trials: compiles, floors, spare workers."""
 
@@ -39,6 +41,8 @@ class Judge:
         target = self.settings.target if device == "cpu" else capability(device)
         self._verdicts = verdict_cache.opened(self.settings, device, target)
         self._executor = ThreadPoolExecutor(max_workers=_BESIDE, thread_name_prefix="kernelllm-judge")
+        if device != "cpu":
+            self._executor.submit(_start_device, device)
         self.context = JudgeContext(
             settings=self.settings, device=device, target=target, checks=checks, executor=self._executor,
             workers=WorkerPool(self.settings, device, target, self._executor), references=References(self.settings, device),
@@ -93,6 +97,14 @@ class Judge:
         except torch.OutOfMemoryError as error:  # in this process: the candidate's fault no more than the reference's
             text = f"Judging runs out of memory: {str(error).splitlines()[0][:200]}"
             return evaluation.finish(Status.OUT_OF_MEMORY, text)
+
+
+def _start_device(device: str) -> None:
+    """Make this process's context on a GPU, which takes about a second, while workers start and the problem is looked at."""
+    try:
+        torch.empty(1, device=device)
+    except RuntimeError as error:  # the first reference meets it again, and tells
+        _LOG.debug("No context on %s yet: %s", device, error)
 
 
 def judge(problem: Problem, candidate: Candidate, settings: JudgeSettings | None = None) -> Verdict:
