@@ -27,10 +27,11 @@ from kernelllm.app.main import cli
 _BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 _FIGURES = (
-    (r"\d+ of \d+ trials \(\d+ sizes, \d+ seeds\)", "N of N trials"),
+    (r"Right in \d+ trials", "Right in N trials"),
+    (r"\d+ of \d+ outputs right \(\d+ sizes?, \d+ seeds\)", "N of N outputs right"),
     (r"^(\w*kernel\w*) +\d.*$", r"\1 FIGURES"),  # a row of the table of kernels: what a compiler's version decides
     (r"\d+\.\d+e[-+]\d+|\b0\.0\d+", "ERROR"),
-    (r"\d+(\.\d+)? ?%", "SHARE"),
+    (r"(under |over )?\d+(\.\d+)? ?%", "SHARE"),
     (r"\b\d,\d{3}\b|\b\d+ bytes\b", "COUNT"),
     (r"\b\d+(\.\d+)? s\b", "TIME"),
     (r"\b\d+\.\d+\.\d+(\+\w+)?\b", "VERSION"),

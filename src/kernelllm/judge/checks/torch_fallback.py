@@ -11,6 +11,7 @@ import ast
 from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
+from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
 from kernelllm.judge.checks.operators import HEAVY, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
@@ -129,7 +130,7 @@ def _little(seen: Observation) -> str:
     for where, share, left_to in shares:
         if share is not None and share < _SOME and left_to:
             done = ", ".join(sorted(left_to))
-            return f"The kernels do {max(share, 0.0):.0%} of the reference's heavy work{where}, torch the rest ({done})."
+            return f"The kernels do {percent(max(share, 0.0))} of the reference's heavy work{where}, torch the rest ({done})."
     return ""
 
 
