@@ -62,10 +62,17 @@ def _cause(error: Exception, problem: Problem) -> str:
     return str(error) if isinstance(error, Untraceable) else describe(error, problem)
 
 
+def _causes(failures: list[Exception], problem: Problem) -> list[str]:
+    """Each cause once: under its way, or bare where several ways met the same."""
+    told = [(e.cause if isinstance(e, Untraceable) else _cause(e, problem), _cause(e, problem)) for e in failures]
+    bare = [cause for cause, _ in told]
+    return list(dict.fromkeys(cause if bare.count(cause) > 1 else whole for cause, whole in told))
+
+
 def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
     """One error for all ways: what was refused as such, or each cause once."""
     unknown = [str(e) for e in failures if isinstance(e, UnknownSize)]
-    causes = list(dict.fromkeys(_cause(e, problem) for e in failures))
+    causes = _causes(failures, problem)
     refused = [e for e in failures if isinstance(e, CaptureError)]
     if len(causes) == 1 and refused:
         return refused[0]
@@ -73,7 +80,7 @@ def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
         causes = [max(unknown, key=len)]  # torch.export knows the line
     traced = all(isinstance(e, Untraceable) for e in failures)
     return CaptureError(
-        f"The forward of {problem.name!r} could not be {'traced' if traced else 'compiled'}. " + " Then: ".join(causes),
+        f"The forward of {problem.name!r} could not be {'traced' if traced else 'compiled'}: " + " Then: ".join(causes),
         where=problem.path or problem.name,
         fix="Rewrite the named construct without a decision that depends on tensor values, or use a language model (-m)."
         if traced else "Try --extern allow, or use a language model (-m).",

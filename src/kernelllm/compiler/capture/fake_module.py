@@ -24,6 +24,10 @@ from kernelllm.problems.instance import init_arguments
 class Untraceable(Exception):
     """This way of tracing does not fit; says which operator or construct."""
 
+    def __init__(self, cause: str, *, way: str = "") -> None:
+        self.cause = cause
+        super().__init__(f"{way}: {cause}" if way else cause)
+
 
 class UnknownSize(Untraceable):
     """A size depends on the values of a tensor: no way of tracing fits."""
@@ -88,6 +92,8 @@ def describe(error: BaseException, problem: Problem | None = None) -> str:
     """One line for an exception: its type, the first line of its message, and the line of the problem it came from."""
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    if "data-dependent" in line:  # torch tells of symbols that no reader knows; the line of the module says it all
+        line = "the values of tensors decide what it does"
     if problem is not None:
         name = problem.path or f"<{problem.name}>"
         at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name and frame.lineno]

@@ -152,7 +152,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
             tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
-        raise Untraceable(f"tracing the forward ({way}): {describe(error, built.problem)}") from error
+        raise Untraceable(describe(error, built.problem), way=f"tracing the forward ({way})") from error
     captured = to_captured(built, options, graph, leaves, out_spec, way)
     captured.bound = tuple(replaced.values())
     return captured

@@ -35,7 +35,7 @@ def exported(problem: Problem, options: Options) -> Captured:
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler
-        raise Untraceable(f"torch.export: {describe(error, problem)}") from error
+        raise Untraceable(describe(error, problem), way="torch.export") from error
     finally:
         log.setLevel(level)
     graph = program.graph_module
