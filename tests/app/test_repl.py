@@ -81,6 +81,13 @@ def test_retry_gives_the_verdict_back_and_best_shows_the_best() -> None:
     assert out.count("correct: 2 ms, 1.50x over eager") == 2
 
 
+def test_what_a_terminal_would_obey_is_not_shown() -> None:
+    model = Mock(answer=lambda messages, sample: "\x1b]0;title\x07\n```python\n" + code("fi\x1b[31mne\x9b") + "```")
+    out = talk(PROBLEM.source + "END\n/best\n", model)
+    assert out.count("ne\n") == 2
+    assert not {"\x1b", "\x07", "\x9b"} & set(out)
+
+
 def test_an_unusable_answer_is_said_to_be_one() -> None:
     out = talk("END\n", Mock(answer=lambda messages, sample: "No."))
     assert "No.\n" in out

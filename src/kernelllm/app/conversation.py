@@ -12,6 +12,7 @@ from kernelllm.app.session import Asking, writer_options
 from kernelllm.core import settings
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import KernelLLMError, UsageError
+from kernelllm.core.text import printable
 from kernelllm.core.types import Attempt, Problem, Status, Verdict
 from kernelllm.core.writer import Writer, open_writer
 
@@ -173,7 +174,7 @@ class Repl:
             log.info("The history of what is typed cannot be kept: %s", error)
 
     def _say(self, text: str, end: str = "\n") -> None:
-        self.out.write(text + end)
+        self.out.write(printable(text + end))
         self.out.flush()
 
     # -- commands ------------------------------------------------------------------------------

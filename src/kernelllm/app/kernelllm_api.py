@@ -23,6 +23,7 @@ import msgspec
 
 from kernelllm.core import settings
 from kernelllm.core.attempts import best
+from kernelllm.core.text import printable
 from kernelllm.core.types import Attempt, Problem
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class KernelLLM:
         out = file or sys.stdout
         parts: list[str] = []
         for piece in self.model.stream([Message("text", prompt)], self._params(temperature, max_new_tokens, extra)):
-            out.write(piece)
+            out.write(piece if file else printable(piece))
             out.flush()
             parts.append(piece)
         out.write("\n")

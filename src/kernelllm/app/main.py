@@ -15,6 +15,7 @@ import click
 from kernelllm import __version__
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.quiet import quiet_libraries, results_only
+from kernelllm.core.text import printable
 
 COMMANDS = {
     "optimize": "kernelllm.app.commands.optimize:optimize",
@@ -83,7 +84,7 @@ def fail(ctx: click.Context, text: str, error: BaseException) -> None:
     """Say what was wrong: one paragraph on standard error, with ``--json`` an object on standard output as well."""
     if ctx.meta.get("kernelllm.verbose"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    click.echo(f"Error: {' '.join(text.split())}", err=True)
+    click.echo(f"Error: {' '.join(printable(text).split())}", err=True)
     if ctx.meta.get("kernelllm.json"):
         told = error if isinstance(error, KernelLLMError) else KernelLLMError(str(error))
         body = {"kind": type(error).__name__, "what": told.what, "where": told.where, "fix": told.fix}

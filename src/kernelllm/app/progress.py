@@ -49,7 +49,7 @@ class Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a warning: a retry, for example."""
-        self.note(printable(record.getMessage()))
+        self.note(record.getMessage())
 
     def __enter__(self) -> Self:
         HOUSE.addHandler(self)
@@ -68,6 +68,7 @@ class Console(logging.Handler):
 
     def stage(self, text: str) -> None:
         """Show what begins; the same text again says nothing new."""
+        text = printable(text)
         if text == self._last:
             return
         self._last = text
@@ -80,6 +81,7 @@ class Console(logging.Handler):
 
     def note(self, text: str) -> None:
         """Show what is finished, for good."""
+        text = printable(text)
         if self._status is not None:
             self._status.console.print(f"{self._clock()} {text}", markup=False, highlight=False, soft_wrap=True)
         else:

@@ -11,6 +11,7 @@ from kernelllm.app.session import Asking, StoredSearch, open_store
 from kernelllm.app.verdict_view import show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
+from kernelllm.core.text import printable
 from kernelllm.core.types import Attempt, Status, digest, to_json
 from kernelllm.lm.feedback import headline
 from kernelllm.models.language_model import AGAIN
@@ -94,7 +95,7 @@ def show_attempt(attempt: Attempt) -> None:
         ("verdict", to_json(attempt.verdict)),
     ):
         if text:
-            click.echo(f"--- {name}: {title} ---\n{text.rstrip()}\n")
+            click.echo(printable(f"--- {name}: {title} ---\n{text.rstrip()}\n"))
 
 
 def retry(store: Store, run: Run, statuses: Sequence[str], progress: Progress) -> tuple[RunInfo, list[Attempt]]:
