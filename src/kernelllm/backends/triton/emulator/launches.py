@@ -79,6 +79,7 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
+            executor.cooperative = bool(kwargs.get("launch_cooperative_grid"))
             _State.begun += 1
             executor(*args, **kwargs)
     finally:

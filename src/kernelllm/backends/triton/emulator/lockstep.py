@@ -21,7 +21,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
-from kernelllm.backends.triton.emulator import arithmetic, memory
+from kernelllm.backends.triton.emulator import arithmetic, cooperative, memory
 
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
@@ -64,6 +64,8 @@ def is_wide(tensor: Any) -> bool:
 class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
     """One launch."""
 
+    cooperative = False
+    """Whether the programs of this launch wait for each other."""
     launches = 0
     """How many there were in this process."""
     serial: set[Any] = set()  # noqa: RUF012 (kernels that do not run in groups, for the life of the process)
@@ -82,7 +84,11 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         grid += (1,) * (3 - len(grid))
         ti.interpreter_builder.set_grid_dim(*grid)
         try:
-            self._all(itertools.product(*map(range, grid)))
+            programs = itertools.product(*map(range, grid))
+            if self.cooperative:
+                cooperative.Grid(list(programs), lambda: self.fn(**self.bound)).run()
+            else:
+                self._all(programs)
         except Exception as error:
             raise InterpreterError(repr(error)) from error
         finally:

@@ -15,6 +15,7 @@ import torch
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
+from kernelllm.backends.triton.emulator import cooperative
 
 
 class Bounds:
@@ -209,13 +210,17 @@ def install(builder: Any) -> None:
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
         check(self, ptr, None, "updates")
-        return cas(self, ptr, *rest, **named)
+        result = cas(self, ptr, *rest, **named)
+        _hand_over()
+        return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         check(self, ptr, _mask(mask), "updates")
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
-        return rmw(self, op, ptr, value, mask, *rest, **named)
+        result = rmw(self, op, ptr, value, mask, *rest, **named)
+        _hand_over()
+        return result
 
     def create_int_to_ptr(self: Any, src: Any, dst_type: Any) -> Any:
         _pointers_of_integers()
@@ -228,6 +233,11 @@ def install(builder: Any) -> None:
 
     for function in (create_masked_load, create_masked_store, create_atomic_cas, create_atomic_rmw, create_int_to_ptr, create_bitcast):
         setattr(builder, function.__name__, function)
+
+
+def _hand_over() -> None:
+    if cooperative.Grid.active is not None:
+        cooperative.Grid.active.hand_over()
 
 
 def _mask(handle: Any) -> Any:
