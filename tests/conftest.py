@@ -43,6 +43,24 @@ def own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_servers() -> Iterator[None]:
+    """All judges of this process share their worker servers."""
+    import shared_servers
+
+    with shared_servers.shared_servers():
+        yield
+
+
+@pytest.fixture
+def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judges of this test start and end servers of their own, as outside of tests."""
+    import shared_servers
+
+    for name, original in shared_servers.ORIGINAL.items():
+        monkeypatch.setattr(shared_servers.prestart, name, original)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked ``gpu`` are skipped, with the reason, where there is none."""
     if not any(item.get_closest_marker("gpu") for item in items):

@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation import prestart
 from kernelllm.judge.worker.process import descendants
+
+pytestmark = pytest.mark.usefixtures("own_servers")
 
 
 def test_a_judge_takes_over_what_was_begun() -> None:

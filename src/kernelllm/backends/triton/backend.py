@@ -92,10 +92,10 @@ class Triton(base.Backend):
     @contextlib.contextmanager
     def prepare(self, mode: Mode, target: str) -> Iterator[None]:
         """Import Triton beside torch, with the interpreter or the stand-in driver of ``target`` where there is no GPU."""
-        helper = threading.Thread(target=_build_helper)
-        if mode is Mode.CUDA:
-            helper.start()  # gcc at work while torch is imported
+        helper = threading.Thread(target=_warm, args=(mode,))
+        helper.start()  # at work while torch is imported
         yield
+        helper.join()  # a fork copies one thread only
         import triton.language.extra.cuda.libdevice
         import triton.language.extra.libdevice  # noqa: F401 (warm for the fork)
 
@@ -111,8 +111,6 @@ class Triton(base.Backend):
             from kernelllm.backends.triton import compile  # noqa: F401 (warm for the fork)
         else:
             from kernelllm.backends.triton import launches  # noqa: F401
-
-            helper.join()  # a fork copies one thread only
 
     def versions(self) -> dict[str, str]:
         """Triton's."""
@@ -138,10 +136,17 @@ class Triton(base.Backend):
         return launches
 
 
-def _build_helper() -> None:
-    """Triton's module of driver calls, compiled and loaded once for all workers instead of in each."""
-    with contextlib.suppress(Exception):  # where it cannot be had, a worker's first launch says why
-        from triton.backends.nvidia.driver import CudaUtils
+def _warm(mode: Mode) -> None:
+    """What Triton does before a process's first compile, done once for all workers instead of in each."""
+    if mode is Mode.CUDA:
+        with contextlib.suppress(Exception):  # where its module of driver calls cannot be had, a worker's first launch says why
+            from triton.backends.nvidia.driver import CudaUtils
 
-        CudaUtils()
-        CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
+            CudaUtils()  # compiled and loaded
+            CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
+    if mode is not Mode.INTERPRET:
+        with contextlib.suppress(ImportError):  # another release's names: a worker does it again then
+            import triton.experimental.gluon.nvidia.hopper  # noqa: F401 (the first launch imports it)
+            from triton.runtime.cache import triton_key
+
+            triton_key()  # reads all of Triton's library once, and remembers what it found
