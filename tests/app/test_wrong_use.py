@@ -246,3 +246,16 @@ def test_check_reads_standard_input_and_fenced_answers(text: str) -> None:
 
 def test_check_of_nothing_on_standard_input() -> None:
     refused(kernelllm("check", "-", "--against", problem(GOOD)), "Standard input is empty")
+
+
+@pytest.mark.parametrize("arguments", [("optimize",), ("optimize", "x.py", "--nosuch"), ("list", "nosuch"), ("nosuch",)])
+def test_what_click_refuses_is_json_too(arguments: tuple[str, ...]) -> None:
+    result = kernelllm(*arguments, "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["what"] in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("runs", "list"), ("report", "last")])
+def test_a_store_that_is_only_read_is_not_made(arguments: tuple[str, ...]) -> None:
+    refused(kernelllm(*arguments, "--db", "typo/runs.db"), "There is no attempt store typo/runs.db", "--db")
+    assert not Path("typo").exists()

@@ -50,6 +50,7 @@ class Verbs(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        ctx.meta["kernelllm.json"] = "--json" in args  # also for what click itself finds wrong, before it has read the option
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -69,6 +70,10 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted; nothing was left to keep.", err=True)
             ctx.exit(INTERRUPTED)
+        except click.UsageError as error:
+            if ctx.meta.get("kernelllm.json"):
+                click.echo(_error_json(error, error.format_message()))
+            raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:  # the outermost border: a person gets a paragraph, not a traceback
@@ -86,15 +91,20 @@ def fail(ctx: click.Context, text: str, error: BaseException) -> None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     click.echo(f"Error: {' '.join(printable(text).split())}", err=True)
     if ctx.meta.get("kernelllm.json"):
-        told = error if isinstance(error, KernelLLMError) else KernelLLMError(str(error))
-        body = {"kind": type(error).__name__, "what": told.what, "where": told.where, "fix": told.fix}
-        click.echo(json.dumps({"error": body}, indent=2))
+        click.echo(_error_json(error, str(error)))
+
+
+def _error_json(error: BaseException, text: str) -> str:
+    told = error if isinstance(error, KernelLLMError) else KernelLLMError(text)
+    return json.dumps({"error": {"kind": type(error).__name__, "what": told.what, "where": told.where, "fix": told.fix}}, indent=2)
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="kernelllm", message="%(prog)s %(version)s")
 def cli() -> None:
     """PyTorch module in, verified Triton kernel out.
+
+    Begin with 'kernelllm optimize FILE.py', and with 'kernelllm doctor' where that fails.
 
     Exit codes: 0 what was asked holds, 1 it does not, 2 wrong use, 130 interrupted.
     """

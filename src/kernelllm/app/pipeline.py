@@ -96,11 +96,15 @@ def optimize(
 
 
 def check_writer(model: str, asking: Asking) -> None:
-    """Raises what keeps a language model from being asked (UsageError, MissingExtra, ModelError): it is told before torch is imported."""
-    from kernelllm.app.session import writer_options
+    """Raises what keeps a language model from being asked or its answers from being stored, before torch is imported.
+
+    UsageError, MissingExtra, ModelError, StoreError.
+    """
+    from kernelllm.app.session import open_store, writer_options
 
     if not find(model)[0].asks_model:
         return
+    open_store(asking.db).close()
     with closing(open_writer(model, **writer_options(model, asking, target=settings.load().target))) as writer:
         writer.ready()
 
@@ -194,7 +198,8 @@ class _Work:
                 message = self._all()
                 self.check()
         except KeyboardInterrupt:
-            interrupted, message = True, "Interrupted; what was done until then is kept."
+            interrupted = True
+            message = "Interrupted; what was done until then is kept." if self.attempts else "Interrupted before a candidate was judged."
         return Result(
             problem=self.problem,
             model=self.model,

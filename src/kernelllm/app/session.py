@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -58,9 +59,14 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in names} | {"stop": self.stop or None}
 
 
-def open_store(db: str | None = None) -> Store:
-    """The attempt store: ``db``, else the setting, else SQLite in the data folder. Raises StoreError, UsageError."""
+def open_store(db: str | None = None, *, existing: bool = False) -> Store:
+    """The attempt store: ``db``, else the setting, else SQLite in the data folder. Raises StoreError, UsageError.
+
+    ``existing``: it is only read, so that a file that somebody names is not made.
+    """
     resolved = settings_of.load()
+    if existing and db and "://" not in db and not Path(db).expanduser().is_file():
+        raise UsageError(f"There is no attempt store {db}.", fix="Check --db; without it, the usual one is read.")
     return Store(db or resolved.db or resolved.data / "runs.db")
 
 

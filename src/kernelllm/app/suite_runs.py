@@ -125,7 +125,7 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
     """
     from kernelllm.app.page import view
 
-    with open_store(db) as store:
+    with open_store(db, existing=True) as store:
         for index, key in enumerate(runs):
             if key.endswith(".json"):
                 beside = [p.name for other in runs if not other.endswith(".json") for p in store.run(other).problems()]

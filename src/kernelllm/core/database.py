@@ -20,7 +20,8 @@ def as_url(url: str | Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"The folder of the attempt store cannot be made: {error}.", where=str(path)) from error
+        what = f"The folder of the attempt store cannot be made: {error.strerror}."
+        raise StoreError(what, where=str(path), fix="Name another with --db.") from error
     return f"sqlite:///{path}"
 
 

@@ -39,7 +39,9 @@ def report(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Show the scores of runs, and write them as a page, tables, plots or KernelBench's files.
+    """Show the scores of runs; write pages and tables.
+
+    Also plots and KernelBench's own files.
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """
@@ -113,7 +115,9 @@ def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
 @json_option
 @verbose_option
 def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: str | None, as_json: bool, verbose: bool) -> None:
-    """Hold runs against the first: paired differences over the problems that both have, with 95 % intervals.
+    """Hold runs against the first, problem by problem.
+
+    Paired differences over the problems that both have, with 95 % intervals.
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """

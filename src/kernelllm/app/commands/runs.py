@@ -28,7 +28,7 @@ def list_runs(count: int, db: str | None, as_json: bool, verbose: bool) -> None:
     """List runs, the newest first."""
     from kernelllm.app import stored
 
-    with stored.open_store(db) as store:
+    with stored.open_store(db, existing=True) as store:
         found = store.runs()[:count]
     if as_json:
         click.echo(stored.to_json(found))
@@ -45,7 +45,7 @@ def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_
     """Show a run and its attempts."""
     from kernelllm.app import stored
 
-    with stored.open_store(db) as store:
+    with stored.open_store(db, existing=True) as store:
         found = store.run(run)
         info, attempts = found.info(), found.attempts(problem)
     if attempt is not None:
@@ -73,7 +73,7 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
     from kernelllm.app import stored
     from kernelllm.app.progress import Console
 
-    with stored.open_store(db) as store, Console() as progress:
+    with stored.open_store(db, existing=True) as store, Console() as progress:
         info, attempts = stored.retry(store, store.run(run), statuses, progress)
     if as_json:
         click.echo(stored.to_json({"run": info, "attempts": attempts}))
@@ -93,7 +93,7 @@ def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: A
     from kernelllm.app.progress import Console
 
     settings = judge_settings(**{**judging, "no_cache": True})  # again means again
-    with stored.open_store(db) as store, Console() as progress:
+    with stored.open_store(db, existing=True) as store, Console() as progress:
         info, pairs = stored.rescore(store, store.run(run), settings, progress)
     if as_json:
         changes = [{"before": before.verdict.status, "attempt": after} for before, after in pairs]
@@ -112,7 +112,7 @@ def export(run: str, out: Path | None, replay: bool, db: str | None, verbose: bo
     """Write a run's attempts as JSON lines."""
     from kernelllm.app import stored
 
-    with stored.open_store(db) as store:
+    with stored.open_store(db, existing=True) as store:
         text = stored.exported(store.run(run), replay=replay)
     if out is None:
         click.echo(text, nl=False)
