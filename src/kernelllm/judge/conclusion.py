@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -29,6 +30,8 @@ class Evidence:
 
     problem: Problem
     candidate: Candidate
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Constants of the problem that the candidate declares as fixed, which were not changed."""
     sizes: tuple[SizeSet, ...] = ()
     trials: TrialEvidence = field(default_factory=TrialEvidence)
     compiled: tuple[CompiledKernel, ...] = ()
@@ -127,6 +130,10 @@ def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Findin
     if seen.trials.reference_constant(context.settings.tolerance):
         text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
         found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
+    if seen.fixed:
+        shown = ", ".join(f"{name} = {value}" for name, value in list(seen.fixed.items())[:6]) + (", ..." if len(seen.fixed) > 6 else "")
+        text = f"Judged with {shown} alone, as the candidate declares."
+        found.append(Finding(check="fixed_sizes", message=text, severity=Severity.WARN))
     if seen.trials.state_missing:
         shown = ", ".join(seen.trials.state_missing[:4])
         text = f"ModelNew lacks the reference's parameters or buffers {shown}: no others were tried."

@@ -26,19 +26,23 @@ class References:
     def __init__(self, settings: JudgeSettings, device: str) -> None:
         self._settings, self._device = settings, device
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, list[Reference]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, frozenset[str]], list[Reference]] = OrderedDict()
 
     @contextlib.contextmanager
-    def borrowed(self, problem: Problem) -> Iterator[list[Reference]]:
-        """The references of a problem, smallest sizes first. Not kept after an error, which leaves their state unknown."""
+    def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
+        """The references of a problem, smallest sizes first, at the problem's own values of the constants ``fixed``.
+
+        Not kept after an error, which leaves their state unknown.
+        """
+        key = (problem.digest, fixed)
         with self._lock:
-            references = self._kept.pop(problem.digest, None)
+            references = self._kept.pop(key, None)
         if references is None:
             with own_generators():
-                references = self._build(problem)
+                references = self._build(problem, fixed)
         yield references
         with self._lock:
-            self._kept[problem.digest] = references
+            self._kept[key] = references
             while len(self._kept) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
                 self._kept.popitem(last=False)
 
@@ -46,29 +50,29 @@ class References:
         """Drop all references."""
         self._kept.clear()
 
-    def _build(self, problem: Problem) -> list[Reference]:
+    def _build(self, problem: Problem, fixed: frozenset[str]) -> list[Reference]:
         exact = self._settings.profile == STRICT
         references = []
-        for label, overrides in self._size_sets(problem, exact):
+        for label, overrides in self._size_sets(problem, exact, fixed):
             described = shrink.describe(problem, overrides)
             size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
             references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact))
         return references
 
-    def _size_sets(self, problem: Problem, exact: bool) -> list[tuple[str, dict[str, Any]]]:
+    def _size_sets(self, problem: Problem, exact: bool, fixed: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:
         """Label of each set of sizes, and the constants that it changes."""
         wanted = self._settings.sizes or SMALL_SETS
         if self._device == "cpu":
-            return _labelled(problem, wanted)
+            return _labelled(problem, wanted, fixed)
         # The odd small sizes first, and last the original: a wrong candidate fails before it, a right one is timed there.
         # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
-        small = [one for one in _labelled(problem, max(wanted, SMALL_SETS)) if one[1]] if exact else []
+        small = [one for one in _labelled(problem, max(wanted, SMALL_SETS), fixed) if one[1]] if exact else []
         return [*small[: -wanted - 1 : -1], ("original", {})]
 
 
-def _labelled(problem: Problem, count: int) -> list[tuple[str, dict[str, Any]]]:
+def _labelled(problem: Problem, count: int, fixed: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:
     sets: list[tuple[str, dict[str, Any]]] = []
-    for overrides in shrink.shrunk(problem, count=count):
+    for overrides in shrink.shrunk(problem, count=count, fixed=fixed):
         number = sum(1 for _, changed in sets if changed) + 1
         sets.append((f"shrunk-{number}" if overrides else "original", dict(overrides)))
     return sets

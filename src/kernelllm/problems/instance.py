@@ -147,7 +147,7 @@ class Instance:
     @contextlib.contextmanager
     def _running(self, stage: str) -> Iterator[None]:
         try:
-            with own_generators(), code_of_others(), _importable(self._folder):
+            with own_generators(), code_of_others(), importable(self._folder):
                 yield
         except ProblemError:
             raise
@@ -219,7 +219,7 @@ def import_root(path: str | None) -> tuple[str | None, str]:
 
 
 @contextlib.contextmanager
-def _importable(folder: str | None) -> Iterator[None]:
+def importable(folder: str | None) -> Iterator[None]:
     """The folder first on ``sys.path`` while the problem runs; modules imported from it are forgotten afterwards.
 
     Two problems may each have a ``utils.py``; whoever imported one keeps it through its own reference.

@@ -114,7 +114,7 @@ def classify(search: Search) -> list[SizeGroup]:
     groups: list[SizeGroup] = []
     stuck: list[Slot] = []
     for slot, value in search.start.items():
-        if value < 2:
+        if not sizes.is_size(slot[0], value):
             continue
         down = [value // 2, value // 3, value * 3 // 4, value - 1] if value > SMALL else [value - 1, value + 1]
         trace = next((t for v in down if v >= 2 and (t := search.dry_runs.works(search.overrides({**search.start, slot: v})))), None)

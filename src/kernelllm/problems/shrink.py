@@ -45,13 +45,13 @@ STRUCTURAL_OPS = 1_500
 
 
 @lru_cache(maxsize=512)
-def _shrunk(problem: Problem, count: int, budget: Budget) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    found = _search(problem, count, budget)
+def _shrunk(problem: Problem, count: int, budget: Budget, fixed: frozenset[str] = frozenset()) -> tuple[tuple[tuple[str, Any], ...], ...]:
+    found = _search(problem, count, budget, fixed)
     return tuple(tuple(overrides.items()) for overrides in found)
 
 
 def shrunk(
-    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = SECONDS
+    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = SECONDS, fixed: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]]:
     """Up to ``count`` different sets of constants for :class:`Instance`, small enough for a CPU, each confirmed by a real run.
 
@@ -59,9 +59,11 @@ def shrunk(
     seconds (taken as 150 MFLOP a second); a model with widths in its code may stay above it. The same problem always gets the
     same sets. The first set is the smallest found, the next ones differ from it in every size
     that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
-    these are small already. Fewer sets come back where fewer work. Raises ProblemError where the reference works at no size.
+    these are small already. Fewer sets come back where fewer work.
+    Constants named in ``fixed`` stay as they are. Raises ProblemError where the reference works at no size.
     """
-    return [dict(items) for items in _shrunk(problem, count, replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE)))]
+    budget = replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE))
+    return [dict(items) for items in _shrunk(problem, count, budget, fixed)]
 
 
 def within(problem: Problem, budget: Budget) -> dict[str, Any]:
@@ -111,10 +113,10 @@ def input_text(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _search(problem: Problem, count: int, budget: Budget) -> list[dict[str, Any]]:
+def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str]) -> list[dict[str, Any]]:
     dry_runs = DryRuns(problem)
     base = dry_runs.trace({})
-    original = dict(slots(sizes.constants(problem)))
+    original = dict(slots({n: v for n, v in sizes.constants(problem).items() if n not in fixed}))
     search = Search(problem, dry_runs, original, original, base, budget)
     if not base.ran:
         shorten(search)

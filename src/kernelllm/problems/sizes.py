@@ -15,6 +15,7 @@ Replacing works on the text itself, so that comments, line numbers and everythin
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,28 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.source import parse as parse_source
 from kernelllm.core.types import Problem
 
+FIXED_SIZES = "FIXED_SIZES"
+"""A candidate may define this at module level: a dictionary of the problem's constants that it was written for. The judge then leaves
+them as they are, and its verdict says so."""
 INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
+
+
+# Names of values that shape the program and not a tensor. (``reduce_3x3`` is a number of channels.)
+_STRUCTURAL = re.compile(
+    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce(?!_?\d)|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
+    r"|(^|_)p$|stages|num_blocks|depths|upscale|divisor|shift",
+    re.IGNORECASE,
+)
+STRUCTURAL_MOST = 16
+
+
+def is_size(name: str, value: int) -> bool:
+    """Whether an integer constant may be changed: kernel sizes, strides, heads and the like up to 16 are part of the program.
+
+    The one rule for all: what the judge changes, a compiler keeps general.
+    """
+    structural = value <= STRUCTURAL_MOST and _STRUCTURAL.search(name.partition("[")[0])
+    return not isinstance(value, bool) and value >= 2 and not structural
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,30 @@ def constants(problem: Problem) -> dict[str, Any]:
     Raises ProblemError where the source does not parse.
     """
     return {c.name: c.value for c in _constants(problem.source) if _sizes_only(c.value)}
+
+
+def fixed_by(candidate: str, problem: Problem) -> dict[str, Any]:
+    """The constants of the problem that a candidate's source declares as fixed (:data:`FIXED_SIZES`), each to the problem's own value.
+
+    Read from the text alone. Entries that are no constants of the problem, or that have another value there, do not count.
+    """
+    try:
+        tree = parse_source(candidate)
+    except (SyntaxError, ValueError):
+        return {}
+    declared: Any = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as value) if name == FIXED_SIZES:
+                with contextlib.suppress(ValueError):
+                    declared = ast.literal_eval(value)
+    return {n: v for n, v in constants(problem).items() if n in declared and _alike(declared[n], v)}
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
 
 
 def with_constants(source: str, overrides: Mapping[str, Any]) -> str:
@@ -83,8 +129,7 @@ def model_constants(source: str) -> frozenset[str]:
     for statement in tree.body:
         names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
         if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            feeds.append((stored, names))
+            feeds += _feeds(statement)
         elif not (isinstance(statement, ast.FunctionDef) and statement.name == "get_inputs"):
             used |= names
     before = -1
@@ -94,6 +139,20 @@ def model_constants(source: str) -> frozenset[str]:
             if stored & used:
                 used |= names
     return frozenset(used | {part for part, whole in parts.items() if whole in used})
+
+
+def _feeds(statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[tuple[set[str], set[str]]]:
+    """Names that an assignment sets, with the names that they depend on; of ``a, b = 1, n`` each by itself."""
+
+    def names(node: ast.AST | None, context: type[ast.expr_context]) -> set[str]:
+        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context)} if node else set()
+
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+    value = statement.value
+    pairs: list[tuple[ast.AST, ast.AST | None]] = [(statement, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    return [(names(t, ast.Store), names(v, ast.Load)) for t, v in pairs]
 
 
 def literals(source: str) -> dict[tuple[int, int], tuple[str, int]]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from kernelllm.compiler.capture import fx_trace, torch_export
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
+from kernelllm.compiler.capture.fixed_constants import fixed_constants
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError
 from kernelllm.core.threads import TORCH
@@ -43,6 +44,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
             with TORCH, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                 captured = way(problem, options)
+            captured.fixed = fixed_constants(captured)
             captured.notes += tuple(_cause(e, problem) for e in failures)
             return use(captured)
         except ProblemError:

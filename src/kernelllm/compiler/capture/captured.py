@@ -76,6 +76,8 @@ class Captured:
     """False when the problem's own sizes are baked in."""
     specialized: dict[str, int] = field(default_factory=dict)
     """Constants that started as symbols and that the module's code pinned to their value."""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Constants of the problem for whose value alone the graph holds."""
     guards: tuple[str, ...] = ()
     """Conditions on the symbols under which the graph holds, beyond the pinned ones."""
     forward_arguments: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,19 +27,10 @@ from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.problems.sizes import literals
+from kernelllm.problems.instance import import_root, importable
+from kernelllm.problems.sizes import is_size, literals
 
 _TABLE = "__kernelllm_sizes__"
-
-# Names of values that shape the program and not a tensor. The trace would fix them to a number, so they start as integers.
-# (``reduce_3x3`` is a number of channels.)
-_STRUCTURAL = re.compile(
-    r"kernel|stride|pad|dilation|group|head|layer(s|_count)?$|(^|_)dim$|reduce(?!_?\d)|axis|window|expan|ratio|scale_factor|pool_size|pool_kernel"
-    r"|(^|_)p$|stages|num_blocks|depths|upscale|divisor|shift",
-    re.IGNORECASE,
-)
-_STRUCTURAL_MAX = 16
-
 
 def literal(node: ast.expr) -> Any:
     """The value of an expression built from numbers, arithmetic, tuples and lists alone; raises ValueError otherwise."""
@@ -59,11 +49,6 @@ def literal(node: ast.expr) -> Any:
         if isinstance(node.op, ast.Mult) and isinstance(left, list | tuple) and isinstance(right, int):
             return left * right
     raise ValueError
-
-
-def is_size(name: str, value: int) -> bool:
-    """Whether the integer literal behind ``name`` is worth a symbol."""
-    return not isinstance(value, bool) and value >= 2 and not (value <= _STRUCTURAL_MAX and _STRUCTURAL.search(name))
 
 
 def size_keys(name: str, value: Any) -> dict[str, int]:
@@ -171,17 +156,10 @@ def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, 
 
 def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
     """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
-    folder = str(Path(problem.path).resolve().parent) if problem.path else None
-    namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__file__": problem.path or "", _TABLE: table}
-    added = folder is not None and folder not in sys.path
-    if added:
-        assert folder is not None
-        sys.path.insert(0, folder)
-    try:
+    folder, package = import_root(problem.path)
+    namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__package__": package, "__file__": problem.path or "", _TABLE: table}
+    with importable(folder):
         exec(code, namespace)
-    finally:
-        if added and folder in sys.path:
-            sys.path.remove(folder)
     return namespace
 
 

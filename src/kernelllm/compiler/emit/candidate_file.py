@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers, model_class
+from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, integers
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
@@ -19,6 +19,7 @@ from kernelllm.compiler.options import Options
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
+from kernelllm.problems.sizes import FIXED_SIZES
 
 if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
@@ -30,8 +31,7 @@ class CandidateFile:
     def __init__(self, problem: Problem, lowered: Lowered, options: Options) -> None:
         self.problem, self.captured, self.options = problem, lowered.captured, options
         self.wrapper = lowered.wrapper
-        self.kept = model_class.kept_parts(problem.source)
-        foreign_constructors.without(self.kept, problem)
+        self.kept = foreign_constructors.kept_parts(problem, self.captured)
         text = self.wrapper.text()
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", text))
         self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
@@ -234,8 +234,15 @@ class CandidateFile:
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
         imports = self._imports(code + model + "\n".join(definitions))
-        parts = [imports, *_grouped(definitions), *sections, model]
+        parts = [imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
+
+    def _fixed_sizes(self) -> str:
+        fixed = {**self.captured.fixed, **self.kept.fixed}
+        if not fixed:
+            return ""
+        lines = formatting.broken(f"{FIXED_SIZES} = {formatting.quoted(str(fixed))}", formatting.WIDTH)
+        return "\n".join(["# Sizes of the problem that this file was written for.", *lines])
 
     def _model(self, body: list[str]) -> str:
         model = formatting.text([self.kept.model])

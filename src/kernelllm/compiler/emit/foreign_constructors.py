@@ -1,28 +1,68 @@
-"""Constructors that use other libraries than torch. Statements that the file does not need are left out; the rest is an error.
+"""Constructors that use other libraries than torch. Statements that the file does not need are left out.
 
 A written file imports torch and triton only. ``self.split = Rearrange(...)`` holds no parameters and served the old forward alone,
-so it goes; ``np.sqrt(width)`` is ``math.sqrt(width)``; a buffer filled by such a library has no substitute.
+so it goes; ``np.sqrt(width)`` is ``math.sqrt(width)``. A constructor that needs more is replaced (:mod:`state_holders`).
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
+from kernelllm.compiler.emit import model_class, state_holders
 from kernelllm.compiler.emit.model_class import KeptParts, bound_names
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
     from kernelllm.core.types import Problem
+
+log = logging.getLogger(__name__)
 
 _MATH = ("sqrt", "exp", "log", "log2", "log10", "ceil", "floor", "prod", "pi", "sin", "cos", "tan", "tanh", "fabs")
 """Names that numpy and ``math`` share, with one meaning for single numbers."""
 
 
-def without(kept: KeptParts, problem: Problem) -> None:
+def kept_parts(problem: Problem, captured: Captured) -> KeptParts:
+    """The reference's constructor where the file can have it, else one that is made from names and shapes.
+
+    Raises CaptureError where neither is possible.
+    """
+    forward = None
+    try:
+        kept = model_class.kept_parts(problem.source)
+        forward = kept.forward
+        _without_libraries(kept, problem)
+    except CaptureError as error:
+        log.info("%s: %s", problem.name, error.what)
+        kept = state_holders.from_shapes(problem, captured)
+        kept.forward = forward or kept.forward
+    _plain_signature(kept)
+    return kept
+
+
+def _plain_signature(kept: KeptParts) -> None:
+    """The forward's signature in names that the file has: other defaults become None, other annotations go."""
+    known = kept.names | set(dir(builtins)) | {"torch"}
+    arguments = kept.forward.args
+
+    def has(node: ast.AST) -> bool:
+        return all(n.id in known for n in ast.walk(node) if isinstance(n, ast.Name))
+
+    arguments.defaults = [d if has(d) else ast.Constant(None) for d in arguments.defaults]
+    arguments.kw_defaults = [d if d is None or has(d) else ast.Constant(None) for d in arguments.kw_defaults]
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    for argument in every:
+        if argument is not None and argument.annotation is not None and not has(argument.annotation):
+            argument.annotation = None
+
+
+def _without_libraries(kept: KeptParts, problem: Problem) -> None:
     """Rid the kept parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
     if not kept.foreign:
         return
@@ -75,7 +115,7 @@ def _attributes_with_state(problem: Problem) -> set[str]:
 
     found: set[str] = set()
     for module in build(problem, set()).model.modules():
-        found |= {n for n, child in module.named_children() if any(True for _ in child.state_dict())}
+        found |= {n for n, child in module.named_children() if any(True for _ in (*child.parameters(), *child.buffers()))}
         found |= {n for n, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
         found |= {n for n, value in vars(module).items() if isinstance(value, torch.Tensor)}
     return found

@@ -107,7 +107,7 @@ def broken(line: str, width: int) -> list[str]:
         start, end = opened
         inner, tail = line[start + 1 : end], line[end:]
         parts = _split(inner, ",")
-        if len(parts) > 1 or len(parts[0]) + 4 <= width:
+        if len(parts) > 1 or len(parts[0]) + 4 <= width or len(broken(parts[0].strip(), width - 4)) > 1:
             body = _fill([p.strip() for p in parts if p.strip()], width - 4)
             return [line[: start + 1], *["    " + b for b in body], tail]
     if " = " in line and not line.startswith(("for ", "def ", "if ")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelllm.compiler.emit.ast_tools import Rename
 from kernelllm.core.errors import CaptureError
@@ -25,6 +26,8 @@ class KeptParts:
     """The reference's forward, for its signature."""
     foreign: list[str] = field(default_factory=list)
     """Modules other than torch and the standard library that the constructor needs."""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Constants of the problem that the constructor has fixed."""
 
     @property
     def names(self) -> set[str]:

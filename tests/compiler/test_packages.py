@@ -1,0 +1,88 @@
+"""Modules of packages: the written file has their parameters and buffers, and imports neither the package nor its constructor."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.core.types import Problem
+from kernelllm.judge import Judge
+
+LAYERS = '''
+import torch
+import torch.nn as nn
+
+
+class Configuration:
+    def __init__(self, width, layers):
+        self.width, self.layers = width, layers
+
+
+class Layer(nn.Module):
+    def __init__(self, configuration):
+        super().__init__()
+        self.fc = nn.Linear(configuration.width, configuration.width, bias=False)
+
+    def forward(self, x):
+        return torch.tanh(self.fc(x))
+
+
+class Stack(nn.Module):
+    def __init__(self, configuration, factor=2.0):
+        super().__init__()
+        self.factor = factor
+        self.layers = nn.ModuleList(Layer(configuration) for _ in range(configuration.layers))
+        self.head = nn.Linear(configuration.width, configuration.width, bias=False)
+        self.head.weight = self.layers[0].fc.weight
+        self.register_buffer("offset", torch.linspace(0.5, 1.5, configuration.width), persistent=False)
+        self.register_buffer("count", torch.tensor(3))
+
+    def forward(self, x, scale=None):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x) * self.offset * self.factor
+'''
+PROBLEM = '''
+import torch
+from layers_of_others import Configuration, Stack
+class Model(Stack):
+    def __init__(self, width, factor=2.0):
+        super().__init__(Configuration(width, 2), factor)
+batch, width = 12, 24
+def get_inputs(): return [torch.rand(batch, width)]
+def get_init_inputs(): return [width, 0.5]
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A problem file beside the module that it takes its Model from."""
+    (tmp_path / "layers_of_others.py").write_text(LAYERS)
+    file = tmp_path / "stack.py"
+    file.write_text(PROBLEM)
+    return Problem(name="stack", source=PROBLEM, path=str(file))
+
+
+def test_state_sits_in_holders_under_its_names(package: Problem, judge: Judge):
+    candidate = next(Compiler().write(package, 1))
+    assert "layers_of_others" not in candidate.source
+    namespace: dict = {}
+    exec(candidate.source.replace("@triton.jit", ""), namespace)
+    model = namespace["ModelNew"](24, 0.5)
+    assert set(model.state_dict()) == {"layers.0.fc.weight", "layers.1.fc.weight", "head.weight", "count"}
+    assert model.head.weight is model.layers[0].fc.weight
+    torch.testing.assert_close(model.offset, torch.linspace(0.5, 1.5, 24), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"factor=0\.5"):
+        namespace["ModelNew"](24, 2.0)
+    verdict = judge.judge(package, candidate)
+    assert verdict.correct, verdict.message
+    assert any("width = 24 alone" in f.message for f in verdict.findings)
+    assert any("batch" in s.changed for s in verdict.shapes)
+
+
+def test_the_package_stays_unknown_to_the_process(package: Problem):
+    next(Compiler().write(package, 1))
+    assert "layers_of_others" not in sys.modules
