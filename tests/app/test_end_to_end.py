@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pages import blocks, compare
 
+from kernelllm.app.main import cli
 from kernelllm.app.pipeline import Result
 from kernelllm.app.verdict_view import show_result
 from kernelllm.core.types import from_json
@@ -74,8 +76,9 @@ def test_the_file_stands_alone(hinge: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_check_agrees(hinge: tuple[Path, dict[str, Any]], examples: Path) -> None:
-    done = kernelllm("check", hinge[0].name, "--against", str(examples / "hinge_loss.py"), "--device", "cpu", "--json", cwd=hinge[0].parent)
-    assert done.returncode == 0, done.stderr
+    arguments = ["check", str(hinge[0]), "--against", str(examples / "hinge_loss.py"), "--device", "cpu", "--json"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.stderr
     verdict = json.loads(done.stdout)
     wanted = {"status", "message", "findings", "max_error", "tolerance", "trials", "shapes", "kernels", "coverage", "timing", "environment"}
     assert wanted <= verdict.keys()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from kernelllm.app.main import cli
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.writer import find, open_writer
@@ -67,8 +67,8 @@ def get_init_inputs():
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the plugin, as pip would have installed it, and a suite of one problem."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with the plugin, as pip would have installed it, and a suite of one problem."""
     (tmp_path / "doubler.py").write_text(PLUGIN)
     about = tmp_path / "doubler-1.0.dist-info"
     about.mkdir()
@@ -76,34 +76,36 @@ def folder(tmp_path: Path) -> Path:
     (about / "entry_points.txt").write_text("[kernelllm.writers]\ndoubler = doubler:Doubler\n")
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite" / "twice.py").write_text(PROBLEM)
-    return tmp_path
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._plugins.cache_clear()
+    yield tmp_path
+    registry._plugins.cache_clear()
 
 
-def kernelllm(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {**os.environ, "PYTHONPATH": path, "XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-m", "kernelllm", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300, check=False)
+def kernelllm(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
 
 
 def test_every_verb_takes_a_writer_of_one_file(folder: Path) -> None:
-    rows = json.loads(kernelllm(folder, "list", "writers", "--json").stdout)
+    rows = json.loads(kernelllm("list", "writers", "--json").stdout)
     assert {"name": "doubler", "state": "ok", "what": "Doubles its input.", "fix": ""} in rows
 
-    done = kernelllm(folder, "optimize", "suite/twice.py", "-m", "doubler", "-n", "2", "--json", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
+    done = kernelllm("optimize", "suite/twice.py", "-m", "doubler", "-n", "2", "--json", "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert [a["verdict"]["status"] for a in result["attempts"]] == ["incorrect", "correct"]
     assert {a["candidate"]["model"] for a in result["attempts"]} == {"doubler"}
     assert "2 * tl.load" in (folder / "twice_triton.py").read_text()
 
-    benched = kernelllm(folder, "bench", "suite", "-m", "doubler", "-n", "2", "--json", "--device", "cpu", "--workers", "1")
-    assert benched.returncode == 0, benched.stderr
+    benched = kernelllm("bench", "suite", "-m", "doubler", "-n", "2", "--json", "--device", "cpu", "--workers", "1")
+    assert benched.exit_code == 0, benched.stderr
     (run,) = json.loads(benched.stdout)
     assert (run["scores"][0]["samples"], run["scores"][0]["correct_samples"]) == (2, 1)
 
-    wrong = kernelllm(folder, "optimize", "suite/twice.py", "-m", "doubler", "--temperature", "0.5")
-    assert wrong.returncode == 2
+    wrong = kernelllm("optimize", "suite/twice.py", "-m", "doubler", "--temperature", "0.5")
+    assert wrong.exit_code == 2
     assert "--temperature: for language models only" in wrong.stderr
 
 
