@@ -113,7 +113,7 @@ def test_another_model_takes_over(tmp_path: Path) -> None:
     assert "The model is scripted/test." in out
     assert f"From now on replay/{recorded} writes." in out
     assert "invalid" in out
-    assert "Unknown model 'nosuch'" in out
+    assert "Unknown model 'nosuch/x'" in out
     assert "There is no command '/nonsense'" in out
     assert "/retry" in out
 
