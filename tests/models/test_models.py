@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -153,9 +152,6 @@ def test_stop_texts_cut_also_across_pieces() -> None:
 
 def test_every_provider_class_says_what_it_is() -> None:
     for name in ALL:
-        cls = getattr(
-            importlib.import_module(f"kernelllm.models.{name}"),
-            {"hf": "HF", "vllm": "VLLM", "litellm": "LiteLLM", "openai": "OpenAI"}.get(name, name.capitalize()),
-        )
+        cls = provider_class(name)
         assert issubclass(cls, LanguageModel)
         assert cls.provider == name
