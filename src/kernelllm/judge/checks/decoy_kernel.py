@@ -39,9 +39,8 @@ class DecoyKernel:
             return []
         others = any(computing(ops) for ops in (seen.aten_ops, *(w.ops for w in seen.elsewhere)))
         hidden = done < _EACH_INPUT * elements and not others
-        text = f"Kernels and heavy operators of torch do {done / asked:.1%} of the arithmetic of the reference's heavy operators"
-        text += ", less than one operation for each input: the rest is done where nothing is counted." if hidden else (
-            ": is the rest saved by algebra?")  # fmt: skip
+        text = f"The kernels, with torch's heavy operators, do {done / asked:.1%} of the arithmetic of the reference's heavy operators"
+        text += ": too little even for algebra, the rest is done where nothing counts." if hidden else "; algebra may save the rest."
         return [Finding(check=self.name, message=text, severity=Severity.FAIL if hidden else Severity.WARN)]
 
 
