@@ -56,7 +56,9 @@ def test_same_constructor(name: str) -> None:
     assert methods(new).keys() == methods(reference).keys()
     assert ast.unparse(methods(new)["forward"].args) == ast.unparse(methods(reference)["forward"].args)
     if "__init__" in methods(reference):
-        assert ast.unparse(methods(new)["__init__"]) == ast.unparse(methods(reference)["__init__"]).replace("Model,", "ModelNew,")
+        made, original = methods(new)["__init__"], methods(reference)["__init__"]
+        made.body = [s for s in made.body if not isinstance(s, ast.If)]  # it refuses arguments that the kernels were not written for
+        assert ast.unparse(made) == ast.unparse(original).replace("Model,", "ModelNew,")
 
 
 def test_right_at_sizes_never_seen(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -91,7 +93,7 @@ def test_kernels_for_one_size_refuse_another(tmp_path: Path) -> None:
     (tmp_path / "softmax.py").write_text(example("softmax").source, encoding="utf-8")
     file = tmp_path / "candidate.py"
     file.write_text(written("softmax", symbolic=False), encoding="utf-8")
-    with pytest.raises(AssertionError, match="written for this size alone"):
+    with pytest.raises(AssertionError, match="the kernels take"):
         agrees_with_reference(tmp_path, [("softmax", str(file), [{"batch_size": 5, "features": 70}])])
 
 
@@ -114,5 +116,5 @@ def test_an_unrolled_loop_refuses_another_length_and_follows_other_sizes(tmp_pat
     file = tmp_path / "candidate.py"
     file.write_text(compiled(Problem(name="loop", source=LOOP), Options()), encoding="utf-8")
     agrees_with_reference(tmp_path, [("loop", str(file), [{"width": 12}])])
-    with pytest.raises(AssertionError, match="written for this size alone"):
+    with pytest.raises(AssertionError, match="the kernels take"):
         agrees_with_reference(tmp_path, [("loop", str(file), [{"steps": 3}])])

@@ -89,6 +89,10 @@ CAPTURE = (
         "compiler/capture/derived_sizes.py", "the same in Inductor's lowerings", "torch._inductor.lowering",
         "pooling_size(x, i, kernel_size, stride, padding, ceil_mode, dilation)",
     ),
+    *_each(
+        "compiler/capture/modes.py", "a forward that asks for its mode is told from one that does not", "torch.nn.modules.module",
+        "Module.training", "added",
+    ),
     *_each("compiler/capture/torch_export.py", "it prints a graph when it gives up", "torch.export._trace", "print", "added"),
     *_each(
         "compiler/capture/functional.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",

@@ -60,6 +60,13 @@ class Size:
     """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no sources."""
 
 
+@dataclass(frozen=True)
+class SizeExpression:
+    """A number that is an expression of the sizes' symbols."""
+
+    text: str
+
+
 @dataclass
 class Captured:
     """A problem's forward as a functional ATen graph on fake CPU tensors."""
@@ -83,6 +90,12 @@ class Captured:
     forward_arguments: tuple[str, ...] = ()
     """Names of the forward's arguments that the problem passes, in order."""
     notes: tuple[str, ...] = ()
+    constructor: dict[str, Any] = field(default_factory=dict)
+    """The constructor's arguments by name, defaults included: plain values, and :class:`SizeExpression` for what follows from sizes."""
+    plain_inputs: dict[str, Any] = field(default_factory=dict)
+    """Forward arguments that are no tensors, in the same form: the graph holds for these values."""
+    modes: dict[str, bool] = field(default_factory=dict)
+    """Paths of the modules whose ``training`` the forward depends on, with the value that it had."""
     bound: tuple[str, ...] = ()
     """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
 

@@ -48,6 +48,10 @@ class FakeModule:
     factors: Mapping[str, symbols.Factor] = field(default_factory=dict)
     """What the sizes of the table were made multiples of."""
     attributes: dict[str, torch.Tensor] = field(default_factory=dict)
+    constructor: dict[str, Any] = field(default_factory=dict)
+    """The constructor's arguments by name, defaults included."""
+    modes: dict[str, bool] = field(default_factory=dict)
+    """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
@@ -75,7 +79,20 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
         raise Untraceable(f"building the module: {describe(error, problem)}") from error
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     built.attributes = loose_tensors(model)
+    built.constructor = _by_name(type(model), args, kwargs)
     return built
+
+
+def _by_name(model: type, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a class by the names of its constructor; those gathered by ``*`` and ``**`` are left out."""
+    try:
+        signature = inspect.signature(model)
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {}
+    bound.apply_defaults()
+    gathering = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: value for name, value in bound.arguments.items() if signature.parameters[name].kind not in gathering}
 
 
 @dataclass

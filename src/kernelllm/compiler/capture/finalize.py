@@ -6,6 +6,7 @@ import itertools
 import keyword
 import operator
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import sympy
@@ -14,7 +15,7 @@ import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import constants, derived_sizes, passes
-from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
+from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
 from kernelllm.compiler.options import Options
@@ -82,7 +83,29 @@ def to_captured(
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=tuple(str(g.expr) for g in env.guards),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
+        constructor={name: _described(value, env) for name, value in built.constructor.items()},
+        plain_inputs={name: _described(value, env) for name, value in _plain_inputs(built)},
+        modes=dict(built.modes),
     )
+
+
+def _plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:
+    """What the forward is given besides tensors, by name."""
+    names = argument_names(built.model, len(built.inputs))
+    for path, value in pytree.tree_flatten_with_path(built.inputs)[0]:
+        if not isinstance(value, torch.Tensor):
+            yield names[path[0].idx] + pytree.keystr(path[1:]), value  # type: ignore[attr-defined]
+
+
+def _described(value: Any, env: ShapeEnv) -> Any:
+    """An argument without symbols: numbers that the code pinned, and expressions of what is left."""
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        expression = env.replace(value.node._expr)
+        plain = int(expression) if expression.is_Integer else float(expression) if expression.is_number else None
+        return SizeExpression(size_text(expression)) if plain is None else plain
+    if isinstance(value, list | tuple):
+        return type(value)(_described(v, env) for v in value) if type(value) in (list, tuple) else value
+    return value
 
 
 def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule) -> None:

@@ -17,7 +17,7 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import derived_sizes, intercept, symbols
+from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import (
     FakeModule,
@@ -149,6 +149,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
                 intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
+            stack.enter_context(modes.noted(built))
             tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect

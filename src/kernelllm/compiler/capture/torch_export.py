@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture import intercept, modes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, Untraceable, argument_names, build, describe
 from kernelllm.compiler.capture.finalize import RETURNED, to_captured
@@ -31,7 +31,7 @@ def exported(problem: Problem, options: Options) -> Captured:
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        with torch.no_grad(), intercept.whole_layers(options), _without_partial_graphs():
+        with torch.no_grad(), intercept.whole_layers(options), _without_partial_graphs(), modes.noted(built):
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler

@@ -10,6 +10,7 @@ from kernelllm.compiler.emit import chunks, foreign_constructors, formatting, in
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
+from kernelllm.compiler.emit.guards import Guards, refused
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.host_steps import Program, is_contiguous, read
 from kernelllm.compiler.emit.launch_code import LaunchWriter
@@ -43,6 +44,8 @@ class CandidateFile:
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
         self.host = fw.HostPrinter(self.program, self.sizes, self._input_paths())
         self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, options)
+        self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self._contiguous_inputs()], self.local)
+        self.top |= set(self.guards.names.values())
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
         """Marked split reductions made symbolic; each with its length."""
@@ -101,7 +104,7 @@ class CandidateFile:
                 if names:
                     steps.append(f"del {', '.join(names)}")
         steps += self._bound()
-        steps.append(self._return())
+        steps += self._return()
         steps = _merged_dels(steps)
         top = self._reading([p for _, p in inputs], " ".join(steps))
         return [*top, "", *steps] if top else steps
@@ -179,10 +182,17 @@ class CandidateFile:
             if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
                 total = self.sizes.expression(length)
                 split_lines += chunks.lines(split, self.host.size(total))
-        lines, loose = self.sizes.reading(
-            self.host.used_sizes, inputs, {s.name: self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind != "size"}
-        )
-        top = self._fixed() + self._moved() + [f"{name} = {value}" for name, value in loose.items()] + lines + split_lines
+        paths = {s.name: self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind != "size"}
+        compared: set[str] = set()
+        while True:  # what is compared decides which sizes are read, and where they are read decides what must be compared
+            relations = self.guards.relations(compared)
+            lines, loose = self.sizes.reading(self.host.used_sizes, inputs, paths)
+            elsewhere = self.guards.read_elsewhere(lines) - compared
+            if not elsewhere:
+                break
+            compared |= elsewhere
+        lost = [f"{name} = {value}" for name, value in loose.items()]
+        top = [*self.guards.first(lines), *self._moved(), *lost, *lines, *relations, *split_lines]
         mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
@@ -191,24 +201,6 @@ class CandidateFile:
             if path.isidentifier() and is_contiguous(tensor):
                 top.append(f"{path} = {path}.contiguous()")
         return top
-
-    def _fixed(self) -> list[str]:
-        """Kernels whose sizes are numbers refuse others, which they would read beyond the end of."""
-        if self.captured.symbolic:
-            return self._pinned()
-        shapes = {path: tuple(map(int, self.program.tensors[variable].shape)) for variable, path in self._contiguous_inputs()}
-        return [f'assert {path}.shape == {shape}, "written for this size alone"' for path, shape in shapes.items()]
-
-    def _pinned(self) -> list[str]:
-        """The same for single sizes that the reference's code turned into numbers: the length of a loop over time steps."""
-        pinned = set(self.captured.specialized.values())
-        sizes = {
-            f"{path}.shape[{dim}]": int(str(size))
-            for variable, path in self._contiguous_inputs()
-            for dim, size in enumerate(self.program.tensors[variable].shape)
-            if str(size).isdigit() and int(str(size)) in pinned
-        }
-        return [f'assert {read} == {size}, "written for this size alone"' for read, size in sizes.items()]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""
@@ -222,14 +214,17 @@ class CandidateFile:
         values = self.program.result[first:]
         return [f"{_attribute(n)} = {self.host.text(v)}" for n, v in zip(self.captured.bound, values, strict=True)]
 
-    def _return(self) -> str:
+    def _return(self) -> list[str]:
         texts = [self.host.text(e) for e in self.program.result]
-        return "return " + self.captured.output.format(*texts)
+        values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]
+        count = len(texts) - len(self.captured.bound)
+        lines, texts[:count] = self.guards.results(list(zip(texts, values, strict=True))[:count])
+        return [*lines, "return " + self.captured.output.format(*texts)]
 
     def _file(self, body: list[str]) -> str:
         helpers = closure({h for f in self.kernels.texts.values() for h in f.helpers})
         kernel_texts = list(dict.fromkeys(f.text for f in self.kernels.texts.values()))
-        sections = [HELPERS[h].text for h in helpers] + [p.text for p in self.definitions] + kernel_texts
+        sections = [HELPERS[h].text for h in helpers] + [p.text for p in self.definitions] + kernel_texts + self.guards.definitions()
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
@@ -244,14 +239,27 @@ class CandidateFile:
         lines = formatting.broken(f"{FIXED_SIZES} = {formatting.quoted(str(fixed))}", formatting.WIDTH)
         return "\n".join(["# Sizes of the problem that this file was written for.", *lines])
 
+    def _guarded_constructor(self) -> None:
+        """The constructor refuses arguments for which the kernels were not written; the class says what they are for."""
+        model = self.kept.model
+        constructor = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+        fixed = self.guards.fixed_arguments(constructor) if constructor else {}
+        if constructor and fixed:
+            lines = refused(fixed, "the kernels were written for", "ValueError")
+            constructor.body[:0] = ast.parse("\n".join(lines)).body
+        model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
+
     def _model(self, body: list[str]) -> str:
+        self._guarded_constructor()
         model = formatting.text([self.kept.model])
         signature = self.kept.forward.args
         head = f"    def forward({ast.unparse(signature)}):"
         lines = formatting.broken(head.strip(), formatting.WIDTH - 4)
         text = [model, *([""] if self.kept.model.body else []), *("    " + line for line in lines)]
         for line in body:
-            text += ["        " + part if part else "" for part in formatting.broken(line, formatting.WIDTH - 8)]
+            inner = line.lstrip()
+            pad = " " * (8 + len(line) - len(inner))
+            text += [pad + part if part else "" for part in formatting.broken(inner, formatting.WIDTH - len(pad))]
         return "\n".join(text)
 
     def _imports(self, code: str) -> str:

@@ -54,7 +54,7 @@ class SizeNames:
     def _follows(self, expression: str) -> Any:
         """A computed size over earlier names; one that is more than integer arithmetic stays as Python wrote it."""
         try:
-            return self.expression(ast.parse(_python(expression), mode="eval").body)
+            return self.expression(ast.parse(as_python(expression), mode="eval").body)
         except integers.NotInteger:
             known = {s: str(v) for s, v in self.values.items() if v.is_Symbol}
             text = re.sub(r"\w+", lambda m: known.get(m[0], m[0]), expression)
@@ -67,7 +67,7 @@ class SizeNames:
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
         """A given's shape as expressions, None where one cannot be told."""
         try:
-            return [self.expression(ast.parse(_python(d), mode="eval").body) for d in dims]
+            return [self.expression(ast.parse(as_python(d), mode="eval").body) for d in dims]
         except (integers.NotInteger, SyntaxError):
             return None
 
@@ -126,12 +126,12 @@ class SizeNames:
 
     def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str:
         if source.kind == "module":
-            base = f"self.{_indexed(source.name)}"
+            base = f"self.{indexed(source.name)}"
         else:
-            owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{_indexed(source.name)}")
+            owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{indexed(source.name)}")
             base = f"{owner}.shape[{source.dim}]"
         symbol = sympy.Symbol(self.known[name].symbol)
-        stands = _python(source.expression or str(symbol))
+        stands = as_python(source.expression or str(symbol))
         if stands == str(symbol):
             return base
         there = integers.parse(stands)
@@ -148,7 +148,7 @@ class SizeNames:
         return str(self.known[name].hint)
 
 
-def _python(expression: str) -> str:
+def as_python(expression: str) -> str:
     """sympy's own spelling as Python's: ``floor(s0/2)`` and ``FloorDiv(s0, 2)`` as ``s0 // 2``."""
     return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
 
@@ -157,6 +157,6 @@ def _spell(constant: str) -> str:
     return re.sub(r"\W+", "_", constant).strip("_") or "size"
 
 
-def _indexed(path: str) -> str:
+def indexed(path: str) -> str:
     """``blocks.0.weight`` as ``blocks[0].weight``, as one writes it."""
     return re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path)

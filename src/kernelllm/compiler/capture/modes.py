@@ -1,0 +1,50 @@
+"""Which modules a forward asks for their mode, training or evaluation: its graph holds in that mode alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernelllm.compiler.capture.patching import patch
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.fake_module import FakeModule
+
+
+@contextmanager
+def noted(built: FakeModule) -> Iterator[None]:
+    """While open, a module whose ``training`` is read goes into ``built.modes``, with its mode."""
+    paths = {module: path for path, module in built.model.named_modules()}
+    built.modes.clear()
+
+    def read(module: torch.nn.Module) -> bool:
+        training = bool(vars(module).get("training", True))
+        if module in paths and not _same_in_both(module):
+            built.modes[paths[module]] = training
+        return training
+
+    def write(module: torch.nn.Module, training: bool) -> None:
+        vars(module)["training"] = training
+
+    with ExitStack() as stack:
+        patch(stack, torch.nn.Module, "training", property(read, write))
+        yield
+
+
+def _same_in_both(module: torch.nn.Module) -> bool:
+    """Whether one of torch's layers reads its mode and computes the same in both."""
+    match module:
+        case torch.nn.modules.dropout._DropoutNd():
+            return module.p == 0
+        case torch.nn.RNNBase() | torch.nn.MultiheadAttention():
+            return module.dropout == 0
+        case torch.nn.modules.batchnorm._BatchNorm():
+            return module.running_mean is None
+        case torch.nn.modules.instancenorm._InstanceNorm():
+            return not module.track_running_stats
+        case torch.nn.TransformerEncoder() | torch.nn.TransformerEncoderLayer():
+            return True  # asked about a fast path alone
+    return False

@@ -1,0 +1,311 @@
+"""What a file relies on, checked as it runs: a call that the kernels were not written for raises an error, and none is silently wrong.
+
+Checked are the constructor's arguments, the arguments of forward, the mode, and the tensors' dtype, device and sizes as far as they do not
+follow from each other. Results refuse a backward pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelllm.compiler.capture.captured import GraphInput, SizeExpression
+from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.size_names import as_python, indexed
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
+    from kernelllm.compiler.emit.forward import HostPrinter
+
+_LONG = 96
+_CHECK = '''
+def check(name, tensor, dtype, shape, device=None):
+    """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
+    if tensor.dtype != dtype or shape not in (tensor.shape, tensor.dim()) or device not in (None, tensor.device):
+        came = f"{tensor.dtype}, {tuple(tensor.shape)}, {tensor.device}"
+        raise ValueError(f"{name}: the kernels take {dtype}, {shape}, {device or 'any device'}; got {came}")
+'''
+_INFERENCE_ONLY = '''
+class InferenceOnly(torch.autograd.Function):
+    """Results of kernels that have no backward: asking them for gradients is an error."""
+
+    @staticmethod
+    def forward(ctx, results, *sources):
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; train the original module")
+'''
+
+
+class Guards:
+    """The checks of one file."""
+
+    def __init__(self, captured: Captured, host: HostPrinter, arguments: ast.arguments, used: list[str], taken: set[str]) -> None:
+        """``arguments``: those of forward. ``used``: variables of the tensors that the graph uses. ``taken``: names in the file."""
+        self.captured, self.host, self.arguments, self.taken = captured, host, arguments, taken
+        self.inputs = [g for g in captured.graph_inputs if g.variable in used]
+        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
+        self._called: set[str] = set()
+
+    def definitions(self) -> list[str]:
+        """The helpers that the file needs, once all statements are written."""
+        wanted = [_CHECK] if "check" in self._called else []
+        wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
+        return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+
+    # Ahead of the sizes.
+
+    def first(self, reading: list[str]) -> list[str]:
+        """Statements for the top of forward: what is given, and how many dimensions it has where sizes are read off it."""
+        text = "\n".join(reading)
+        ranks = [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
+        return [*self._mode(), *self._plain(), *ranks]
+
+    def _mode(self) -> list[str]:
+        modes = self.captured.modes
+        if not modes:
+            return []
+        path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
+        root = not path or len(set(modes.values())) == 1
+        owner = "self" if root else f"self.{indexed(path)}"
+        call = "train()" if training else "eval()"
+        text = f"if {'not ' if training else ''}{owner}.training:"
+        return [text, f'    raise RuntimeError("The kernels compute what the module does after {call}")']
+
+    def _plain(self) -> list[str]:
+        """Arguments that are not tensors, those that the problem leaves out, and containers."""
+        known = {name: value for name, value in self.captured.plain_inputs.items() if not isinstance(value, SizeExpression)}
+        known = self._left_out() | known
+        conditions: dict[str, str] = {}
+        for name, value in known.items():
+            text = literal(value)
+            if text is None or not name.split("[")[0].isidentifier():
+                continue
+            conditions[f"{name} is not {text}" if value is None or isinstance(value, bool) else f"{name} != {text}"] = f"{name}={text}"
+        lines = refused(conditions, "forward was compiled for", "ValueError")
+        gathered = {a.arg: "further keyword arguments" for a in (self.arguments.kwarg,) if a}
+        lines += refused(gathered, "forward was compiled without", "TypeError")
+        return [*self._gathered(), *self._containers(), *lines]
+
+    def _left_out(self) -> dict[str, Any]:
+        """Arguments of forward that the problem does not pass, with the values that they have then."""
+        arguments = self.arguments
+        plain = [*arguments.posonlyargs, *arguments.args]
+        pairs = list(zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True))
+        pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+        left = {}
+        for argument, default in pairs:
+            if argument.arg not in self.captured.forward_arguments:
+                try:
+                    left[argument.arg] = ast.literal_eval(default)
+                except ValueError:
+                    continue
+        return left
+
+    def _gathered(self) -> list[str]:
+        """``*tensors`` under the names of its members."""
+        if self.arguments.vararg is None:
+            return []
+        name = self.arguments.vararg.arg
+        members = [n for n in self.captured.forward_arguments if re.fullmatch(rf"{name}\d+", n)]
+        lines = refused({f"len({name}) != {len(members)}": f"{len(members)} of *{name}"}, "forward was compiled for", "TypeError")
+        return lines + ([f"{', '.join(members)}{',' if len(members) == 1 else ''} = {name}"] if members else [])
+
+    def _containers(self) -> list[str]:
+        """Lists of tensors have as many members as those of the problem."""
+        counts: dict[str, int] = {}
+        for name in [*(g.name for g in self.captured.graph_inputs if g.kind == 'input'), *self.captured.plain_inputs]:
+            match = re.fullmatch(r"(\w+)\[(\d+)\](.*)", name)
+            if match:
+                counts[match[1]] = max(counts.get(match[1], 0), int(match[2]) + 1)
+        conditions = {f"len({name}) != {count}": f"{count} members of {name}" for name, count in counts.items()}
+        return refused(conditions, "forward was compiled for", "ValueError")
+
+    # Behind the sizes.
+
+    def relations(self, also: set[str]) -> list[str]:
+        """Statements that compare sizes which are not what they are by being read. Sizes that they need count as used.
+
+        ``also``: names of inputs to compare in any case.
+        """
+        lines = [self._check(g, self._shape(g)) for g in self.inputs if g.name in also or not self._free(g)]
+        lines += [self._check(g, self._shape(g)) for g in self._parameters()]
+        equations = {f"{left} != {right}": f"{left} == {right}" for left, right in self._equations()}
+        return lines + refused(equations, "the kernels were written for", "ValueError")
+
+    def read_elsewhere(self, reading: list[str]) -> set[str]:
+        """Names of inputs with a size that these statements read off another tensor."""
+        places: dict[str, tuple[str, int]] = {}
+        for line in reading:
+            unpacked = re.fullmatch(r"([\w, ]+?),? = (.*)\.shape", line)
+            single = re.fullmatch(r"(\w+) = (.*)\.shape\[(\d+)\]", line)
+            if unpacked:
+                places |= {n: (unpacked[2], i) for i, n in enumerate(unpacked[1].split(", ")) if n != "_"}
+            elif single:
+                places[single[1]] = (single[2], int(single[3]))
+        found = set()
+        for given in self.inputs:
+            path = self.host.paths[given.variable]
+            for i, size in enumerate(self.host.sizes.shape(given.shape) or []):
+                if places.get(str(size), (path, i)) != (path, i):
+                    found.add(given.name)
+        return found
+
+    def _free(self, given: GraphInput) -> bool:
+        """Whether every dimension is a size that is read right there, so that any shape of this rank fits."""
+        first = {s.symbol: s.sources[0] for s in self.captured.sizes if s.sources}
+        return all(
+            d in first and (first[d].kind, first[d].name, first[d].dim) == ("input", given.name, i) for i, d in enumerate(given.shape)
+        )
+
+    def _parameters(self) -> list[GraphInput]:
+        """Parameters and buffers that the inputs must fit, and one for the dtype of all."""
+        state = [g for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and g.variable in self.host.program.tensors]
+        chosen: list[GraphInput] = []
+        symbols = {w for g in self.inputs for d in g.shape for w in re.findall(r"\bs\d+\b", d)}
+        for symbol in sorted(symbols):
+            fitting = [g for g in state if any(symbol in re.findall(r"\bs\d+\b", d) for d in g.shape)]
+            if fitting and not any(g in chosen for g in fitting):
+                chosen.append(fitting[0])
+        floating = [g for g in state if getattr(torch, g.dtype).is_floating_point]
+        if floating and not any(g in chosen for g in floating):
+            chosen.append(floating[0])
+        return [g for g in state if g in chosen and self.host.sizes.shape(g.shape) is not None]
+
+    def _check(self, given: GraphInput, shape: str) -> str:
+        self._called.add("check")
+        path = self.host.paths[given.variable]
+        device = f", {self.host.device}" if not self.host.device.startswith(f"{path}.") else ""
+        return f'{self.names["check"]}("{given.name}", {path}, torch.{given.dtype}, {shape}{device})'
+
+    def _shape(self, given: GraphInput) -> str:
+        shape = self.host.sizes.shape(given.shape)
+        return self.host.tuple(shape) if shape is not None else str(len(given.shape))
+
+    def _equations(self) -> Iterator[tuple[str, str]]:
+        """Equal sizes that the graph relies on, and arguments that are sizes."""
+        for guard in dict.fromkeys(self.captured.guards):
+            sides = re.fullmatch(r"Eq\((.*), (-?\d+|[^,()]+)\)", guard)
+            texts = [self._size(side) for side in sides.groups()] if sides and not self._always(*sides.groups()) else [None]
+            if all(texts):
+                yield str(texts[0]), str(texts[1])
+        for name, value in self.captured.plain_inputs.items():
+            text = self._size(value.text) if isinstance(value, SizeExpression) else None
+            if text is not None and text != name:
+                yield name, text
+
+    def _always(self, left: str, right: str) -> bool:
+        """Whether two size expressions are equal whatever the sizes are, as far as a few examples tell."""
+        symbols = set(re.findall(r"\bs\d+\b", left + right))
+        try:
+            parts = [ast.unparse(ast.parse(as_python(side), mode="eval")) for side in (left, right)]
+            examples = [{s: 11 + (7 + k) * (i + 1) for i, s in enumerate(sorted(symbols))} for k in range(4)]
+            return all(len({eval(p, {"__builtins__": {}}, example) for p in parts}) == 1 for example in examples)
+        except (SyntaxError, NameError, ArithmeticError, TypeError):
+            return False
+
+    def _size(self, text: str) -> str | None:
+        """A size expression of the graph as the file writes it; None where it is more than integer arithmetic."""
+        try:
+            return self.host.size(self.host.sizes.expression(ast.parse(as_python(text), mode="eval").body))
+        except (integers.NotInteger, SyntaxError, TypeError):
+            return None
+
+    # The constructor and the results.
+
+    def fixed_arguments(self, constructor: ast.FunctionDef) -> dict[str, str]:
+        """Conditions under which an argument of the constructor differs from what the kernels hold, to what they hold."""
+        mine = {a.arg for a in (*constructor.args.posonlyargs, *constructor.args.args, *constructor.args.kwonlyargs)}
+        found: dict[str, str] = {}
+        for name, value in self.captured.constructor.items():
+            if name in mine:
+                found |= dict(self._fixed(name, value))
+        return found
+
+    def _fixed(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
+        if isinstance(value, list | tuple) and any(isinstance(v, SizeExpression | list | tuple) for v in value):
+            yield f"len({name}) != {len(value)}", f"len({name})={len(value)}"
+            for i, item in enumerate(value):
+                yield from self._fixed(f"{name}[{i}]", item)
+            return
+        value = self._lost(value) if isinstance(value, SizeExpression) else value
+        text = None if isinstance(value, SizeExpression) else literal(value)
+        if text is not None:
+            yield (f"{name} is not {text}" if value is None else f"{name} != {text}"), f"{name}={text}"
+
+    def _lost(self, value: SizeExpression) -> Any:
+        """The number of a size that forward uses and can read nowhere, which is fixed; other sizes as they are."""
+        known = self.host.sizes.known
+        lost = {s.symbol: s.hint for n, s in known.items() if n in self.host.used_sizes and not s.sources and not s.expression}
+        return lost.get(value.text, value)
+
+    def results(self, results: list[tuple[str, Any]]) -> tuple[list[str], list[str]]:
+        """Statements that let results refuse a backward pass, and the results' texts then. Given: text and value in the graph."""
+        inputs = [g for g in self.inputs if getattr(torch, g.dtype).is_floating_point]
+        trained = any(g.kind == "parameter" for g in self.captured.graph_inputs)
+        made = {p for v, p in self.host.paths.items() if v not in {g.variable for g in self.captured.graph_inputs}}
+        lines: list[str] = []
+        texts: list[str] = []
+        wrapped: list[str] = []
+        for text, value in results:
+            differentiable = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+            if differentiable and (inputs or trained) and text not in wrapped:
+                if not text.isidentifier():
+                    name = fresh_name("result", self.taken)
+                    lines.append(f"{name} = {text}")
+                    text = name
+                elif text not in made:
+                    texts.append(text)
+                    continue
+                wrapped.append(text)
+            texts.append(text)
+        if not wrapped:
+            return [], [text for text, _ in results]
+        self._called.add("InferenceOnly")
+        many = f"({', '.join(wrapped)}{',' if len(wrapped) == 1 else ''})"
+        sources = [*(self.host.paths[g.variable] for g in inputs), *(["*self.parameters()"] if trained else [])]
+        call = f"{self.names['InferenceOnly']}.apply({', '.join([many, *sources])})"
+        return [*lines, "if torch.is_grad_enabled():", f"    {many} = {call}"], texts
+
+    def limits(self, fixed: dict[str, str]) -> str:
+        """What the file is for, in one or two sentences."""
+        tensors = [g for g in self.captured.graph_inputs if g.kind in ("input", "parameter") and g.dtype != "int"]
+        dtypes = " and ".join(dict.fromkeys(g.dtype for g in tensors if getattr(torch, g.dtype).is_floating_point))
+        parts = [dtypes] if dtypes else []
+        if self.captured.modes:
+            parts.append(f"{'train' if next(iter(self.captured.modes.values())) else 'eval'}() mode")
+        parts += list(fixed.values())
+        return "; ".join(["Inference only", *parts]) + "."
+
+
+def literal(value: Any) -> str | None:
+    """A plain value as Python; None for an object that has no such form."""
+    if isinstance(value, torch.dtype):
+        return str(value)
+    text = repr(value)
+    try:
+        return text if ast.literal_eval(text) == value else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def refused(conditions: Mapping[str, str], start: str, error: str) -> list[str]:
+    """Statements that raise an error where one of the conditions holds. ``conditions``: to the words for what was expected instead."""
+    whole = f"if {' or '.join(conditions)}:"
+    if not conditions:
+        return []
+    if len(conditions) > 1 and max(len(whole), len(start) + len(", ".join([*conditions, *conditions.values()]))) > _LONG:
+        return [line for condition, expected in conditions.items() for line in refused({condition: expected}, start, error)]
+    text = f"{start} {', '.join(conditions.values())}".replace("\\", "\\\\").replace('"', "'")
+    came = [c.split(" ")[0] for c in conditions]
+    if all(n.isidentifier() for n in came):
+        braced = text.replace("{", "{{").replace("}", "}}")
+        return [whole, f'    raise {error}(f"{braced}; got {", ".join(f"{{{n}!r}}" for n in came)}")']
+    return [whole, f'    raise {error}("{text}")']

@@ -1,0 +1,154 @@
+"""A written file refuses what it was not written for: each call raises one clear error, and none is silently wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LAYER = """
+import torch, torch.nn as nn
+width, rows = 48, 33
+class Model(nn.Module):
+    def __init__(self, width, groups=8):
+        super().__init__()
+        self.norm, self.groups = nn.LayerNorm(width), groups
+    def forward(self, x, bias=None, scale=1.0):
+        y = self.norm(x).view(x.shape[0], self.groups, -1)
+        y = y.amax(-1) * scale
+        return y if bias is None else y + bias
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width]
+"""
+BATCH_NORM = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(features), nn.Dropout(0.0)
+    def forward(self, x): return self.drop(torch.relu(self.norm(x)))
+features, rows = 20, 33
+def get_inputs(): return [torch.randn(rows, features)]
+def get_init_inputs(): return [features]
+"""
+PAIR = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, others, power, mode): return {"sum": x + others[0] * others[1], "power": x ** power}
+rows, features = 33, 20
+def get_inputs(): return [torch.randn(rows, features), [torch.randn(rows, features), torch.randn(features)], 3, "fast"]
+"""
+RUN = """
+import json, sys, torch
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
+from kernelllm.judge.worker import setup
+setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
+namespace = {}
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), namespace)
+ModelNew, found = namespace["ModelNew"], []
+for text in json.loads(sys.argv[2]):
+    try:
+        exec(text)
+        found.append("")
+    except Exception as error:
+        found.append(f"{type(error).__name__}: {error}")
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    text, options = request.param
+    path: Path = tmp_path_factory.mktemp("written") / "candidate.py"
+    path.write_text(compiled(Problem(name="guarded", source=text), Options(**options)), encoding="utf-8")
+    return path
+
+
+def outcomes(file: Path, *calls: str) -> list[str]:
+    """The error of each piece of code that uses ``ModelNew``, in Triton's interpreter; empty where it runs."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(file), json.dumps(calls)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def written(text: str, **options: object) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("file", [(text, options)], indirect=True)
+
+
+@written(LAYER)
+def test_sizes_dtype_and_arguments(file: Path) -> None:
+    fine = "ModelNew(48)(torch.randn(5, 48)); ModelNew(64, groups=8)(torch.randn(7, 64), bias=None)"
+    ran, *errors = outcomes(
+        file, fine, "ModelNew(64, groups=4)", "ModelNew(48)(torch.randn(5, 64))", "ModelNew(48)(torch.randn(2, 5, 48))",
+        "ModelNew(48)(torch.randn(5, 48).half())", "ModelNew(48).half()(torch.randn(5, 48).half())",
+        "ModelNew(48).half()(torch.randn(5, 48))",
+        "ModelNew(48)(torch.randn(5, 48), bias=torch.ones(8))", "ModelNew(48)(torch.randn(5, 48), scale=2.0)",
+        "ModelNew(48)(torch.randn(5, 48), mask=None)",
+    )  # fmt: skip
+    assert ran == ""
+    expected = ["groups=8; got 4", "norm.weight", "x: ", "torch.float16", "torch.float16", "norm.weight", "bias=None", "scale=1.0", "mask"]
+    assert [e for e, words in zip(errors, expected, strict=True) if words not in e or not e.startswith(("ValueError", "TypeError"))] == []
+    assert "groups=8" in file.read_text(encoding="utf-8").partition("class ModelNew")[2].splitlines()[1]
+
+
+@written(LAYER, symbolic=False)
+def test_one_size(file: Path) -> None:
+    ran, batch, width = outcomes(file, "ModelNew(48)(torch.randn(33, 48))", "ModelNew(48)(torch.randn(5, 48))", "ModelNew(64)")
+    assert ran == ""
+    assert batch.startswith("ValueError: x: the kernels take torch.float32, (33, 48)")
+    assert "width=48" in width
+
+
+@written(BATCH_NORM)
+def test_mode(file: Path) -> None:
+    ran, evaluated = outcomes(file, "ModelNew(20)(torch.randn(5, 20))", "ModelNew(20).eval()(torch.randn(5, 20))")
+    assert ran == ""
+    assert evaluated.startswith("RuntimeError: The kernels compute what the module does after train()")
+
+
+def test_a_forward_that_does_not_ask_for_its_mode_runs_in_both(tmp_path: Path) -> None:
+    path = tmp_path / "candidate.py"
+    path.write_text(compiled(Problem(name="guarded", source=LAYER), Options()), encoding="utf-8")
+    assert outcomes(path, "ModelNew(48).eval()(torch.randn(5, 48))") == [""]
+
+
+@written(PAIR)
+def test_containers_and_values(file: Path) -> None:
+    start = "x, o = torch.randn(5, 6), [torch.randn(5, 6), torch.randn(6)]; m = ModelNew(); "
+    ran, power, mode, count, sizes = outcomes(
+        file, start + "m(x, o, 3, 'fast')['sum'] + 1", start + "m(x, o, 2, 'fast')", start + "m(x, o, 3, mode='slow')",
+        start + "m(x, [*o, x], 3, 'fast')", start + "m(x, [x[:4], o[1]], 3, 'fast')",
+    )  # fmt: skip
+    assert ran == ""
+    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]"]
+    assert [e for e, words in zip([power, mode, count, sizes], expected, strict=True) if words not in e] == []
+
+
+@written(LAYER)
+def test_gradients_are_refused_and_inference_is_not(file: Path) -> None:
+    start = "m, x = ModelNew(48), torch.randn(5, 48); "
+    plain, frozen, in_place, parameter, given = outcomes(
+        file, start + "assert m(x).detach().shape == (5, 8)",
+        start + "m.requires_grad_(False); m(x).numpy()",
+        start + "y = m(x); y += 1; y.mul_(2)",
+        start + "(x[:, :8] + m(x)).sum().backward()",
+        start + "m.requires_grad_(False); x.requires_grad_(); (x[:, :8] + m(x)).sum().backward()",
+    )  # fmt: skip
+    assert (plain, frozen, in_place) == ("", "", "")
+    assert parameter.startswith("RuntimeError: ModelNew is for inference")
+    assert given.startswith("RuntimeError: ModelNew is for inference")
