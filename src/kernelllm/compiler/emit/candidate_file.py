@@ -244,7 +244,8 @@ class CandidateFile:
         model = self.kept.model
         constructor = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
         fixed = self.guards.fixed_arguments(constructor) if constructor else {}
-        if constructor and fixed:
+        held = any(ast.unparse(base) == "Holder" for base in model.bases)  # such a constructor checks its arguments itself
+        if constructor and fixed and not held:
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = ast.parse("\n".join(lines)).body
         model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
