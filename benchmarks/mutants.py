@@ -26,7 +26,8 @@ from pathlib import Path
 
 import torch
 
-from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.backends.base import open_backend
+from kernelllm.core.types import DEFAULT_BACKEND, Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
@@ -64,7 +65,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
 def _places(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:
     found: list[tuple[str, ast.AST, Callable[[], None]]] = []
-    for kernel in kernels(analyse(tree)):
+    for kernel in kernels(analyse(tree), open_backend(DEFAULT_BACKEND).kernel_decorators):
         for parent in ast.walk(kernel):
             if isinstance(parent, ast.Call):
                 found += [(kind, parent, apply) for kind, apply in _of_call(parent)]
