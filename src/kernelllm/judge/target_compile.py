@@ -157,10 +157,11 @@ class CompileBeside:
         return [Finding(check="other_launches", message=text)]
 
     def never_run(self, launched: Set[str]) -> list[Finding]:
-        """A warning where a kernel of the original sizes ran at none of those tried. After :meth:`result`."""
+        """Where a kernel of the original sizes ran at none of those tried: a warning where that is true of all. After :meth:`result`."""
         unseen = [name for name in self._compile.at_original if name not in launched]
         text = "The kernel {!r} is launched at the original sizes and at none of those tried: nobody saw what it computes."
-        return [Finding(check="not_run", message=text.format(unseen[0]), severity=Severity.WARN)] if unseen else []
+        severity = Severity.WARN if len(unseen) == len(self._compile.at_original) else Severity.INFO  # beside others it may be a helper
+        return [Finding(check="not_run", message=text.format(unseen[0]), severity=severity)] if unseen else []
 
     @property
     def unwritten(self) -> str:
