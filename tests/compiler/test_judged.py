@@ -99,9 +99,51 @@ def get_init_inputs(): return []
 """
 
 
+LARGEST_SO_FAR = """
+class Model(nn.Module):
+    def forward(self, x): return torch.cummax(x, 1)
+rows, columns = 24, 40
+def get_inputs(): return [torch.randn(rows, columns)]
+def get_init_inputs(): return []
+"""
+PROJECTED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.lstm = nn.LSTM(width, 20, proj_size=12, batch_first=True)
+    def forward(self, x): return self.lstm(x)[0]
+def get_inputs(): return [torch.randn(3, 4, 16)]
+def get_init_inputs(): return [16]
+"""
+UNSAVED = """
+import numpy as np
+class Window(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("window", torch.from_numpy(np.hanning(12).astype("float32")), persistent=False)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Window()
+    def forward(self, x): return x * self.inner.window
+rows = 24
+def get_inputs(): return [torch.randn(rows, 12)]
+def get_init_inputs(): return []
+"""
+FUNCTION_AS_DEFAULT = """
+def task(x, width): return torch.relu(x) * width
+class Model(nn.Module):
+    def forward(self, x, fn=task): return fn(x, x.shape[1])
+rows, columns = 24, 40
+def get_inputs(): return [torch.randn(rows, columns)]
+def get_init_inputs(): return []
+"""
+
+
 @pytest.mark.parametrize(
-    "text", [FILLED, CHECKED, SCANS, WHOLE, DENSITY],
-    ids=["slices are written", "inputs are checked", "several scans", "integers", "a distribution"],
+    "text", [FILLED, CHECKED, SCANS, WHOLE, DENSITY, LARGEST_SO_FAR, PROJECTED, UNSAVED, FUNCTION_AS_DEFAULT],
+    ids=["slices are written", "inputs are checked", "several scans", "integers", "a distribution", "the largest so far",
+         "a projected state", "buffers that are not saved", "a function as default"],
 )  # fmt: skip
 def test_is_right(judge: Judge, text: str):
     candidate = next(Compiler().write(problem(text), 1))

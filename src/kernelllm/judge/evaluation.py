@@ -23,7 +23,6 @@ from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
 from kernelllm.judge.trials.trial_seeds import TrialSeeds
-from kernelllm.problems import sizes
 from kernelllm.problems.first_run import first_run
 
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 5, 3 * 2**30
@@ -54,7 +53,7 @@ class Evaluation:
             return self.finish(source.status, source.message)
         first_run(self._problem)
         context.floors.count(self._problem)
-        seen.fixed = sizes.fixed_by(self._candidate.source, self._problem)
+        seen.fixed = context.references.fixed_by(self._candidate.source, self._problem)
         with context.references.borrowed(self._problem, frozenset(seen.fixed)) as references:
             wanted = None if self._all_memory or not context.on_gpu else self._memory(references[-1])
             with share_device(context.device, wanted) as share:

@@ -12,7 +12,7 @@ from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.settings import STRICT, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, prepare
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
-from kernelllm.problems import shrink
+from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
 
 _KEPT_PROBLEMS = 8
@@ -45,6 +45,15 @@ class References:
             self._kept[key] = references
             while len(self._kept) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
                 self._kept.popitem(last=False)
+
+    def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:
+        """The constants that a candidate declares as fixed, where any of them would be changed otherwise."""
+        declared = sizes.fixed_by(candidate, problem)
+        if not declared:
+            return {}
+        with own_generators():
+            changed = {n for _, o in self._size_sets(problem, self._settings.profile == STRICT, frozenset()) for n in o}
+        return declared if changed & declared.keys() else {}
 
     def clear(self) -> None:
         """Drop all references."""

@@ -125,6 +125,10 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
     reduced = _reduce(search, dict(search.start))
     _refuse_what_does_not_fit(search, reduced)
     first, reached = _confirmed_first(search, reduced, grade)
+    if reached == confirm.FAILS:  # sizes that depend on each other in ways that nothing here sees: those of the problem remain
+        first = dict(original)
+        reached = grade(first)
+        count = 1
     if reached == confirm.FAILS:
         raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
     found = [first]

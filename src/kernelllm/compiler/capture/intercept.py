@@ -85,6 +85,8 @@ def _recurrent(name: str) -> Callable[..., Any]:
         if kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
             return NotImplemented  # packed sequences
         x, hx, params, *rest = args
+        if name == "lstm" and len(params) != len(hx[0]) * (4 if rest[0] else 2):
+            return NotImplemented  # with proj_size there is one more weight
         states = list(hx) if name == "lstm" else hx
         if mode.options.extern == "allow":
             return getattr(mode.namespace, f"torch_{name}")(x, states, list(params), *rest)

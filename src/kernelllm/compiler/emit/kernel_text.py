@@ -11,6 +11,7 @@ from kernelllm.compiler.emit import formatting, indices, integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
 from kernelllm.compiler.emit.readable_names import block_names, fresh_name, spoken, value_names, wish_for
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
@@ -93,6 +94,8 @@ def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: Laun
     fixed.update(sizes)
     fixed.update({p: p for p in cleaned.params if p.endswith("BLOCK") and p not in fixed})
     names = value_names(cleaned, fixed, pointers)
+    combines = _combines(cleaned, name, taken)
+    names.update({c.inductor_name: c.name for c in combines})
     body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
     known = set(sizes.values())
     body = indices.without_idle_remainders(indices.regrouped(body, known))
@@ -115,7 +118,51 @@ def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: Laun
         lines.append(f'    """{note}"""')
     body = _constants(body)
     lines.append(formatting.text(body, 4))
-    return KernelText(name, "\n".join(lines), order, fixed, set(cleaned.helpers))
+    text = "\n".join([*(c.text for c in combines), *lines])
+    return KernelText(name, text, order, fixed, cleaned.helpers.union(*(c.helpers for c in combines)))
+
+
+@dataclass
+class _Combine:
+    """The function that a scan combines two values with."""
+
+    inductor_name: str
+    name: str
+    text: str
+    helpers: set[str]
+
+
+def _combines(cleaned: Cleaned, kernel: str, taken: set[str]) -> list[_Combine]:
+    """Combine functions that the kernel names, each as a Triton function of its own."""
+    used = all_reads(cleaned.body)
+    found = []
+    for wanted, function in cleaned.kernel.combines.items():
+        if not used[wanted]:
+            continue
+        plain = _PlainCalls()
+        body = [plain.visit(s) for s in fresh(function.body)]
+        name = fresh_name(f"{kernel.removesuffix('_kernel')}_combine", taken)
+        arguments = {a.arg: re.sub(r"^arg(\d)_(\d)$", lambda m: f"{'ab'[int(m[1])]}{m[2]}", a.arg) for a in function.args.args}
+        body = [Rename(arguments).visit(s) for s in body]
+        head = f"@triton.jit\ndef {name}({', '.join(arguments.values())}):"
+        found.append(_Combine(wanted, name, f"{head}\n{formatting.text(body, 4)}\n\n", plain.helpers))
+    return found
+
+
+class _PlainCalls(ast.NodeTransformer):
+    """Inductor's helpers as the ones that a file has. ``helpers``: those that it needs."""
+
+    def __init__(self) -> None:
+        self.helpers: set[str] = set()
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = name_of(node.func)
+        plain = RENAMED.get(name) or plain_name(name)
+        if plain in HELPERS:
+            self.helpers.add(plain)
+        node.func = integers.to_ast(plain)
+        return node
 
 
 _CONSTANTS = {
