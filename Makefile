@@ -43,7 +43,7 @@ demo: $(VENV)/.installed  ## install, then turn examples/hinge_loss.py into a ve
 	@$(BIN)/kernelllm optimize examples/hinge_loss.py
 
 test: $(VENV)/.installed-dev  ## install, then the tests; tests/test_house.py runs ruff, mypy and import-linter
-	@$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy (strict) and import-linter alone
 	@$(BIN)/ruff check .

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for path in (ROOT / "src" / "kernelllm").rglob("*.py") if path.parent.name != "examples")  # examples are data
 HEAVY = {"torch", "triton", "transformers", "vllm", "openai", "anthropic", "litellm", "numpy", "sqlalchemy", "jinja2", "rich"}
 
+MOST_MODULES = 250
+
 
 def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=timeout, check=False)
@@ -55,14 +57,11 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
     assert not loaded_by(code) & HEAVY
 
 
-def test_import_and_help_are_quick() -> None:
-    """Well under the 0.3 s that a person would notice; counted in CPU time, so that a busy machine does not matter."""
-    code = (
-        "import time; t = time.process_time(); from click.testing import CliRunner; from kernelllm.app.main import cli;"
-        "CliRunner().invoke(cli, ['--help']); print(time.process_time() - t)"
-    )
-    best = min(float(run(sys.executable, "-c", code).stdout) for _ in range(3))
-    assert best < 0.3
+def test_help_loads_little() -> None:
+    """A person should not notice the start; what is loaded decides it, and unlike seconds it is the same on every machine."""
+    code = "from click.testing import CliRunner; from kernelllm.app.main import cli; CliRunner().invoke(cli, ['--help'])"
+    done = run(sys.executable, "-c", f"{code}\nimport sys; print(len(sys.modules))")
+    assert int(done.stdout) < MOST_MODULES
 
 
 def test_public_names_resolve() -> None:

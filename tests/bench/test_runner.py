@@ -122,9 +122,9 @@ def _killed_often(tmp_path: Path, problems: int, n: int, in_pool: bool, kills: i
         return [(a.problem, a.candidate.sample, str(a.verdict.status)) for a in bench.stored()]
 
 
-@pytest.mark.parametrize(("kills", "problems"), [(3, 16), pytest.param(20, 80, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("in_pool", [False, True])
-def test_killed_at_random_moments_it_ends_as_if_undisturbed(tmp_path: Path, log: Path, kills: int, problems: int, in_pool: bool) -> None:
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(tmp_path: Path, log: Path, in_pool: bool) -> None:
+    kills, problems = 10, 40
     calm = _undisturbed(tmp_path, problems, 4, in_pool)
     log.unlink()
     assert _killed_often(tmp_path, problems, 4, in_pool, kills) == calm

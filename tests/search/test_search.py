@@ -331,12 +331,6 @@ def survive(tmp_path: Path, kills: int, seed: int) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
-def test_killed_and_resumed_it_ends_with_the_same_attempts(tmp_path: Path) -> None:
-    survive(tmp_path, kills=5, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="kill -9")
 def test_killed_at_twenty_moments(tmp_path: Path) -> None:
     survive(tmp_path, kills=20, seed=2)
 
