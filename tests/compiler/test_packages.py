@@ -10,6 +10,7 @@ import torch
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.types import Problem
 from kernelllm.judge import Judge
+from kernelllm.suites.file import open_problem
 
 LAYERS = '''
 import torch
@@ -86,3 +87,22 @@ def test_state_sits_in_holders_under_its_names(package: Problem, judge: Judge):
 def test_the_package_stays_unknown_to_the_process(package: Problem):
     next(Compiler().write(package, 1))
     assert "layers_of_others" not in sys.modules
+
+
+@pytest.mark.parametrize("spec", ["parts/layers.py:Scale", "parts.layers:Scale"])
+def test_a_class_is_imported_from_its_package(tmp_path, monkeypatch, judge: Judge, spec: str):
+    """Its file has a relative import and a class Model of its own, and is not the problem's text."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "numbers.py").write_text("FACTOR = 3.0\n")
+    (tmp_path / "parts" / "layers.py").write_text(
+        "import torch\nfrom .numbers import FACTOR\nclass Model(torch.nn.Module): pass\n"
+        "class Scale(torch.nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.gain = torch.nn.Parameter(torch.rand(width))\n    def forward(self, x): return x * self.gain * FACTOR\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    problem = open_problem(spec, shapes=["8,24"], init="24")
+    candidate = next(Compiler().write(problem, 1))
+    assert "parts" not in candidate.source
+    verdict = judge.judge(problem, candidate)
+    assert verdict.correct, verdict.message

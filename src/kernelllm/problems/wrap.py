@@ -24,9 +24,10 @@ class Arguments:
     init: str | None = None
 
 
-def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments, where: str) -> str:
+def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments, where: str, *, imported: bool = False) -> str:
     """``source`` with ``Model``, ``get_inputs`` and ``get_init_inputs`` added for the class.
 
+    ``imported``: ``source`` imports the class from the file of ``tree`` and holds none of its other names.
     Raises UsageError for a class or callable that is not there or an argument that does not parse.
     """
     bound = bound_names(tree)
@@ -40,7 +41,7 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
     parts = [source.rstrip("\n"), ""]
     taken = bound or frozenset()
     if class_name != "Model":
-        if "Model" in taken:
+        if "Model" in taken and not imported:
             raise ProblemError(
                 f"The file defines a class Model beside {class_name}, and the problem's format needs that name for {class_name}.",
                 where=where,

@@ -11,22 +11,27 @@ from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.source import LARGEST
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
+from kernelllm.problems.instance import import_root
 from kernelllm.suites.contract import Suite
 
 
 def open_problem(
     spec: str, *, inputs: str | None = None, shapes: Sequence[str] = (), dtype: str = "float32", init: str | None = None
 ) -> Problem:
-    """Read ``path.py`` (KernelBench's format) or ``path.py:ClassName`` (any module) into a Problem.
+    """Read ``path.py`` (KernelBench's format), ``path.py:ClassName`` or ``package.module:ClassName`` (any module) into a Problem.
 
     For a class, ``inputs`` names a callable in the file that returns a tensor, list, tuple or dictionary of inputs; or ``shapes``
     gives one text per input such as ``"8,128,768"`` (``dtype`` for all, or ``"8,128:int64"`` for one, ``"8,128:int64:50"`` with an upper
     bound); without either, the file's own ``get_inputs`` serves. ``init`` holds the constructor's arguments as they would be written
     in a call: ``"64, heads=4"``.
-    The result's ``source`` is always in KernelBench's format; it may still import what lies next to the file.
+    The result's ``source`` is always in KernelBench's format; it may still import what lies next to the file. A class in a package
+    is imported from it, so that its file's relative imports work.
     Nothing is executed here. Raises UsageError for a wrong path or argument and ProblemError for a file that is no problem.
     """
+    described = wrap.Arguments(inputs=inputs, shapes=tuple(shapes), dtype=dtype, init=init)
     path, class_name = _split(spec)
+    if class_name is not None and _is_module(path):
+        return _of_package(str(path), class_name, None, described)
     source = read(path)
     tree = sizes.parse(source, str(path))
     name = problem_name(path.stem)
@@ -37,8 +42,29 @@ def open_problem(
             raise UsageError("--inputs, --shape and --init describe a class, and none was named.", where=spec, fix=f"Write {hint}.")
         check(tree, str(path))
         return Problem(name=name, source=source, origin="file", path=str(path.resolve()))
-    source = wrap.wrapped(source, tree, class_name, wrap.Arguments(inputs=inputs, shapes=tuple(shapes), dtype=dtype, init=init), str(path))
+    package = import_root(str(path))[1]
+    if package:
+        return _of_package(f"{package}.{path.stem}".removesuffix(".__init__"), class_name, path, described, tree)
+    source = wrap.wrapped(source, tree, class_name, described, str(path))
     return Problem(name=f"{name}_{class_name}", source=source, origin=f"file:{class_name}", path=str(path.resolve()))
+
+
+def _is_module(path: Path) -> bool:
+    """Whether what stands before the colon is the dotted name of a module, not a file."""
+    text = str(path)
+    return not path.exists() and not text.endswith(".py") and all(part.isidentifier() for part in text.split("."))
+
+
+def _of_package(module: str, class_name: str, path: Path | None, described: wrap.Arguments, tree: ast.Module | None = None) -> Problem:
+    """A class of a package, imported under its own name. ``tree``: its file's, where that is known."""
+    bound = (wrap.bound_names(tree) or frozenset()) if tree else frozenset()
+    wanted = [described.inputs] if described.inputs else [] if described.shapes else ["get_inputs"]
+    names = [class_name, *(n for n in (*wanted, *([] if described.init else ["get_init_inputs"])) if n in bound)]
+    line = f"from {module} import {', '.join(names)}\n"
+    source = wrap.wrapped(line, tree or ast.parse(line), class_name, described, str(path or module), imported=True)
+    here = path or Path(*module.split(".")).with_suffix(".py")
+    known = str(here.resolve()) if here.is_file() else None
+    return Problem(name=f"{module.rpartition('.')[2]}_{class_name}", source=source, origin=f"file:{class_name}", path=known)
 
 
 class FileSuite(Suite):
