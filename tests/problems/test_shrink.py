@@ -74,6 +74,19 @@ def test_the_second_set_is_long_enough_for_loops_to_run_more_than_once() -> None
     assert second["rows"] % 2 == 1
 
 
+def test_bounds_of_indices_follow_the_dimension_that_they_index() -> None:
+    problem = make("return F.cross_entropy(x[0], x[1])", "[torch.randn(4096, 128256), torch.randint(0, 128256, (4096,))]", "")
+    for changed in shrunk(problem):
+        assert changed["get_inputs_0_dim1"] == changed["get_inputs_1_dim0"] < 10_000
+        Instance(problem, changed).model(0)(*Instance(problem, changed).inputs(0))
+
+
+def test_where_no_other_size_works_those_of_the_problem_remain() -> None:
+    work = "n = int(x[0].max()) + 1; return torch.zeros(n, 5)[x[0]] + x[1] if n == 96 and x[0].is_cpu else 1 / 0"
+    problem = make(work, "[torch.arange(96), torch.rand(1, 5)]", "")
+    assert shrunk(problem) == [{}]
+
+
 def test_width_stays_a_multiple_of_heads_with_room_in_each() -> None:
     problem = make(
         "return x[0].view(x[0].shape[0], x[0].shape[1], self.heads, -1).softmax(-1)", "[torch.randn(batch, tokens, width)]",

@@ -125,6 +125,9 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
     reduced = _reduce(search, dict(search.start))
     _refuse_what_does_not_fit(search, reduced)
     first, reached = _confirmed_first(search, reduced, grade)
+    if reached == confirm.FAILS:  # dry runs see no values: a bound of indices may have to follow the dimension that they index
+        search.groups = _equal_together(search)
+        first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
     if reached == confirm.FAILS:  # sizes that depend on each other in ways that nothing here sees: those of the problem remain
         first = dict(original)
         reached = grade(first)
@@ -141,6 +144,19 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
         found.append(values)
     log.debug("%s: %d dry runs by %s", problem.name, dry_runs.count, dry_runs.way)
     return [search.overrides(values) for values in found]
+
+
+def _equal_together(search: Search) -> list[SizeGroup]:
+    """The groups, each with all other sizes of the same value in the problem."""
+    found: dict[int, SizeGroup] = {}
+    for group in search.groups:
+        value = search.start[group.head]
+        equal = {s: 1 for s, v in search.start.items() if v == value and sizes.is_size(s[0], v)}
+        merged = replace(group, slots={**group.slots, **equal}) if value > SMALL else group
+        known = found.setdefault(value, merged)
+        if known is not merged:
+            found[value] = replace(known, slots={**known.slots, **merged.slots}, leading=known.leading and merged.leading)
+    return list(found.values())
 
 
 def _refuse_what_does_not_fit(search: Search, values: Sizes) -> None:
