@@ -76,6 +76,16 @@ def test_right_at_sizes_never_seen(tmp_path) -> None:  # type: ignore[no-untyped
     agrees_with_reference(ROOT / "examples", cases)
 
 
+@pytest.mark.parametrize(("name", "fixed"), [
+    ("softmax", set()), ("hinge_loss", set()), ("linear_gelu", set()), ("rms_norm", {"features"}), ("conv_relu_bias", {"out_channels"}),
+])  # fmt: skip
+def test_only_tiles_and_sizes_of_the_module_are_constants(name: str, fixed: set[str]) -> None:
+    """A new batch size or sequence length compiles no kernel anew, but for Triton's own cases (1, multiples of 16, others)."""
+    kernels = [n for n in ast.parse(without_templates(written(name))).body if isinstance(n, ast.FunctionDef) and n.name.endswith("_kernel")]
+    constants = {a.arg for k in kernels for a in k.args.args if a.annotation is not None}
+    assert constants - fixed == {"BLOCK"}
+
+
 def test_variants_differ() -> None:
     texts = {written("softmax", **v) for v in ({}, {"autotune": True}, {"tile": "small"})}
     assert len(texts) == 3

@@ -57,7 +57,8 @@ class FileKernels:
             self._sizes[id(launch)] = sizes = dict(self.merged.numbers[launch.kernel])
             sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
             calls.setdefault(self.merged.written[launch.kernel], []).append(kernel_text.LaunchValues(buffers, sizes))
-        made = {k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k]) for k, name in names.items()}
+        varies = self.host.sizes.varies
+        made = {k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k], varies) for k, name in names.items()}
         self.texts = {k: made[first] for k, first in self.merged.written.items()}
 
     def pointer(self, node: ast.expr) -> str:

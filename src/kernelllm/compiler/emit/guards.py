@@ -270,9 +270,13 @@ class Guards:
             return [], [text for text, _ in results]
         self._called.add("InferenceOnly")
         many = f"({', '.join(wrapped)}{',' if len(wrapped) == 1 else ''})"
-        sources = [*(self.host.paths[g.variable] for g in inputs), *(["*self.parameters()"] if trained else [])]
-        call = f"{self.names['InferenceOnly']}.apply({', '.join([many, *sources])})"
-        return [*lines, "if torch.is_grad_enabled():", f"    {many} = {call}"], texts
+        sources = [self.host.paths[g.variable] for g in inputs]
+        lines.append("if torch.is_grad_enabled():")
+        if trained:
+            sources.append(fresh_name("trained", self.taken))
+            lines.append(f"    {sources[-1]} = next((p for p in self.parameters() if p.requires_grad), None)")
+        lines.append(f"    {many} = {self.names['InferenceOnly']}.apply({', '.join([many, *sources])})")
+        return lines, texts
 
     def limits(self, fixed: dict[str, str]) -> str:
         """What the file is for, in one or two sentences."""

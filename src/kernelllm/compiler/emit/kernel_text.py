@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,8 +83,14 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
     return found
 
 
-def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: LaunchConfig) -> KernelText:
-    """Name arguments and values, and print the function."""
+def to_text(
+    cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: LaunchConfig, varies: Callable[[Any], bool]
+) -> KernelText:  # fmt: skip
+    """Name arguments and values, and print the function.
+
+    Sizes for which ``varies`` holds are ordinary arguments, so that a new batch size compiles nothing anew; the module's own
+    sizes are constants.
+    """
     taken: set[str] = {name, *cleaned.helpers}
     fixed = dict(block_names(cleaned))
     taken |= set(fixed.values())
@@ -109,7 +116,8 @@ def to_text(cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: Laun
             order.append(param)
             seen.add(fixed[param])
     blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
-    arguments = [fixed[p] + ("" if p in pointers else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
+    plain = {p for p in order if p in pointers or any(varies(call.sizes[p]) for call in calls)}
+    arguments = [fixed[p] + ("" if p in plain else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
     lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
@@ -228,6 +236,7 @@ def _composites(cleaned: Cleaned, calls: list[LaunchValues]) -> None:
     sizes = {p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")}
     found: dict[str, str] = {}
     values: dict[str, Any] = {}
+    most = 2 if cleaned.facts.index_type == "int64" else 3  # a product of two 32-bit arguments may overflow
 
     class Compose(ast.NodeTransformer):
         def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -236,7 +245,7 @@ def _composites(cleaned: Cleaned, calls: list[LaunchValues]) -> None:
                 if isinstance(node.op, ast.Add | ast.Sub) and any(isinstance(n, ast.Constant) for n in (node.left, node.right)):
                     return super().generic_visit(node)
                 divides = any(isinstance(n, ast.FloorDiv) for n in ast.walk(node))
-                if names and names <= sizes and (divides or len(names) >= 3):
+                if names and names <= sizes and (divides or len(names) >= most):
                     try:
                         values[ast.unparse(node)] = integers.to_sympy(node)
                     except integers.NotInteger:

@@ -64,6 +64,21 @@ class SizeNames:
         """The sizes that a computed size follows from."""
         return {w for s in self.computed[name].free_symbols for w in re.findall(r"\w+", str(s)) if w in self.known}
 
+    def varies(self, expression: Any) -> bool:
+        """Whether a size may differ from call to call: a tensor of the caller has it, and neither parameter nor attribute of the module."""
+        words = {w for s in expression.free_symbols for w in re.findall(r"[A-Za-z_]\w*", str(s))}
+        for word in words:
+            if word in self.computed:
+                if any(self.varies(integers.symbol(w)) for w in self._needs(word)):
+                    return True
+            elif word in self.known:
+                sources = self.known[word].sources
+                if sources and all(s.kind == "input" for s in sources):
+                    return True
+            elif any(word == str(s) for s in expression.free_symbols):
+                return True  # of the file's own: how a long reduction is split
+        return False
+
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
         """A given's shape as expressions, None where one cannot be told."""
         try:
