@@ -1,11 +1,13 @@
 """What the compiler writes for modules that took some care, judged."""
 
+from functools import cache
+
 import pytest
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge import Judge, JudgeSettings
 
 RANDOM = """
@@ -35,8 +37,14 @@ def test_dropout_of_every_kind_and_noise(judge: Judge):
     assert verdict.correct, verdict.message
 
 
+@cache
+def both_by_default() -> tuple[Candidate, ...]:
+    """Two files for the module above."""
+    return tuple(Compiler().write(problem(RANDOM), 2))
+
+
 def test_without_being_asked_to_nothing_more_is_left_to_torch():
-    first, second = Compiler().write(problem(RANDOM), 2)
+    first, second = both_by_default()
     assert first.params == {}
     assert second.params
     assert "extern" not in second.params
@@ -44,7 +52,7 @@ def test_without_being_asked_to_nothing_more_is_left_to_torch():
 
 def test_another_mask_is_wrong(judge: Judge):
     """The judge seeds both sides alike, so that a mask can be told from another."""
-    found = next(Compiler().write(problem(RANDOM), 1))
+    found, _ = both_by_default()
     forged = Problem(name="forged", source=problem(RANDOM).source.replace("nn.Dropout(0.3)", "nn.Dropout(0.31)"))
     assert judge.judge(forged, found).status == "incorrect"
 
