@@ -69,6 +69,11 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "ATen's cells pin their sizes to numbers", "torch._VF", _CELLS),
     *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch", _DROPOUT),
     *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch._VF", _DROPOUT),
+    *_each("compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch", "bilinear(input1, input2, weight, bias)"),
+    *_each(
+        "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
+        "bilinear(input1, input2, weight, bias)",
+    ),
     *_each(
         "compiler/capture/intercept.py", "ATen's form pins a size", "torch",
         "group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);"

@@ -96,6 +96,8 @@ class Captured:
     """Forward arguments that are no tensors, in the same form: the graph holds for these values."""
     modes: dict[str, bool] = field(default_factory=dict)
     """Paths of the modules whose ``training`` the forward depends on, with the value that it had."""
+    training: bool = True
+    """The mode of the module itself, as its constructor leaves it."""
     bound: tuple[str, ...] = ()
     """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
 

@@ -79,6 +79,7 @@ def to_captured(
         sizes=sizes_of(built, leaves, roots) + computed,
         output=result_format(*out_spec),
         way=way,
+        training=built.model.training,
         symbolic=bool(built.table) or not built.values,
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=tuple(str(g.expr) for g in env.guards),

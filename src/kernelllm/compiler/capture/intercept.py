@@ -40,6 +40,8 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
+        (torch, "bilinear", _bilinear),
+        (F, "bilinear", _bilinear),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
@@ -93,6 +95,13 @@ def _recurrent(name: str) -> Callable[..., Any]:
         return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
 
     return rule
+
+
+def _bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> Any:
+    """As torch's documentation of Bilinear; ATen has one operator for it that nothing takes apart."""
+    products = left @ weight.permute(1, 0, 2).flatten(1)
+    out = (products.unflatten(-1, (weight.shape[0], weight.shape[2])) * right.unsqueeze(-2)).sum(-1)
+    return out if bias is None else out + bias
 
 
 def _lstm_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:

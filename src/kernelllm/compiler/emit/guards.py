@@ -73,7 +73,7 @@ class Guards:
         if not modes:
             return []
         path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
-        root = not path or len(set(modes.values())) == 1
+        root = not path or set(modes.values()) == {self.captured.training}
         owner = "self" if root else f"self.{indexed(path)}"
         call = "train()" if training else "eval()"
         text = f"if {'not ' if training else ''}{owner}.training:"

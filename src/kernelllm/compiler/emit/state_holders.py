@@ -48,7 +48,8 @@ def from_shapes(problem: Problem, captured: Captured) -> KeptParts:
     root = _tree(model, captured)
     statements, parameters = _constructor_arguments(instance)
     ties = [f"self.{_path(new)} = self.{_path(first)}" for new, first in _tied(model).items()]
-    body = "\n".join("        " + s for s in (*statements, f"super().__init__({root.arguments()})", *ties))
+    modes = [f"{_at(path)}.eval()" for path in _evaluated(model) if root.has(path)]
+    body = "\n".join("        " + s for s in (*statements, f"super().__init__({root.arguments()})", *ties, *modes))
     made = ast.parse(f"class ModelNew(Holder):\n    def __init__({', '.join(['self', *parameters])}):\n{body}").body[0]
     assert isinstance(made, ast.ClassDef)
     forward = ast.parse(f"def forward({', '.join(['self', *captured.forward_arguments])}): pass").body[0]
@@ -72,6 +73,10 @@ class _Holder:
 
     def at(self, path: list[str]) -> _Holder:
         return self.children.setdefault(path[0], _Holder()).at(path[1:]) if path else self
+
+    def has(self, path: str) -> bool:
+        first, _, rest = path.partition(".")
+        return not path or (first in self.children and self.children[first].has(rest))
 
     def text(self) -> str:
         """The call that makes it."""
@@ -111,6 +116,8 @@ def _tree(model: torch.nn.Module, captured: Captured) -> _Holder:
             root.at(path).members[last] = _tensor(buffer, random=True)
         else:
             root.at(path).unsaved[last] = _known(buffer, name)
+    for module in captured.modes:
+        root.at(module.split(".") if module else [])
     for given in captured.graph_inputs:
         if given.kind == "attribute":
             *path, last = given.name.split(".")
@@ -131,6 +138,19 @@ def _tied(model: torch.nn.Module) -> dict[str, str]:
     """Names of parameters that are another one under a second name, to that one's name."""
     first = {id(p): n for n, p in model.named_parameters()}
     return {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False) if first[id(p)] != n}
+
+
+def _evaluated(model: torch.nn.Module) -> list[str]:
+    """Paths of the outermost modules that are in evaluation mode."""
+    found: list[str] = []
+    for path, module in model.named_modules():
+        if not module.training and not any(not f or path.startswith(f"{f}.") for f in found):
+            found.append(path)
+    return found
+
+
+def _at(path: str) -> str:
+    return f"self.{_path(path)}" if path else "self"
 
 
 def _path(name: str) -> str:

@@ -229,6 +229,8 @@ class _RegionGraph:
         for node in region.nodes:
             self._copy(node)
         self.outputs = [n for n in region.nodes if any(inside.get(u) != region.number for u in n.users) and not _writes(n)]
+        if any(isinstance(n.meta.get("val"), list | tuple) for n in self.outputs):
+            raise Uncuttable  # several tensors of one operator, which other regions take apart
         self.graph.output(tuple(self._made[n] for n in self.outputs))
         self._words.append(",".join(str(region.nodes.index(n)) for n in self.outputs))
         self.module = GraphModule(torch.nn.Module(), self.graph)
