@@ -130,13 +130,13 @@ def test_a_forward_that_does_not_ask_for_its_mode_runs_in_both(tmp_path: Path) -
 @written(PAIR)
 def test_containers_and_values(file: Path) -> None:
     start = "x, o = torch.randn(5, 6), [torch.randn(5, 6), torch.randn(6)]; m = ModelNew(); "
-    ran, power, mode, count, sizes = outcomes(
+    ran, power, mode, count, sizes, none = outcomes(
         file, start + "m(x, o, 3, 'fast')['sum'] + 1", start + "m(x, o, 2, 'fast')", start + "m(x, o, 3, mode='slow')",
-        start + "m(x, [*o, x], 3, 'fast')", start + "m(x, [x[:4], o[1]], 3, 'fast')",
+        start + "m(x, [*o, x], 3, 'fast')", start + "m(x, [x[:4], o[1]], 3, 'fast')", start + "m(None, o, 3, 'fast')",
     )  # fmt: skip
     assert ran == ""
-    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]"]
-    assert [e for e, words in zip([power, mode, count, sizes], expected, strict=True) if words not in e] == []
+    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "TypeError: x: the kernels take a tensor"]
+    assert [e for e, words in zip([power, mode, count, sizes, none], expected, strict=True) if words not in e] == []
 
 
 @written(LAYER)

@@ -26,6 +26,8 @@ _LONG = 96
 _CHECK = '''
 def check(name, tensor, dtype, shape, device=None):
     """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: the kernels take a tensor; got {type(tensor).__name__}")
     if tensor.dtype != dtype or shape not in (tensor.shape, tensor.dim()) or device not in (None, tensor.device):
         came = f"{tensor.dtype}, {tuple(tensor.shape)}, {tensor.device}"
         raise ValueError(f"{name}: the kernels take {dtype}, {shape}, {device or 'any device'}; got {came}")
