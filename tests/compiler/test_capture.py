@@ -141,7 +141,7 @@ def get_init_inputs(): return [n]
     result = captured(body)
     assert result.forward_arguments == ("pair", "factor", "flag")
     assert [(s.kind, s.name) for s in result.graph_inputs if s.kind != "size"] == [
-        ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"), ("input", "pair[0]"), ("input", "pair[1]"),
+        ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"), ("input", "pair[0]"), ("input", "pair[1]"), ("input", "factor"),
     ]  # fmt: skip
 
 
@@ -287,3 +287,21 @@ def test_capture_leaves_the_process_as_it_was():
     assert before == (math.sqrt, torch.nn.init.uniform_, torch.nn.functional.scaled_dot_product_attention, torch.lstm)
     assert isinstance(torch.rand(2), torch.Tensor)
     assert type(torch.rand(2)) is torch.Tensor
+
+
+def test_a_python_float_stays_an_argument_where_nothing_is_decided_by_it():
+    body = """
+class Model(nn.Module):
+    def forward(self, x, scale):
+        return x * scale
+n = 512
+def get_inputs(): return [torch.rand(n), 2.5]
+"""
+    result = captured(body)
+    assert [(g.name, g.dtype, g.shape, g.number) for g in result.graph_inputs if g.kind == "input"] == [
+        ("x", "float32", (result.sizes[0].symbol,), False),
+        ("scale", "float32", (), True),
+    ]
+    assert not result.plain_inputs
+    decides = captured(body.replace("return x * scale", "return x * scale if scale > 1 else x"))
+    assert decides.plain_inputs == {"scale": 2.5}

@@ -30,6 +30,8 @@ class GraphInput:
     """Dimensions as expressions of the symbols."""
     mutated: bool = False
     """The graph writes into it (running statistics, in-place operators)."""
+    number: bool = False
+    """The forward is given a Python float, which the graph takes as a tensor without dimensions."""
 
 
 @dataclass(frozen=True)

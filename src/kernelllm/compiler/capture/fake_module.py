@@ -50,6 +50,8 @@ class FakeModule:
     attributes: dict[str, torch.Tensor] = field(default_factory=dict)
     constructor: dict[str, Any] = field(default_factory=dict)
     """The constructor's arguments by name, defaults included."""
+    numbers: set[str] = field(default_factory=set)
+    """Arguments of forward that are Python floats and inputs of the graph."""
     modes: dict[str, bool] = field(default_factory=dict)
     """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
 

@@ -73,7 +73,7 @@ def to_captured(
         graph=graph,
         env=env,
         graph_inputs=tuple(
-            _graph_input(n, arguments[n][0] if n in arguments else leaf_of[n].name, leaf_of.get(n), env)
+            _graph_input(n, arguments[n][0] if n in arguments else leaf_of[n].name, leaf_of.get(n), built)
             for n in graph.graph.find_nodes(op="placeholder")
         ),
         sizes=sizes_of(built, leaves, roots) + computed,
@@ -94,7 +94,7 @@ def _plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:
     """What the forward is given besides tensors, by name."""
     names = argument_names(built.model, len(built.inputs))
     for path, value in pytree.tree_flatten_with_path(built.inputs)[0]:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) and names[path[0].idx] not in built.numbers:  # type: ignore[attr-defined]
             yield names[path[0].idx] + pytree.keystr(path[1:]), value  # type: ignore[attr-defined]
 
 
@@ -258,7 +258,8 @@ def _computed(graph: torch.fx.GraphModule, expression: sympy.Expr, nodes: dict[s
     return node
 
 
-def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEnv) -> GraphInput:
+def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, built: FakeModule) -> GraphInput:
+    env = built.env
     value = node.meta["val"]
     tensor = isinstance(value, torch.Tensor)
     mutated = any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
@@ -270,6 +271,7 @@ def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, env: ShapeEn
         dtype=str(value.dtype).removeprefix("torch.") if tensor else "int",
         shape=tuple(size_text(env.replace(d.node.expr)) if isinstance(d, torch.SymInt) else str(d) for d in value.shape) if tensor else (),
         mutated=mutated,
+        number=leaf is not None and leaf.kind == "input" and name in built.numbers,
     )
 
 

@@ -50,6 +50,9 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
     input_leaves = []
     for path, value in flat:
         position = path[0].idx  # type: ignore[attr-defined]
+        if type(value) is float and len(path) == 1:
+            built.numbers.add(names[position])
+            value = torch.empty((), dtype=_number_type(flat))
         input_leaves.append(Leaf("input", names[position] + pytree.keystr(path[1:]), value, position))
     leaves += state_leaves + input_leaves
     dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf.value, torch.Tensor) or leaf.kind == "size"]
@@ -74,6 +77,12 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
         if isinstance(leaf.value, torch.Tensor):
             leaf.value = _fake(leaf.value.detach(), mode)
     return chosen, run
+
+
+def _number_type(inputs: list[tuple[Any, Any]]) -> torch.dtype:
+    """The type in which a Python float meets these inputs: float32, as in torch's own kernels, unless one of them is wider."""
+    wide = any(isinstance(v, torch.Tensor) and v.dtype in (torch.float64, torch.complex128) for _, v in inputs)
+    return torch.float64 if wide else torch.float32
 
 
 class _Arithmetic(PythonReferenceAnalysis):

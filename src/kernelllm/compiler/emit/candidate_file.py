@@ -156,7 +156,7 @@ class CandidateFile:
     def _device(self) -> str:
         for kind in ("input", "parameter", "buffer", "attribute"):
             for given in self.captured.graph_inputs:
-                if given.kind == kind and given.variable in self.program.tensors:
+                if given.kind == kind and given.variable in self.program.tensors and not given.number:
                     return self.host.paths[given.variable]
         raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
 
@@ -166,7 +166,7 @@ class CandidateFile:
         return [
             (s.variable, self.host.paths[s.variable])
             for s in self.captured.graph_inputs
-            if s.kind == "input" and s.variable in self.program.tensors and s.variable in text
+            if s.kind == "input" and s.variable in self.program.tensors and s.variable in text and not s.number
         ]
 
     def _used_names(self) -> set[str]:
@@ -192,7 +192,7 @@ class CandidateFile:
                 break
             compared |= elsewhere
         lost = [f"{name} = {value}" for name, value in loose.items()]
-        top = [*self.guards.first(lines), *self._moved(), *lost, *lines, *relations, *split_lines]
+        top = [*self.guards.first(lines), *self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
         for variable, path in self._contiguous_inputs():
             tensor = self.program.tensors[variable]
@@ -201,6 +201,12 @@ class CandidateFile:
             if path.isidentifier() and is_contiguous(tensor):
                 top.append(f"{path} = {path}.contiguous()")
         return top
+
+    def _numbers(self) -> list[str]:
+        """Python floats as the tensors that the kernels read."""
+        used = self._used_names()
+        numbers = [(self.host.paths[g.variable], g.dtype) for g in self.captured.graph_inputs if g.number and g.variable in used]
+        return [f"{path} = torch.full((), {path}, dtype=torch.{dtype}, device={self.host.device})" for path, dtype in numbers]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""

@@ -8,6 +8,8 @@ from kernelllm.core.types import Status
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.transport import protocol as p
 
+_REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
+"""What code raises that was not written for the arguments it is given."""
 _SIGNALS = {
     signal.SIGSEGV: "segmentation fault", signal.SIGBUS: "bus error", signal.SIGABRT: "abort", signal.SIGFPE: "arithmetic error",
     signal.SIGILL: "illegal instruction", signal.SIGKILL: "killed",
@@ -24,6 +26,8 @@ class CandidateFailure(Exception):
         super().__init__(message)
         self.status, self.message, self.line, self.trace, self.check = status, message, line, trace, check
         self.device_lost = False
+        self.refused = False
+        """The candidate itself raised that it was not written for these arguments."""
 
     def kept(self) -> CandidateFailure:
         """This failure without the frames it came through, which hold tensors of the trial and make a cycle with what keeps it."""
@@ -66,9 +70,10 @@ def _by_kind(reply: p.Failed) -> CandidateFailure:
             return CandidateFailure(Status.RUNTIME_ERROR, told, reply.line)
         case _:
             trace = f"\n{reply.trace[:2000]}" if reply.trace else ""
-            return CandidateFailure(
-                Status.RUNTIME_ERROR, f"The candidate raised {reply.error[:100]}: {text}{place}{trace}", reply.line, reply.trace
-            )
+            message = f"The candidate raised {reply.error[:100]}: {text}{place}{trace}"
+            found = CandidateFailure(Status.RUNTIME_ERROR, message, reply.line, reply.trace)
+            found.refused = reply.error in _REFUSALS
+            return found
 
 
 def death(ended: Ended) -> CandidateFailure:

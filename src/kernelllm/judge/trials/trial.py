@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.types import Finding, Status, Trial
+from kernelllm.core.types import Finding, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.observation import TrialRun
@@ -16,7 +16,7 @@ from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.held_output import HeldOutput
-from kernelllm.judge.trials.input_distribution import EXPLANATIONS, OWN_VALUES
+from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, OWN_VALUES
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.output_stats import stats
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
@@ -94,6 +94,11 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
         return
     if comparison is not None and size.comparison.undecided(planned, comparison, reference_run):
         return
+    if call.failure is not None and call.failure.refused and planned.distribution == CONSTANTS:
+        said = call.failure.message.partition("\n")[0]
+        text = f"It takes no other values for the masks, integers and scalars that the problem always passes. {said}"
+        size.evidence.findings.append(Finding(check="fixed_inputs", message=text, severity=Severity.WARN))
+        return  # a clear refusal is no wrong result
     if call.failure is not None:
         call.failure.message += f" (sizes: {size.label}, inputs: {planned.distribution})"
         raise call.failure
