@@ -141,7 +141,8 @@ def get_init_inputs(): return [n]
     result = captured(body)
     assert result.forward_arguments == ("pair", "factor", "flag")
     assert [(s.kind, s.name) for s in result.graph_inputs if s.kind != "size"] == [
-        ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"), ("input", "pair[0]"), ("input", "pair[1]"), ("input", "factor"),
+        ("parameter", "layer.weight"), ("parameter", "layer.bias"), ("attribute", "scale"),
+        ("input", "pair[0]"), ("input", "pair[1]"), ("input", "factor"),
     ]  # fmt: skip
 
 

@@ -120,6 +120,8 @@ class CompileBeside:
         self._compile = TargetCompile(context, candidate)
         trial = as_first_trial(problem, candidate, references[0])
         self._future = context.executor.submit(self._compile.run, jobs(problem, references), trial)
+        self._failed = False
+        """Some kernel does not compile: what would be launched after it is not known."""
 
     def __enter__(self) -> CompileBeside:
         return self
@@ -141,12 +143,13 @@ class CompileBeside:
             if missing:
                 more = TargetCompile(self._context, self._candidate).run([at_size(reference)])
                 rows += tuple(r for r in more if r.name in missing)
+        self._failed = any(r.error for r in rows)
         return rows
 
     def contradictions(self, interpreted: Sequence[str]) -> list[Finding]:
         """Where the compile's launches are not those of the first trial on the same inputs (``interpreted``). After :meth:`result`."""
         compiled = self._compile.launches
-        if compiled is None or not interpreted:
+        if compiled is None or self._failed or not interpreted:
             return []
         ours, theirs = compiled.launches, interpreted[: len(compiled.launches)] if compiled.cut else interpreted
         if tuple(ours) == tuple(theirs):
