@@ -137,6 +137,6 @@ def test_other_libraries_leave_the_constructor() -> None:
 def test_a_constructor_that_needs_another_library_is_made_from_shapes() -> None:
     text = file_of(FOREIGN.format(line="self.register_buffer('window', torch.from_numpy(np.hanning(width)))"))
     assert "numpy" not in text
-    assert "window=torch.zeros(24, dtype=torch.float64)" in text
+    assert "window=torch.tensor(" in text
     assert "This file was written for width=24 alone." in text
     ast.parse(text)

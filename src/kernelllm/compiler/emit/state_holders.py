@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
     from kernelllm.core.types import Problem
 
+SHORT = 256
+"""Values of a buffer up to which they are written though a state dict brings them."""
 LISTED = 10_000
 """Most values that are written one by one."""
 
@@ -107,13 +109,13 @@ def _tree(model: torch.nn.Module, captured: Captured) -> _Holder:
     for name, parameter in model.named_parameters():
         *path, last = name.split(".")
         more = "" if parameter.requires_grad else ", requires_grad=False"
-        root.at(path).members[last] = f"nn.Parameter({_tensor(parameter.detach(), random=True)}{more})"
+        root.at(path).members[last] = f"nn.Parameter({_tensor(parameter.detach())}{more})"
     for name in _tied(model):
         root.at(name.split(".")[:-1])
     for name, buffer in model.named_buffers():
         *path, last = name.split(".")
         if name in saved:
-            root.at(path).members[last] = _tensor(buffer, random=True)
+            root.at(path).members[last] = _known(buffer, name) if buffer.numel() <= SHORT else _tensor(buffer)
         else:
             root.at(path).unsaved[last] = _known(buffer, name)
     for module in captured.modes:
@@ -158,9 +160,9 @@ def _path(name: str) -> str:
     return "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in parts).removeprefix(".")
 
 
-def _tensor(value: torch.Tensor, *, random: bool) -> str:
-    """An expression for a tensor. ``random``: where it is not one plain number throughout, zeros do, because a state dict brings it."""
-    return _plain(value) or (f"torch.zeros{_shape(value)}" if random else "")
+def _tensor(value: torch.Tensor) -> str:
+    """An expression for a tensor that a state dict brings: of its shape, and of its value where that is one plain rule."""
+    return _plain(value) or f"torch.zeros{_shape(value)}"
 
 
 def _known(value: torch.Tensor, name: str) -> str:
