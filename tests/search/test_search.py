@@ -78,10 +78,10 @@ def test_where_nothing_is_timed_a_correct_candidate_ends_the_rounds() -> None:
 def test_a_prompt_of_a_later_round_has_the_verdict_and_is_bounded() -> None:
     attempts = {(a.candidate.sample, a.round): a for a in refined(lm_writer(Scripted()), rounds=6)}
     repair = attempts[0, 1].prompt
-    for text in ("incorrect", "at [0, 3]: got -1.5, expected 0.0", "decoy", "# wrong: mask", "tolerance is 0.0001"):
+    for text in ("incorrect", "at [0, 3]: got -1.5, expected 0.0", "decoy", "# wrong: mask"):
         assert text in repair
     improve = attempts[1, 1].prompt
-    for text in ("4 ms", "0.75x", "40 registers", "4 spilled", "# slow", "5 %" if "5 %" in improve else "ms"):
+    for text in ("4 ms", "0.75x", "40 registers", "4 spilled", "# slow"):
         assert text in improve
     assert attempts[1, 1].candidate.parents == (attempts[1, 0].candidate.digest,)
     lengths = [len(attempts[1, r].prompt) for r in range(1, 6)]

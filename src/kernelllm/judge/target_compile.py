@@ -118,8 +118,9 @@ class CompileBeside:
     def __init__(self, context: JudgeContext, problem: Problem, candidate: Candidate, references: Sequence[Reference]) -> None:
         self._context, self._candidate, self._references = context, candidate, references
         self._compile = TargetCompile(context, candidate)
-        trial = as_first_trial(problem, candidate, references[0])
-        self._future = context.executor.submit(self._compile.run, jobs(problem, references), trial)
+        waiting = [(jobs(problem, references), as_first_trial(problem, candidate, references[0]))]
+        # taken out by the thread: an executor may hold what it was given for a moment after the result is known
+        self._future = context.executor.submit(lambda: self._compile.run(*waiting.pop()))
         self._failed = False
         """Some kernel does not compile: what would be launched after it is not known."""
 
