@@ -30,7 +30,7 @@ _FIGURES = (
     (r"Right in \d+ trials", "Right in N trials"),
     (r"\d+ of \d+ outputs right \(\d+ sizes?, \d+ seeds\)", "N of N outputs right"),
     (r"^(\w*kernel\w*) +\d.*$", r"\1 FIGURES"),  # a row of the table of kernels: what a compiler's version decides
-    (r"\d+\.\d+e[-+]\d+|\b0\.0\d+", "ERROR"),
+    (r"\d+(\.\d+)?e[-+]\d+|\b0\.0\d+", "ERROR"),
     (r"(under |over )?\d+(\.\d+)? ?%", "SHARE"),
     (r"\b\d,\d{3}\b|\b\d+ bytes\b", "COUNT"),
     (r"\b\d+(\.\d+)? s\b", "TIME"),
