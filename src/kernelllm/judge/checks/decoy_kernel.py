@@ -30,14 +30,13 @@ class DecoyKernel:
         return self._too_little(seen)
 
     def _too_little(self, seen: Observation) -> list[Finding]:
-        """Counted are kernels (in the interpreter) and heavy operators, in all runs together."""
-        runs = [(seen.observed_runs, seen.reference_flops, seen.heavy_flops), *((1, w.reference_flops, w.flops) for w in seen.elsewhere)]
-        asked = sum(count * sum(flops.values()) for count, flops, _ in runs)
-        done = seen.kernel_flops + sum(count * sum(flops.values()) for count, _, flops in runs)
+        """Counted are kernels (in the interpreter) and heavy operators, in the runs at the first size."""
+        asked = seen.observed_runs * sum(seen.reference_flops.values())
+        done = seen.kernel_flops + seen.observed_runs * sum(seen.heavy_flops.values())
         elements = _elements(seen)
         if not seen.kernel_flops or not elements or done >= _SHARE * asked:
             return []
-        others = any(computing(ops) for ops in (seen.aten_ops, *(w.ops for w in seen.elsewhere)))
+        others = bool(computing(seen.aten_ops))
         hidden = done < _EACH_INPUT * elements and not others
         text = f"The kernels, with torch's heavy operators, do {done / asked:.1%} of the arithmetic of the reference's heavy operators"
         text += ": too little even for algebra, the rest is done where nothing counts." if hidden else "; algebra may save the rest."
@@ -45,9 +44,8 @@ class DecoyKernel:
 
 
 def _elements(seen: Observation) -> int:
-    """Floating-point elements of the inputs of all runs together."""
-    of_size = {size.label: _of_size(size) for size in seen.sizes}
-    return sum(of_size.get(run.trial.sizes, 0) for run in seen.runs)
+    """Floating-point elements of the inputs of all runs at the first size together."""
+    return seen.observed_runs * _of_size(seen.sizes[0]) if seen.sizes else 0
 
 
 def _of_size(size: SizeSet) -> int:
