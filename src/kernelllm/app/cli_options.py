@@ -159,22 +159,6 @@ def asking_of(given: dict[str, Any]) -> Asking:
     return Asking(**mine)
 
 
-def refuse_what_means_nothing(model: str, asking: Asking) -> None:
-    """A writer that asks no language model takes no options of asking. Raises UsageError that names those which were given."""
-    from kernelllm.app.session import Asking
-    from kernelllm.core.errors import UsageError
-    from kernelllm.core.writer import find
-
-    if find(model)[0].asks_model:
-        return
-    plain = Asking()
-    meant_for_all = ("db", "fresh", "cache", "options")
-    names = [n for n in Asking.__struct_fields__ if getattr(asking, n) != getattr(plain, n) and n not in meant_for_all]
-    if names:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"{flags}: for language models only, and {model!r} is none.", fix="Name a model: -m provider/name.")
-
-
 def _pair(text: str) -> tuple[str, str]:
     from kernelllm.core.errors import UsageError
 

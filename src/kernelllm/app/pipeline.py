@@ -214,7 +214,6 @@ class _Work:
 
     def _all(self) -> str:
         """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
-        from kernelllm.app.cli_options import refuse_what_means_nothing
         from kernelllm.app.judge_options import need_backend
         from kernelllm.app.session import Asking
         from kernelllm.judge import Judge, JudgeSettings
@@ -225,6 +224,8 @@ class _Work:
         if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
+        from kernelllm.app.session import refuse_what_means_nothing
+
         refuse_what_means_nothing(self.model, asking)
         asks_model = find(self.model)[0].asks_model
         if asks_model:

@@ -59,6 +59,18 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in names} | {"stop": self.stop or None}
 
 
+def refuse_what_means_nothing(model: str, asking: Asking) -> None:
+    """A writer that asks no language model takes no options of asking. Raises UsageError that names those which were given."""
+    if find(model)[0].asks_model:
+        return
+    plain = Asking()
+    meant_for_all = ("db", "fresh", "cache", "options")
+    names = [n for n in Asking.__struct_fields__ if getattr(asking, n) != getattr(plain, n) and n not in meant_for_all]
+    if names:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise UsageError(f"{flags}: for language models only, and {model!r} is none.", fix="Name a model: -m provider/name.")
+
+
 def open_store(db: str | None = None, *, existing: bool = False) -> Store:
     """The attempt store: ``db``, else the setting, else SQLite in the data folder. Raises StoreError, UsageError.
 

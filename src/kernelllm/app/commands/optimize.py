@@ -61,11 +61,12 @@ def optimize(
     A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
     from kernelllm.app import pipeline as work
-    from kernelllm.app.cli_options import asking_of, problem_of, refuse_what_means_nothing
+    from kernelllm.app.cli_options import asking_of, problem_of
     from kernelllm.app.judge_options import judge_settings, start_servers
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import check_writable
     from kernelllm.app.progress import Console
+    from kernelllm.app.session import refuse_what_means_nothing
     from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from kernelllm.judge.checks.syntax import Source
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 _DEPTH = 8
 _MOST = 64
@@ -30,7 +28,17 @@ class Parameter(NamedTuple):
     name: str
 
 
-def texts(source: Source, node: ast.AST, depth: int = 0) -> set[str] | None:
+class Bindings(Protocol):
+    """What a file binds its names to."""
+
+    def bindings(self, node: ast.Name) -> Sequence[ast.expr | Element | Parameter | str | None] | None:
+        """What a name is bound to anywhere in its scope, None for a name that the file does not bind."""
+
+    def arguments(self, parameter: Parameter) -> list[ast.expr] | None:
+        """What the file's own calls give for a parameter, None where a function may be called in other ways."""
+
+
+def texts(source: Bindings, node: ast.AST, depth: int = 0) -> set[str] | None:
     """Every string that ``node`` may be, None when the text does not tell."""
     if depth > _DEPTH:
         return None
@@ -67,7 +75,7 @@ def texts(source: Source, node: ast.AST, depth: int = 0) -> set[str] | None:
     return None
 
 
-def elements(source: Source, node: ast.expr, depth: int = 0) -> list[ast.expr] | None:
+def elements(source: Bindings, node: ast.expr, depth: int = 0) -> list[ast.expr] | None:
     """The elements of what a loop runs over, where they are written out."""
     if depth > _DEPTH:
         return None
@@ -98,7 +106,7 @@ def elements(source: Source, node: ast.expr, depth: int = 0) -> list[ast.expr] |
     return None
 
 
-def of_element(source: Source, element: Element, depth: int = 0) -> list[ast.expr] | None:
+def of_element(source: Bindings, element: Element, depth: int = 0) -> list[ast.expr] | None:
     """The expressions that a loop's variable stands for, None when the text does not tell."""
     listed = elements(source, element.iterable, depth + 1)
     if listed is None or element.part is None:
@@ -107,7 +115,7 @@ def of_element(source: Source, element: Element, depth: int = 0) -> list[ast.exp
     return [each[element.part] for each in parts] if len(parts) == len(listed) else None
 
 
-def _of_name(source: Source, node: ast.Name, depth: int) -> set[str] | None:
+def _of_name(source: Bindings, node: ast.Name, depth: int) -> set[str] | None:
     found: set[str] | None = set()
     known = source.bindings(node)
     for value in known or [None]:
