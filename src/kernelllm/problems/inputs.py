@@ -138,8 +138,9 @@ def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     low, high = HEAVY_HALF if x.dtype is torch.float16 else HEAVY
     powers = torch.empty(x.shape, device=x.device).uniform_(low, high, generator=draw)
     signs = torch.randint(0, 2, x.shape, generator=draw, device=x.device) * 2 - 1
-    if x.dim() > 1:  # a maximum over negative values alone must be seen as well
+    if x.dim() > 1:  # a maximum over negative values alone must be seen as well, in a row of any length far below the others
         signs[1::3] = -1
+        powers[1::3] = (powers[1::3] + high) / 2
         signs[2::3] = 1
     return (10.0**powers * signs).to(x.dtype)
 
