@@ -56,6 +56,17 @@ def test_own_precision_is_no_loss_for_kernels_that_never_run() -> None:
     assert [f.message for f in checks.observed_findings(checks.load(["precision"]), seen)] == ["unused_kernel uses bfloat16."]
 
 
+@pytest.mark.parametrize(
+    ("name", "line"), [("cheat_softmax", 18), ("cheat_sum", 18), ("honest_elementwise", 0), ("honest_rows", 0), ("honest_masked_again", 0)]
+)
+def test_lanes_that_count_without_a_value_are_told_on_a_gpu(name: str, line: int) -> None:
+    candidate = Candidate(source=(ROOT / "undefined_lanes" / f"{name}.py").read_text())
+    (check,) = checks.load(["undefined_lanes"])
+    found = checks.observed_findings([check], observation(candidate=candidate, device="cuda"))
+    assert [(f.line, f.severity) for f in found] == ([(line, Severity.WARN)] if line else [])
+    assert checks.observed_findings([check], observation(candidate=candidate)) == []  # there the runs decide
+
+
 def fails(text: str) -> set[str]:
     return {f.check for f in checks.source_findings(ALL, text, LANGUAGE) if f.severity is Severity.FAIL}
 
@@ -417,6 +428,14 @@ def test_what_needs_a_gpu_is_told_as_such(judge_for: JudgeFor) -> None:
     problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
     verdict = judge_for(None, False).judge(problem, Candidate(source=INLINE_ASSEMBLY))
     assert verdict.message.startswith("This cannot be run here, which is no error of the candidate")
+
+
+@pytest.mark.parametrize(("name", "place"), [("cheat_softmax", "softmax_kernel (line 18)"), ("cheat_counter", "sum_kernel (line 19)")])
+def test_loads_that_leave_lanes_undefined_are_named(name: str, place: str, judge_for: JudgeFor) -> None:
+    source = (ROOT / "undefined_lanes" / f"{name}.py").read_text()
+    asked = Problem(name="p", source=(ROOT / "problems" / f"{'softmax' if 'softmax' in name else 'rowsum'}.py").read_text())
+    verdict = judge_for(None, False).judge(asked, Candidate(source=source))
+    assert verdict.message.startswith(f"The result depends on lanes that are masked off in a load of {place}, which")
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=label)

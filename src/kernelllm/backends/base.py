@@ -17,7 +17,7 @@ import importlib.util
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -141,6 +141,13 @@ class Launches:
     def list_only(self) -> None:
         """From now on launches are only listed where their kernel was compiled before. For mode COMPILE."""
 
+    def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
+        """Masked lanes that a load gives no value hold ``fill`` from now on, but for those of ``places``; None: nowhere. For INTERPRET."""
+
+    def undefined_lanes(self) -> tuple[str, ...]:
+        """The places (kernel and line) where a load left masked lanes without a value. For mode INTERPRET."""
+        return ()
+
     def disagreement(self) -> bool:
         """Whether launches were counted differently in the two places where they are: what counts them was tampered with."""
         return False
@@ -241,6 +248,10 @@ class Backend(ABC):
     def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
         """Whether a kernel keeps what a narrow type loses in a second value, so that nothing is lost."""
         return False
+
+    def undefined_results(self, kernel: ast.FunctionDef) -> Iterable[tuple[int, str]]:
+        """Where a kernel's result certainly depends on lanes that the language leaves undefined: a line, and what they count in."""
+        return ()
 
     names: LanguageNames | None = None
     """What kernels may name; None where kernels are no Python."""

@@ -64,6 +64,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "tampering": "kernelllm.judge.checks.tampering:Tampering",
         "threads": "kernelllm.judge.checks.threads:Threads",
         "torch_fallback": "kernelllm.judge.checks.torch_fallback:TorchFallback",
+        "undefined_lanes": "kernelllm.judge.checks.undefined_lanes:UndefinedLanes",
     },
     "strategies": {
         "refine": "kernelllm.search.refine:Refine",

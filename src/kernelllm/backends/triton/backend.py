@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelllm.backends import base
 from kernelllm.backends.base import Availability, AvailabilityState, Example, Launches, Mode, Observer
-from kernelllm.backends.triton import prompt, source
+from kernelllm.backends.triton import masked_loads, prompt, source
 
 
 class Triton(base.Backend):
@@ -77,6 +77,10 @@ class Triton(base.Backend):
     def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
         """See :func:`.source.keeps_remainder`."""
         return source.keeps_remainder(kernel)
+
+    def undefined_results(self, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+        """See :func:`.masked_loads.undefined_results`."""
+        return masked_loads.undefined_results(kernel)
 
     def examples(self) -> Mapping[str, Example]:
         """One for each operator family."""

@@ -152,7 +152,7 @@ class CandidateProcess:
 
     def run(
         self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False,
-        hold: bool = False,
+        hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0,
     ) -> CandidateRun:  # fmt: skip
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
@@ -168,7 +168,7 @@ class CandidateProcess:
         start = time.perf_counter()
         reply = self.ask(
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, observe=observe, apart=apart, bare=bare, hold=hold,
+            suppress=suppress, observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)

@@ -118,6 +118,9 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Without fences: to the candidate, memory is what it is in timed runs."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
+    undefined: tuple[str, ...] | None = None
+    """Places of the report's ``undefined_lanes`` whose lanes stay undefined in this run; those of all others hold ``fill``. None: all."""
+    fill: float = 0.0
 
 
 class Collect(msgspec.Struct, tag="collect"):
@@ -316,6 +319,8 @@ class Reported(msgspec.Struct, tag="reported"):
     """Kernel name to the arithmetic of its launches in all observed runs together, as far as it is known (see :class:`KernelSeen`)."""
     first_launches: tuple[str, ...] = ()
     """What the first run launched, in order."""
+    undefined_lanes: tuple[str, ...] = ()
+    """Where a load left masked lanes without a value, as far as that is known."""
 
 
 Reply = Constructed | Done | Failed | Grow | Ran | ModelState | TimedBatch | Compiled | Reported | AccessRequest

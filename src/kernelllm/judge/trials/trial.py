@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
@@ -12,7 +12,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.observation import TrialRun
 from kernelllm.judge.settings import STRICT
-from kernelllm.judge.trials import input_distribution
+from kernelllm.judge.trials import input_distribution, undefined_lanes
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.held_output import HeldOutput
@@ -99,12 +99,29 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
         text = f"It takes no other values for the masks, integers and scalars that the problem always passes. {said}"
         size.evidence.findings.append(Finding(check="fixed_inputs", message=text, severity=Severity.WARN))
         return  # a clear refusal is no wrong result
+    cause = ""
+    if call.failure is not None or (comparison is not None and not comparison.ok):
+        cause = _undefined_lanes(size, planned, call, reference_run)
     if call.failure is not None:
-        call.failure.message += f" (sizes: {size.label}, inputs: {planned.distribution})"
+        call.failure.message = f"{cause}{call.failure.message} (sizes: {size.label}, inputs: {planned.distribution})"
         raise call.failure
     assert call.run is not None
     assert comparison is not None
+    if cause:
+        comparison = replace(comparison, message=cause + comparison.message, precision=False)
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
+
+
+def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
+    """That masked lanes without a value are what makes a run fail, and a space; empty where they are not."""
+    if size.process.device != "cpu":
+        return ""
+
+    def again(places: tuple[str, ...], fill: float) -> CandidateRun:
+        return size.process.run(call.inputs, call.run_seed, undefined=places, fill=fill)
+
+    found = undefined_lanes.explanation(size.process, again, lambda run: size.comparison.output(planned, run, reference_run).ok)
+    return f"{found} " if found else ""
 
 
 def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRun | None) -> None:

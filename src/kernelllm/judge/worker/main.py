@@ -225,6 +225,7 @@ class Session:
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
+        self.launches.leave_undefined(command.undefined, command.fill)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
@@ -242,6 +243,7 @@ class Session:
                 raise IllegalAccess(self.recorder.fault)
         finally:
             self.launches.suppress(False)
+            self.recorder.fault = ""
         if command.hold:
             self._held = self._outputs
         self._busy_ms = (time.perf_counter() - start) * 1000
@@ -325,5 +327,5 @@ class Session:
         tampered = (*r.tampered(), *(["the count of launches"] if self.launches.disagreement() else []))
         return p.Reported(
             command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, peak, kernel_flops,
-            self._first_launches,
+            self._first_launches, self.launches.undefined_lanes(),
         )  # fmt: skip

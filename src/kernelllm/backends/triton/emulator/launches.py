@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
 from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
+from kernelllm.backends.triton.emulator.undefined_lanes import UndefinedLanes
 
 
 class _State:
@@ -31,6 +32,14 @@ class InterpretedLaunches(Launches):
     def suppress(self, on: bool) -> None:
         """While on, launches are checked and do not run."""
         _State.suppressed = on
+
+    def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
+        """See :meth:`Launches.leave_undefined`."""
+        UndefinedLanes.kept, UndefinedLanes.fill = places, fill
+
+    def undefined_lanes(self) -> tuple[str, ...]:
+        """See :meth:`Launches.undefined_lanes`."""
+        return tuple(UndefinedLanes.places)
 
     def disagreement(self) -> bool:
         """See :meth:`Launches.disagreement`."""
@@ -76,6 +85,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
 
 def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     memory.current(memory.Bounds(bound))
+    UndefinedLanes.file = self.fn.__code__.co_filename
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)

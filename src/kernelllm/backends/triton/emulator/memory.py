@@ -15,7 +15,7 @@ import torch
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
-from kernelllm.backends.triton.emulator import cooperative
+from kernelllm.backends.triton.emulator import cooperative, undefined_lanes
 
 
 class Bounds:
@@ -162,34 +162,43 @@ def current(bounds: Bounds | None) -> None:
 
 def install(builder: Any) -> None:
     """Check every load, store and atomic of the interpreter's builder."""
-    load, store = builder.create_masked_load, builder.create_masked_store
-    cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
-    to_pointer, bitcast = builder.create_int_to_ptr, builder.create_bitcast
+    builder.create_masked_load = _checked_load(builder.create_masked_load)
+    builder.create_masked_store = _checked_store(builder.create_masked_store)
+    _check_atomics(builder)
+    _check_pointers(builder)
 
-    def check(self: Any, ptr: Any, mask: Any, what: str) -> int:
-        if _Current.bounds is None:
-            return -1
-        width = max(1, ptr.get_element_ty().primitive_bitwidth // 8)
-        return _Current.bounds.check(ptr.data, mask, width, what, getattr(self, "grid_idx", None))
 
+def _check(builder: Any, ptr: Any, mask: Any, what: str) -> int:
+    if _Current.bounds is None:
+        return -1
+    width = max(1, ptr.get_element_ty().primitive_bitwidth // 8)
+    return _Current.bounds.check(ptr.data, mask, width, what, getattr(builder, "grid_idx", None))
+
+
+def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         lanes = _mask(mask)
-        index = check(self, ptrs, lanes, "reads")
+        index = _check(self, ptrs, lanes, "reads")
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
-        if lanes is not None and other is None:  # undefined by the language, so that nothing may depend on it
-            other = ti.TensorHandle(np.full(ptrs.data.shape, _undefined(element, kind), dtype=kind), element)
+        partly = lanes is not None and not lanes.all()
+        if partly and other is None:
+            other = ti.TensorHandle(np.full(ptrs.data.shape, undefined_lanes.value(element, kind), dtype=kind), element)
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
         # Triton's own loop takes ten times as long
         data = _Current.bounds.view(index, kind).take(_Current.bounds.element_indices(index, ptrs.data, kind), mode="clip")
-        if lanes is not None and not lanes.all():
+        if partly:
             data = np.where(lanes, data, other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
 
+    return create_masked_load
+
+
+def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         lanes = _mask(mask)
-        index = check(self, ptrs, lanes, "writes")
+        index = _check(self, ptrs, lanes, "writes")
         kind = ti._get_np_dtype(ptrs.get_element_ty())
         if index < 0 or _Current.bounds is None or value.data.dtype.itemsize != kind.itemsize:
             if Undo.active is not None:
@@ -208,19 +217,32 @@ def install(builder: Any) -> None:
         view[indices] = data  # in order: of several writes to one element the last one stays
         return None
 
+    return create_masked_store
+
+
+def _check_atomics(builder: Any) -> None:
+    cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
+
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
-        check(self, ptr, None, "updates")
+        _check(self, ptr, None, "updates")
         result = cas(self, ptr, *rest, **named)
         _hand_over()
         return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        check(self, ptr, _mask(mask), "updates")
+        _check(self, ptr, _mask(mask), "updates")
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)
         _hand_over()
         return result
+
+    builder.create_atomic_cas, builder.create_atomic_rmw = create_atomic_cas, create_atomic_rmw
+
+
+def _check_pointers(builder: Any) -> None:
+    """A kernel that makes pointers of integers may touch every tensor."""
+    to_pointer, bitcast = builder.create_int_to_ptr, builder.create_bitcast
 
     def create_int_to_ptr(self: Any, src: Any, dst_type: Any) -> Any:
         _pointers_of_integers()
@@ -231,8 +253,7 @@ def install(builder: Any) -> None:
             _pointers_of_integers()
         return bitcast(self, src, dst_type)
 
-    for function in (create_masked_load, create_masked_store, create_atomic_cas, create_atomic_rmw, create_int_to_ptr, create_bitcast):
-        setattr(builder, function.__name__, function)
+    builder.create_int_to_ptr, builder.create_bitcast = create_int_to_ptr, create_bitcast
 
 
 def _hand_over() -> None:
@@ -242,15 +263,6 @@ def _hand_over() -> None:
 
 def _mask(handle: Any) -> Any:
     return handle.data if isinstance(handle, ti.TensorHandle) else handle
-
-
-def _undefined(element: Any, kind: Any) -> Any:
-    """What a masked lane holds that is given nothing: NaN, or an integer that fits no tensor."""
-    if kind.kind == "f":
-        return np.nan
-    if element.is_floating():  # bfloat16 and float8 live as integers
-        return 0x7FC0 if kind.itemsize == 2 else 0x7F
-    return True if kind.kind == "b" else np.iinfo(kind).max // 3
 
 
 def _pointers_of_integers() -> None:
