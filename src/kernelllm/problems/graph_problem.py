@@ -1,0 +1,149 @@
+"""A graph of a live module as a problem: its operators as the forward of a ``Model``, inputs drawn like those that were seen.
+
+The source stands alone. Whoever writes or judges it needs neither the graph nor the module that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._sympy.printers import PythonPrinter
+
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Problem
+from kernelllm.problems import observed
+from kernelllm.problems.graph_text import GraphText, noted
+from kernelllm.problems.state_text import HOLDER, LISTED, Holders, known_text, path_text
+
+SIZE = "size"
+"""Symbolic sizes become module-level constants of this name with a number."""
+
+
+def graph_problem(
+    graph: fx.GraphModule, inputs: Sequence[Any], *, name: str, state: Mapping[str, torch.Tensor] | None = None
+) -> Problem:
+    """The problem of computing what a graph of functions and methods computes.
+
+    ``inputs`` are examples of the graph's inputs in order, real tensors or fake ones; of real ones the range of values is kept too.
+    Inputs that are one of the tensors in ``state`` become parameters or buffers of the Model under the name there; so do tensors that
+    the graph holds. Other tensors of the graph are small constants, written by their values. The forward takes the other inputs.
+    Symbolic sizes of fake inputs, or of the graph's own notes (``meta["val"]``), become constants that may vary; other sizes are fixed.
+    Raises CaptureError for a graph that has no text.
+    """
+    source = _Source(graph, list(inputs), dict(state or {}))
+    return Problem(name=name, source=source.text(), origin="graph")
+
+
+@dataclass
+class _Source:
+    """The parts of the text."""
+
+    graph: fx.GraphModule
+    inputs: list[Any]
+    state: dict[str, torch.Tensor]
+    sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Symbol to the name and the value of its constant."""
+
+    def text(self) -> str:
+        """The whole source."""
+        placeholders = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
+        if len(placeholders) != len(self.inputs):
+            raise CaptureError(f"The graph has {len(placeholders)} inputs, and {len(self.inputs)} were given.", where="graph")
+        attributes, constructor = self._attributes(placeholders)
+        forward = GraphText(self.graph.graph, attributes)
+        body = forward.lines()
+        pairs = zip(placeholders, self.inputs, strict=True)
+        drawn = [self._drawn(value, noted(node)) for node, value in pairs if node.name not in attributes]
+        sizes = [f"{name} = {value}" for name, value in self.sizes.values()]
+        calls = " ".join([*drawn, *constructor])
+        functions = [text.strip() for name, text in observed.DRAWING.items() if f"{name}(shape" in calls]
+        holder = [HOLDER.strip()] if "Holder(" in calls else []
+        model = ["class Model(nn.Module):", *_indented(["def __init__(self):", *_indented(["super().__init__()", *constructor]), "",
+                                                        f"def forward({forward.parameters()}):", *_indented(body)])]
+        draw = ["def get_inputs():", *_indented(["return [", *_indented([f"{d}," for d in drawn]), "]"])]
+        blocks = [*functions, *holder, "\n".join(model), "\n".join(draw), "def get_init_inputs():\n    return []"]
+        head = ["import math\n" if any("math." in line for line in body) else "", "import torch\nimport torch.nn as nn\n",
+                *(["\n" + "\n".join(sizes) + "\n"] if sizes else [])]
+        return "".join(head) + "\n\n" + "\n\n\n".join(blocks) + "\n"
+
+    def _attributes(self, placeholders: list[fx.Node]) -> tuple[dict[str, str], list[str]]:
+        """The text of each tensor that the Model holds, by its node's name, and the constructor's lines that make them."""
+        named = {id(tensor): name for name, tensor in reversed(self.state.items())}
+        held = {n.name: named[id(v)] for n, v in zip(placeholders, self.inputs, strict=True) if id(v) in named}
+        root = Holders()
+        constants: dict[str, torch.Tensor] = {}
+        for node in self.graph.graph.nodes:
+            if node.op == "get_attr":
+                value = _attribute(self.graph, str(node.target))
+                if isinstance(value, torch.Tensor):
+                    held[node.name] = named.get(id(value), str(node.target))
+                    if id(value) not in named:
+                        constants[str(node.target)] = value
+        for name, value in self.state.items():
+            *path, last = name.split(".")
+            owner = root.at(path)
+            if named[id(value)] == name:
+                owner.members[last] = self._member(value)
+        for name, value in constants.items():
+            *path, last = name.split(".")
+            owner = root.at(path)
+            if isinstance(value, torch.nn.Parameter) or (value.numel() > LISTED and value.is_floating_point()):
+                owner.members[last] = self._member(value)
+            else:
+                owner.unsaved[last] = known_text(value.detach().cpu(), name)
+        parameters = {n: t for n, t in root.members.items() if t.startswith("nn.Parameter")}
+        lines = [f"self.{n} = {t}" for n, t in parameters.items()]
+        lines += [f'self.register_buffer("{n}", {t})' for n, t in root.members.items() if n not in parameters]
+        lines += [f'self.register_buffer("{n}", {t}, persistent=False)' for n, t in root.unsaved.items()]
+        lines += [f"self.{n} = {child.text()}" for n, child in root.children.items()]
+        ties = {name: named[id(value)] for name, value in self.state.items() if named[id(value)] != name}
+        lines += [f"self.{path_text(name)} = self.{path_text(first)}" for name, first in ties.items()]
+        return {node: f"self.{path_text(name)}" for node, name in held.items()}, lines
+
+    def _member(self, value: torch.Tensor) -> str:
+        """A parameter or buffer with random values in the range of its own."""
+        text = observed.drawn_like(value.detach(), self._size)
+        if not isinstance(value, torch.nn.Parameter):
+            return text
+        return f"nn.Parameter({text}{'' if value.requires_grad else ', requires_grad=False'})"
+
+    def _drawn(self, value: Any, note: Any) -> str:
+        """The text of one input. ``note``: the graph's own idea of it, which may have symbols where the value has numbers."""
+        if not isinstance(value, torch.Tensor):
+            return self._size(note if isinstance(note, torch.SymInt) else value)
+        symbolic = note if isinstance(note, torch.Tensor) and _alike(note, value) else None
+        return observed.drawn_like(value, self._size, noted=symbolic, bounds={hint: name for name, hint in self.sizes.values()})
+
+    def _size(self, value: Any) -> str:
+        """A number, or an expression of the constants for symbolic sizes."""
+        if not isinstance(value, torch.SymInt):
+            return repr(value)
+        expression = value.node.expr
+        if expression.is_number:
+            return str(int(expression))
+        names = {}
+        for symbol in sorted(expression.free_symbols, key=str):
+            if str(symbol) not in self.sizes:
+                hint = int(value.node.shape_env.create_symintnode(symbol, hint=None).node.hint)
+                self.sizes[str(symbol)] = (f"{SIZE}{len(self.sizes)}", hint)
+            names[symbol] = type(symbol)(self.sizes[str(symbol)][0], **symbol.assumptions0)
+        return str(PythonPrinter().doprint(expression.xreplace(names)))
+
+
+def _alike(noted: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether a graph's note of a tensor fits the tensor, as far as the hints of its sizes tell."""
+    pairs = zip((*noted.shape, *noted.stride()), (*value.shape, *value.stride()), strict=False)
+    return noted.dim() == value.dim() and all(observed.hint(a) == observed.hint(b) for a, b in pairs)
+
+
+def _attribute(graph: fx.GraphModule, name: str) -> Any:
+    owner, _, last = name.rpartition(".")
+    return getattr(graph.get_submodule(owner), last)
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" if line else "" for line in lines]

@@ -1,0 +1,161 @@
+"""The nodes of an ``fx.Graph`` as lines of Python that a person would write."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelllm.core.errors import CaptureError
+
+_INFIX: dict[Any, str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/", operator.mod: "%",
+    operator.pow: "**", operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
+    operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.matmul: "@", operator.lshift: "<<", operator.rshift: ">>",
+}  # fmt: skip
+_PREFIX: dict[Any, str] = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
+_LEFT_OUT = ("pin_memory",)
+_TAKEN = frozenset({"self", "torch", "nn", "aten", "Model", "Holder", *keyword.kwlist})
+_CHECKS = (torch.ops.aten._assert_scalar.default, torch.ops.aten.sym_constrain_range_for_size.default, torch._check)
+"""What a graph asserts of sizes; here the sizes are those that were seen."""
+
+
+def noted(node: fx.Node) -> Any:
+    """The graph's own note of a value: a fake tensor or a symbolic number, None where there is none."""
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+class GraphText:
+    """Lines of a forward. ``attributes`` holds what stands for ``get_attr`` nodes and inputs that the module keeps, by node name."""
+
+    def __init__(self, graph: fx.Graph, attributes: Mapping[str, str]) -> None:
+        self.graph = graph
+        self.attributes = attributes
+        self.arguments = [n.name for n in graph.nodes if n.op == "placeholder" and n.name not in attributes]
+        first = next((n for n in graph.nodes if n.op == "placeholder" and isinstance(noted(n), torch.Tensor)), None)
+        self._device_of = attributes.get(first.name, self._name(first)) if first else ""
+
+    def parameters(self) -> str:
+        """The arguments of the forward, with commas."""
+        return ", ".join(["self", *map(self._safe, self.arguments)])
+
+    def lines(self) -> list[str]:
+        """The body of the forward. Raises CaptureError for a node that has no text."""
+        found: list[str] = []
+        for node in self.graph.nodes:
+            if node.op in ("placeholder", "get_attr") or node.target in _CHECKS:
+                if node.op == "get_attr" and node.name not in self.attributes:
+                    raise CaptureError(f"The graph holds {node.target}, which is no tensor.", where="graph")
+                continue
+            if node.op == "output":
+                found.append(f"return {self._value(node.args[0])}")
+            elif node.users or not _pure(node):
+                text = self._call(node)
+                found.append(f"{self._name(node)} = {text}" if node.users else text)
+        return found
+
+    def _safe(self, name: str) -> str:
+        return f"{name}_" if name in _TAKEN else name
+
+    def _name(self, node: fx.Node) -> str:
+        return self._safe(node.name)
+
+    def _call(self, node: fx.Node) -> str:
+        target, args, kwargs = node.target, node.args, dict(node.kwargs)
+        if node.op == "call_method":
+            return f"{self._inner(args[0])}.{target}({self._arguments(args[1:], kwargs)})"
+        if node.op != "call_function":
+            raise CaptureError(f"The graph calls the module {target}.", where="graph", fix="Capture it down to functions.")
+        if target is operator.getitem:
+            return f"{self._inner(args[0])}[{self._index(args[1])}]"
+        if target is getattr:
+            return f"{self._inner(args[0])}.{args[1]}"
+        if target in _INFIX and len(args) == 2:
+            return f"{self._inner(args[0])} {_INFIX[target]} {self._inner(args[1])}"
+        if target in _PREFIX:
+            return f"{_PREFIX[target]}{self._inner(args[0])}"
+        if target is torch.ops.aten.sym_size.int:
+            return f"{self._inner(args[0])}.shape[{self._value(args[1])}]"
+        return f"{_function(target)}({self._arguments(args, kwargs)})"
+
+    def _arguments(self, args: Any, kwargs: dict[str, Any]) -> str:
+        named = [f"{k}={self._value(v)}" for k, v in kwargs.items() if k not in _LEFT_OUT and not (k == "device" and not self._device_of)]
+        return ", ".join([*(self._value(a) for a in args), *named])
+
+    def _index(self, value: Any) -> str:
+        if isinstance(value, tuple) and value:
+            return ", ".join(self._slice(v) for v in value) + ("," if len(value) == 1 else "")
+        return self._slice(value)
+
+    def _slice(self, value: Any) -> str:
+        if not isinstance(value, slice):
+            return self._value(value)
+        parts = ["" if p is None else self._value(p) for p in (value.start, value.stop)]
+        return ":".join([*parts, *([] if value.step is None else [self._value(value.step)])])
+
+    def _inner(self, value: Any) -> str:
+        """A value before a dot or beside an operator."""
+        text = self._value(value)
+        return f"({text})" if text.startswith("-") or (isinstance(value, int) and not isinstance(value, bool)) else text
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return self.attributes.get(value.name, self._name(value))
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self._value, value))}{',' if len(value) == 1 else ''})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._value, value))}]"
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{k!r}: {self._value(v)}' for k, v in value.items())}}}"
+        if isinstance(value, slice):
+            return f"slice({self._value(value.start)}, {self._value(value.stop)}, {self._value(value.step)})"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f'float("{value}")'
+        if isinstance(value, torch.device) or (isinstance(value, str) and value in ("cpu", "cuda")):
+            return f"{self._device_of}.device" if self._device_of else repr(str(value))
+        if value is None or isinstance(value, bool | int | float | complex | str | torch.dtype | torch.memory_format | torch.layout):
+            return repr(value) if not isinstance(value, torch.dtype | torch.memory_format | torch.layout) else str(value)
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and value.node.is_constant():
+            return repr(value.node.maybe_as_int() if isinstance(value, torch.SymInt) else value.node.guard_float("", 0))
+        raise CaptureError(f"The graph has an argument of type {type(value).__name__}, which has no text.", where="graph")
+
+
+def _pure(node: fx.Node) -> bool:
+    """Whether a node whose result nobody uses can go."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return not node.target._schema.is_mutable
+    return node.op == "call_function" and (node.target in _INFIX or node.target is operator.getitem)
+
+
+def _function(target: Callable[..., Any] | str) -> str:
+    """The name of a function as code that has imported torch alone."""
+    if isinstance(target, torch._ops.OpOverload):
+        space, _, name = target.name().partition("::")
+        name = name.partition(".")[0]
+        if space not in ("aten", "prims"):
+            raise CaptureError(f"The graph calls {target}, an operator that is registered elsewhere than in torch.", where="graph")
+        return f"torch.ops.{space}.{name}.{target._overloadname}"
+    if isinstance(target, torch._ops.HigherOrderOperator | str):
+        raise CaptureError(f"The graph calls {target}, which takes functions as arguments.", where="graph")
+    name = getattr(target, "__name__", "")
+    if getattr(math, name, None) is target:
+        return f"torch.sym_{name}" if hasattr(torch, f"sym_{name}") else f"math.{name}"
+    for module, text in _MODULES:
+        if getattr(module, name, None) is target:
+            return f"{text}{name}"
+    raise CaptureError(f"The graph calls {target!r}, which is no function of torch.", where="graph")
+
+
+_MODULES: tuple[tuple[Any, str], ...] = (
+    (torch, "torch."),
+    (torch.nn.functional, "torch.nn.functional."),
+    *((getattr(torch._C, name), f"torch._C.{name}.") for name in ("_nn", "_special", "_linalg", "_fft")),
+    (builtins, ""),
+)
+"""Where functions of graphs are found, and how they are called there."""
