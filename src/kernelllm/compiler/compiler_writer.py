@@ -147,7 +147,7 @@ def compiled(problem: Problem, options: Options) -> str:
         check(captured)
         return written(part, captured)
 
-    loop = loop_step(problem)
+    loop = None if options.backward else loop_step(problem)
     if loop is not None:
         outside = {}
         try:

@@ -19,6 +19,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Compile target whose device figures Inductor sees."""
     symbolic: bool = True
     """Sizes stay symbols; False bakes the problem's own sizes in."""
+    backward: bool = False
+    """Write the backward as well: gradients of floating inputs and of parameters. Without it the file is for inference."""
     persistent: Literal["auto", "always", "never"] = "auto"
     """Reductions that hold a whole row in registers: by Inductor's rule, wherever the row fits, or never (a loop)."""
     fusion: bool = True

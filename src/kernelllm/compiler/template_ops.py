@@ -196,6 +196,8 @@ def register() -> Any:
     for name, schema in SCHEMAS.items():
         torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
         torch.library.register_fake(f"kernelllm::{name}", _FAKES[name])
+    torch.library.define("kernelllm::tangent", "(Tensor result) -> Tensor")
+    torch.library.register_fake("kernelllm::tangent", _same)
     for name, (_, schema) in TORCH_SCHEMAS.items():
         torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
         torch.library.register_fake(f"kernelllm::{name}", _FAKES[name.removeprefix("torch_")])

@@ -38,7 +38,8 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     """
     first_run(problem)
     failures: list[Exception] = []
-    symbolic = (fx_trace.symbolic, torch_export.exported) if options.symbolic else ()
+    exported = () if options.backward else (torch_export.exported,)  # it exports no gradients
+    symbolic = (fx_trace.symbolic, *exported) if options.symbolic else ()
     for way in (*symbolic, fx_trace.static):
         try:
             with TORCH, warnings.catch_warnings():

@@ -101,7 +101,24 @@ class Captured:
     training: bool = True
     """The mode of the module itself, as its constructor leaves it."""
     bound: tuple[str, ...] = ()
-    """Tensor attributes that the forward replaces: their new values are the graph's last outputs, in this order."""
+    """Tensor attributes that the forward replaces: their new values follow the forward's results in the graph's outputs, in this order."""
+    backward: Backward | None = None
+    """The graph of the gradients. What it keeps of the forward are the forward graph's last outputs."""
+
+
+@dataclass
+class Backward:
+    """The graph of gradients that belongs to a forward."""
+
+    captured: Captured
+    """Its arguments: what is kept of the forward, and the gradients of the forward's results. Its results: one for each of ``sources``."""
+    saved: tuple[str, ...]
+    """Its variables for the last outputs of the forward's graph, in order."""
+    tangents: tuple[str, ...]
+    """Its variables for the gradients of the forward's results at the positions ``results``."""
+    sources: tuple[tuple[Kind, str], ...]
+    """Inputs and parameters that have a gradient: kind and name."""
+    results: tuple[int, ...] = ()
 
 
 def free_symbols(value: Any) -> set[sympy.Symbol]:

@@ -105,6 +105,8 @@ class Leaf:
     name: str
     value: Any
     index: int | None = None
+    trained: bool = False
+    """Of a parameter: whether it takes part in training."""
 
 
 def describe(error: BaseException, problem: Problem | None = None) -> str:

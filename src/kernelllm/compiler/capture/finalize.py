@@ -147,11 +147,10 @@ def _size_arguments(
     names), and the sizes that are computed from others, each after those it needs.
     """
     env = built.env
-    traced = {leaf.name: node for node, leaf in leaf_of.items() if leaf.kind == "size"}
-    exact = {k: env.replace(v.node._expr) for k, v in built.table.items()}
+    traced = {node: env.replace(leaf.value.node._expr) for node, leaf in leaf_of.items() if leaf.kind == "size"}
     used = _used_symbols(graph, env)
-    for key, node in traced.items():
-        used |= exact[key].free_symbols if node.users else set()
+    for node, expression in traced.items():
+        used |= expression.free_symbols if node.users else set()
     definitions: dict[sympy.Expr, sympy.Expr] = {}
     for expression, symbol in derived_sizes.table(env).items():
         definitions.setdefault(env.replace(symbol), env.replace(expression))  # the first: later ones may lead back to it
@@ -176,8 +175,8 @@ def _size_arguments(
     order = [s for s in order if s not in definitions] + [s for s in order if s in definitions]
     first = next(iter(graph.graph.nodes))
     nodes = {symbol: _argument(graph, env, first, symbol, names[symbol]) for symbol in order}
-    for key, old in traced.items():
-        _redirect(graph, old, exact[key], nodes)
+    for old, expression in traced.items():
+        _redirect(graph, old, expression, nodes)
     hints = derived_sizes.hints(env)
     computed = [Size(str(s), names[s], int(hints[s]), (), size_text(definitions[s])) for s in order if s in definitions]
     return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)

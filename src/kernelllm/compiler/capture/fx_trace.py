@@ -18,6 +18,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
+from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import (
     FakeModule,
@@ -42,7 +43,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
     """
     model, mode = built.model, built.mode
     leaves = [Leaf("size", key, symbol) for key, symbol in built.table.items()]
-    state_leaves = [Leaf("parameter", n, p) for n, p in model.named_parameters()]
+    state_leaves = [Leaf("parameter", n, p, trained=p.requires_grad) for n, p in model.named_parameters()]
     state_leaves += [Leaf("buffer", n, b) for n, b in model.named_buffers()]
     state_leaves += [Leaf("attribute", n, t) for n, t in built.attributes.items()]
     names = argument_names(model, len(built.inputs))
@@ -142,19 +143,22 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     leaves, run = leaves_of(built)
     out_spec: list[Any] = []
     replaced: dict[int, str] = {}
+    gradients = GradientTrace(leaves) if options.backward else None
 
     def flat(*values: Any) -> tuple[Any, ...]:
-        result, bound = run(*values)
+        result, bound = run(*(gradients.tracked(values) if gradients else values))
         out, spec = pytree.tree_flatten(result)
         out_spec[:] = [spec, [RETURNED if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
         replaced.clear()
         replaced.update({i: leaves[i].name for i in bound})
-        return (*(o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat)), *bound.values())
+        results = [o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat)]
+        return (*results, *bound.values(), *(gradients.gradients(results) if gradients else ()))
 
     try:
         with ExitStack() as stack:
             for context in (
-                torch.no_grad(), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace), intercept.real_factories(),
+                torch.set_grad_enabled(options.backward), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace),
+                intercept.real_factories(),
                 intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
@@ -163,7 +167,10 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         raise Untraceable(describe(error, built.problem), way=f"tracing the forward ({way})") from error
-    captured = to_captured(built, options, graph, leaves, out_spec, way)
+    if gradients:
+        captured = to_pair(built, options, graph, gradients, out_spec, way, len(replaced))
+    else:
+        captured = to_captured(built, options, graph, leaves, out_spec, way)
     captured.bound = tuple(replaced.values())
     return captured
 

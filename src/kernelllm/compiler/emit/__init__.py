@@ -23,7 +23,7 @@ def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
     """
     from kernelllm.compiler.emit.candidate_file import CandidateFile
 
-    return CandidateFile(problem, lowered, options).source()
+    return CandidateFile(problem, lowered).source()
 
 
 def with_header(source: str, lines: Sequence[str]) -> str:

@@ -262,7 +262,8 @@ def squeezed(tensor: Tensor) -> Tensor:
 
 def name_buffers(program: Program, host: HostPrinter, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
     """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
-    returned = [program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)]
+    outputs = program.result[: len(program.result) - program.kept]
+    returned = [program.base(n.id) for e in outputs for n in ast.walk(e) if isinstance(n, ast.Name)]
     returned = [r for r in dict.fromkeys(returned) if r in program.tensors and r not in host.paths]
     final = set(returned)
     for i, name in enumerate(returned):

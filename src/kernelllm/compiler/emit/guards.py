@@ -42,7 +42,7 @@ class InferenceOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; train the original module")
+        raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; write it with --backward")
 '''
 
 
@@ -288,7 +288,7 @@ class Guards:
         if self.captured.modes:
             parts.append(f"{'train' if next(iter(self.captured.modes.values())) else 'eval'}() mode")
         parts += list(fixed.values())
-        return "; ".join(["Inference only", *parts]) + "."
+        return "; ".join(["Differentiable" if self.captured.backward else "Inference only", *parts]) + "."
 
 
 def literal(value: Any) -> str | None:

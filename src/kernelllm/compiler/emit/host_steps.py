@@ -39,6 +39,8 @@ class Program:
     same: dict[str, str] = field(default_factory=dict)
     """Names of buffers that are other names of a buffer, with that name."""
     freed: set[str] = field(default_factory=set)
+    kept: int = 0
+    """How many of the last results are kept for a backward, and are no outputs of the module."""
 
     def names(self, base: str) -> set[str]:
         """All names of a buffer."""

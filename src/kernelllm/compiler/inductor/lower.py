@@ -35,6 +35,7 @@ class Lowered:
     wrapper: Wrapper
     captured: Captured
     options: Options
+    backward: Lowered | None = None
 
 
 _CUDA = torch.device("cuda", 0)
@@ -185,6 +186,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
                     log.info("%s: the graph is not cut into regions", captured.problem.name)
             if wrapper is None:
                 kind = GraphLowering if options.fusion else _one_kernel_an_operator(GraphLowering)
+                kind = _exact(kind) if captured.backward else kind  # the backward reads what is kept by the graph's strides
                 wrapper = _wrapper(kind, captured.graph, examples, captured)
         except (InductorError, LoweringException, RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
             text = str(error).strip().splitlines()
@@ -193,7 +195,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
                 where=captured.problem.name,
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
-    return Lowered(wrapper, captured, options)
+    return Lowered(wrapper, captured, options, lower(captured.backward.captured, options) if captured.backward else None)
 
 
 def _wrapper(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> Wrapper:

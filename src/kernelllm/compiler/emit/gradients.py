@@ -1,0 +1,134 @@
+"""The backward of a file: a ``torch.autograd.Function`` that keeps what the forward computed and launches the gradients' kernels."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler.emit import formatting
+from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
+from kernelllm.compiler.emit.host_steps import is_contiguous
+from kernelllm.compiler.emit.readable_names import fresh_name
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.emit.candidate_file import CandidateFile
+    from kernelllm.compiler.inductor.lower import Lowered
+
+_TEXT = '''
+class {name}(torch.autograd.Function):
+    """Gives the results of the forward's kernels their backward."""
+
+    @staticmethod
+    def forward(ctx, results, {given}*sources):
+        ctx.save_for_backward(*saved){sizes}
+        return results
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, {tangents}):
+{body}
+'''
+
+
+class Gradients(GraphCode):
+    """The statements of the backward, and how the forward's results get it."""
+
+    def __init__(self, file: CandidateFile, lowered: Lowered) -> None:
+        super().__init__(lowered)
+        assert file.captured.backward is not None
+        self.file, self.backward = file, file.captured.backward
+        file.top |= {p.name for p in self.definitions}
+        self.function_name = fresh_name("Gradients", file.top)
+        self.lost: list[str] = []
+        """Symbols of sizes that no tensor of the backward shows: the forward hands them over as numbers."""
+        self.tangents: list[str] = []
+        self.statements: list[str] = []
+
+    def write(self) -> None:
+        """The kernels and statements of the backward, once the forward's have their names."""
+        local = self.file.top | {"ctx", "grid"}
+        results = [self.file.host.text(e) for e in self.file.program.result]
+        self.name(local, self._paths(results, local))
+        self._name_gradients(local)
+        self.kernels.write(self.file.top, local)
+        steps = self.steps()
+        gradients = dict(zip(self.backward.sources, [self.host.text(e) for e in self.program.result], strict=True))
+        top = self._reading(" ".join([*steps, *gradients.values()]))
+        nothing = ["None"] * (3 if self.lost else 2)  # for results, saved and sizes
+        self.statements = [*top, "", *merged_dels([*steps, f"return {', '.join([*nothing, *gradients.values()])}"])]
+
+    def _paths(self, results: list[str], local: set[str]) -> dict[str, str]:
+        """Names of the backward's arguments: what the forward calls them."""
+        paths = {}
+        first = len(results) - len(self.backward.saved)
+        for variable, text in zip(self.backward.saved, results[first:], strict=True):
+            word = text if text.isidentifier() else variable.removeprefix("saved_")
+            paths[variable] = fresh_name(word, local)
+        for variable, position in zip(self.backward.tangents, self.backward.results, strict=True):
+            text = results[position]
+            paths[variable] = fresh_name(f"grad_{text}" if text.isidentifier() else "grad_result", local)
+            self.tangents.append(paths[variable])
+        return paths
+
+    def _name_gradients(self, local: set[str]) -> None:
+        """Buffers that are results, whole or as a view, get the names of what they are the gradients of."""
+        for (_, source), value in zip(self.backward.sources, self.program.result, strict=True):
+            bases = [self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)]
+            buffers = [b for b in bases if b in self.program.tensors and b not in self.host.paths]
+            if len(buffers) == 1:
+                self.host.paths[buffers[0]] = fresh_name("grad_" + re.sub(r"\W+", "_", source).strip("_"), local)
+
+    def _reading(self, text: str) -> list[str]:
+        """Statements for the top of backward: what was kept, and the sizes."""
+        saved = [self.host.paths[v] for v in self.backward.saved]
+        lines = [f"{', '.join(saved)}{',' if len(saved) == 1 else ''} = ctx.saved_tensors"] if saved else []
+        paths = {s.name: self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind != "size"}
+        names = [s.name for s in self.captured.graph_inputs if s.kind == "input"]
+        sizes, lost = self.sizes.reading(self.host.used_sizes, names, paths)
+        if lost:
+            lines.append(f"{', '.join(lost)}{',' if len(lost) == 1 else ''} = ctx.sizes")
+        for variable, path in self.tensor_inputs():
+            if variable in self.backward.tangents and is_contiguous(self.program.tensors[variable]):
+                sizes.append(f"{path} = {path}.contiguous()")
+        self.lost = [self.sizes.known[name].symbol for name in lost]
+        return lines + sizes + self.split_lines(text)
+
+    def attached(self, results: list[str]) -> tuple[list[str], list[str]]:
+        """Statements of the forward that give its results their gradients, and the results' texts then."""
+        file, lines = self.file, []
+        for position in self.backward.results:
+            if not results[position].isidentifier() or results[position] in [results[p] for p in self.backward.results if p < position]:
+                name = fresh_name("result", file.local)
+                lines.append(f"{name} = {results[position]}")
+                results[position] = name
+        wrapped = [results[p] for p in self.backward.results]
+        kept = [file.host.text(e) for e in file.program.result[len(file.program.result) - len(self.backward.saved) :]]
+        sizes = [file.host.size(file.sizes.values[symbol]) for symbol in self.lost]
+        tensors = [g for g in file.captured.graph_inputs if g.kind != "size"]
+        paths: dict[tuple[str, str], str] = {(g.kind, g.name): file.host.paths[g.variable] for g in tensors}
+        sources = [paths.get(s) or attribute(s[1]) for s in self.backward.sources]
+        given = [_tuple(wrapped), _tuple(kept), *([_tuple(sizes)] if sizes else []), *sources]
+        lines += ["if torch.is_grad_enabled():", f"    {_tuple(wrapped)} = {self.function_name}.apply({', '.join(given)})"]
+        return lines, results
+
+    def function(self) -> str:
+        """The class that the file defines."""
+        body = [part for line in self.statements for part in _broken(line)]
+        return _TEXT.format(
+            name=self.function_name,
+            given="saved, sizes, " if self.lost else "saved, ",
+            sizes="\n        ctx.sizes = sizes" if self.lost else "",
+            tangents=", ".join(self.tangents),
+            body="\n".join(" " * 8 + line if line else "" for line in body),
+        ).strip()
+
+
+def _broken(line: str) -> list[str]:
+    inner = line.lstrip()
+    pad = len(line) - len(inner)
+    return [" " * pad + part for part in formatting.broken(inner, formatting.WIDTH - 8 - pad)] if inner else [""]
+
+
+def _tuple(texts: list[str]) -> str:
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -1,0 +1,193 @@
+"""The statements of one graph: buffers allocated, kernels launched, templates and torch called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.compiler.emit import chunks, integers
+from kernelllm.compiler.emit import forward as fw
+from kernelllm.compiler.emit.embed import definitions_for
+from kernelllm.compiler.emit.file_kernels import FileKernels
+from kernelllm.compiler.emit.host_steps import Program, read
+from kernelllm.compiler.emit.launch_code import LaunchWriter
+from kernelllm.compiler.emit.size_names import SizeNames
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
+from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
+from kernelllm.core.errors import CaptureError
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.inductor.lower import Lowered
+
+
+class GraphCode:
+    """One graph on its way to statements."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.captured, self.wrapper, self.options = lowered.captured, lowered.wrapper, lowered.options
+        self.text = self.wrapper.text()
+        called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", self.text))
+        self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
+
+    def name(self, local: set[str], paths: dict[str, str]) -> None:
+        """Name sizes and arguments. ``local``: names taken in the function; ``paths``: how it reaches the graph's arguments."""
+        self.local = local
+        self.sizes = SizeNames(self.captured, local, self.text)
+        self.splits = self._splits(local)
+        self.program: Program = read(self.wrapper, self.captured, self.sizes)
+        self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
+        self.host = fw.HostPrinter(self.program, self.sizes, paths)
+        self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, self.options)
+
+    def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
+        """Marked split reductions made symbolic; each with its length."""
+        marks = chunks.find(self.wrapper)
+        lengths = {m: chunks.length(self.wrapper, m) for m in marks}
+        found = []
+        for split in chunks.substitute(self.wrapper, marks):
+            for name in (split.parts, split.chunk):
+                taken.add(name)
+                self.sizes.values[name] = integers.symbol(name)
+            found.append((split, lengths[split.mark]))
+        return found
+
+    def steps(self) -> list[str]:
+        """The statements that allocate, launch and call, as lines without indentation."""
+        device = self._device()
+        self.host.device = f"{device}.device"
+        exact = fw.touched_by_torch(self.program)
+        inputs = self.tensor_inputs()
+        like = [(self.host.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
+        steps: list[str] = []
+        launching = LaunchWriter(self.kernels, self.local)
+        scratch = sum(isinstance(i, Allocate | Assign) for i in self.program.items)
+        unpacked = self._unpacked()
+        for item in self.program.items:
+            if isinstance(item, Allocate):
+                path = self.host.paths[item.target]
+                tensor = self.program.tensors[item.target]
+                steps.append(f"{path} = {fw.allocation(tensor, self.host, device, item.target in exact, like)}")
+            elif isinstance(item, Launch):
+                steps.extend(launching.lines(item))
+            elif isinstance(item, Assign):
+                line = unpacked.get(id(item), None)
+                if line is None:
+                    line = (
+                        f"{self.host.paths[item.target]} = {self.host.text(item.value)}" if item.target else self.host.text(item.value)
+                    )
+                if line:
+                    steps.append(line)
+            elif scratch > 8:
+                names = [self.host.paths[t] for t in item.targets if self._droppable(t)]
+                if names:
+                    steps.append(f"del {', '.join(names)}")
+        return steps
+
+    def split_lines(self, text: str) -> list[str]:
+        """How the long reductions in ``text`` are split."""
+        lines: list[str] = []
+        for split, length in self.splits:
+            if length is not None and re.search(rf"\b({split.parts}|{split.chunk})\b", text):
+                total = self.sizes.expression(length)
+                lines += chunks.lines(split, self.host.size(total))
+        return lines
+
+    def _unpacked(self) -> dict[int, str]:
+        """``a = f(x)``, ``b = a[0]``, ``c = a[1]`` as ``b, c = f(x)``: replacement lines by step, "" for none."""
+        lines: dict[int, str] = {}
+        steps = [i for i in self.program.items if isinstance(i, Assign)]
+        for step in steps:
+            if not step.target or not isinstance(step.value, ast.Call):
+                continue
+            count = _outputs(step.value)
+            members = {}
+            for other in steps:
+                match other.value:
+                    case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int() as index)) if (
+                        self.program.base(name) == step.target
+                    ):
+                        members[index] = other
+            if not members:
+                continue
+            call = self.host.text(step.value)
+            if list(members) == [0] and len(members) == 1:
+                lines[id(step)] = f"{self.host.paths[members[0].target]} = {call}[0]"
+            elif count is not None:
+                names = [self.host.paths[members[i].target] if i in members else "_" for i in range(count)]
+                lines[id(step)] = f"{', '.join(names)} = {call}"
+            else:
+                continue
+            torchs = any(name in ast.unparse(step.value.func) for name in TORCH_SCHEMAS)
+            for other in members.values():
+                path = self.host.paths[other.target]
+                lines[id(other)] = f"{path} = {path}.contiguous()" if torchs else ""
+        return lines
+
+    def _droppable(self, target: str) -> bool:
+        path = self.host.paths.get(target, "")
+        made = {i.target for i in self.program.items if isinstance(i, Allocate)}
+        made |= {i.target for i in self.program.items if isinstance(i, Assign) and not isinstance(i.value, ast.Subscript)}
+        members = {
+            self.program.base(n.id)
+            for i in self.program.items
+            if isinstance(i, Assign) and isinstance(i.value, ast.Subscript)
+            for n in ast.walk(i.value.value)
+            if isinstance(n, ast.Name)
+        }
+        return target in made and target not in members and path.isidentifier()
+
+    def _device(self) -> str:
+        for kind in ("input", "parameter", "buffer", "attribute"):
+            for given in self.captured.graph_inputs:
+                if given.kind == kind and given.variable in self.program.tensors and not given.number:
+                    return self.host.paths[given.variable]
+        raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
+
+    def tensor_inputs(self) -> list[tuple[str, str]]:
+        """Tensor arguments that the graph uses, as (variable, name)."""
+        text = self.used_names()
+        return [
+            (s.variable, self.host.paths[s.variable])
+            for s in self.captured.graph_inputs
+            if s.kind == "input" and s.variable in self.program.tensors and s.variable in text and not s.number
+        ]
+
+    def used_names(self) -> set[str]:
+        found: set[str] = set()
+        for item in self.program.items:
+            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Assign) else []
+            found |= {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return found
+
+
+def _outputs(call: ast.Call) -> int | None:
+    """How many tensors a template returns."""
+    match = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(call.func))
+    if not match:
+        return None
+    schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], "")
+    returns = schema.rpartition("->")[2].strip()
+    return returns.count("Tensor") if returns.startswith("(") else 1
+
+
+def merged_dels(steps: list[str]) -> list[str]:
+    merged: list[str] = []
+    for step in steps:
+        if step.startswith("del ") and merged and merged[-1].startswith("del "):
+            merged[-1] += ", " + step.removeprefix("del ")
+        elif step.startswith("return ") and merged and merged[-1].startswith("del "):
+            merged[-1] = step
+        else:
+            merged.append(step)
+    return merged
+
+
+def attribute(path: str) -> str:
+    """``blocks.0.weight`` as ``self.blocks[0].weight``; names Python cannot spell through get_parameter's way."""
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"self.{path}")
+    parts = re.split(r"\.|\[\d+\]", text)
+    if all(p.isidentifier() for p in parts if p):
+        return text
+    owner, _, name = path.rpartition(".")
+    return f'getattr(self.get_submodule("{owner}"), "{name}")'
