@@ -95,6 +95,7 @@ judge_options = together(
         type=click.Choice(TRACKS),
         help="What torch may do: kernels-only: no arithmetic; hybrid: a part of any size.  [default: up to nine tenths of the heavy work]",
     ),
+    click.option("--backward", is_flag=True, help="Gradients of inputs and parameters are written, judged and timed too."),
     click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long one candidate may take."),
     click.option("--require-sandbox", metavar="LEVEL", help="Refuse a weaker sandbox: limits, filesystem or full."),
     click.option(

@@ -249,7 +249,7 @@ class _Work:
         from kernelllm.app.session import writer_options
         from kernelllm.search import Search
 
-        options = writer_options(self.model, asking, target=how.target, extern=self.extern or "avoid")
+        options = writer_options(self.model, asking, target=how.target, extern=self.extern or "avoid", backward=how.backward)
         with closing(open_writer(self.model, **options)) as writer:
             search = Search(self.problem, writer, judge, n=self.n, on_event=self._told)
             try:

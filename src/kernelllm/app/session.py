@@ -82,14 +82,15 @@ def open_store(db: str | None = None, *, existing: bool = False) -> Store:
     return Store(db or resolved.db or resolved.data / "runs.db")
 
 
-def writer_options(model: str, asking: Asking, *, target: str, extern: str = "avoid") -> dict[str, Any]:
+def writer_options(model: str, asking: Asking, *, target: str, extern: str = "avoid", backward: bool = False) -> dict[str, Any]:
     """What the writer behind ``model`` is opened with: of all that was said, the options that it takes.
 
     An option of ``-O`` is passed on in any case, so that an unknown one is refused. Raises UnknownName, UsageError.
     """
     found, rest = find(model)
     taken = found.takes(rest)
-    said = {"extern": extern, "target": target, "template": asking.template, "templates": asking.templates, **asking.sampling()}
+    said = {"extern": extern, "target": target, "backward": backward or None}
+    said |= {"template": asking.template, "templates": asking.templates, **asking.sampling()}
     options = {name: value for name, value in said.items() if value is not None and name in taken}
     base_url = asking.base_url or settings_of.load().base_url
     # The setting is for openai/NAME; the flag is for whatever was asked for.

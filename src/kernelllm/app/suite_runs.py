@@ -60,7 +60,7 @@ def make_plan(
     from kernelllm.bench.bench_plan import BenchPlan
 
     spec, version, problems = suite
-    options = {} if known else writer_options(model, asking, target=judge.target, extern=extern)
+    options = {} if known else writer_options(model, asking, target=judge.target, extern=extern, backward=judge.backward)
     settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
     if settings.get("device") == "auto":
         del settings["device"]

@@ -12,7 +12,7 @@ import msgspec
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, UsageError
-from kernelllm.core.types import Attempt, Candidate, Problem
+from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem
 from kernelllm.core.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,8 @@ class Compiler(Writer):
         for options in self._ways():
             if count == n:
                 return
+            if GRADIENTS in problem.tags:
+                options = msgspec.structs.replace(options, backward=True)
             if options.differences() in tried:
                 continue
             if len(errors) >= GIVE_UP and count == 0:

@@ -64,6 +64,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return digest(self.source)
 
 
+GRADIENTS = "gradients"
+"""Tag of a problem whose backward is judged with its forward."""
 DEFAULT_BACKEND = "triton"
 """The kernel language where none is named."""
 

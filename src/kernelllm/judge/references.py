@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge import gradients
 from kernelllm.judge.settings import STRICT, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, prepare
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
@@ -26,7 +27,7 @@ class References:
     def __init__(self, settings: JudgeSettings, device: str) -> None:
         self._settings, self._device = settings, device
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, frozenset[str]], list[Reference]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, frozenset[str], bool], list[Reference]] = OrderedDict()
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
@@ -34,7 +35,7 @@ class References:
 
         Not kept after an error, which leaves their state unknown.
         """
-        key = (problem.digest, fixed)
+        key = (problem.digest, fixed, gradients.wanted(self._settings, problem))
         with self._lock:
             references = self._kept.pop(key, None)
         if references is None:
@@ -65,7 +66,7 @@ class References:
         for label, overrides in self._size_sets(problem, exact, fixed):
             described = shrink.describe(problem, overrides)
             size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
-            references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact))
+            references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact, gradients.wanted(self._settings, problem)))
         return references
 
     def _size_sets(self, problem: Problem, exact: bool, fixed: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:

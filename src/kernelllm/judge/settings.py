@@ -48,6 +48,9 @@ class JudgeSettings:
     """``kernels-only``: torch may allocate, move and cast, not compute. ``hybrid``: it may do a part of the work,
     and coverage is reported; None: as ``hybrid``, and the kernels must do at least a tenth of the heavy FLOPs."""
     require_sandbox: str | None = None
+    backward: bool = False
+    """Judge gradients of inputs and parameters like outputs, and time forward and backward as one call. A problem with the tag
+    ``gradients`` asks for it too."""
     measure: bool = True
     """Time a correct candidate where there is a GPU."""
     baselines: tuple[str, ...] = ("eager", "compile")

@@ -47,6 +47,7 @@ class Job:
     tree: Any = None
     specs: tuple[p.TensorSpec, ...] = ()
     inputs: list[Any] | None = None
+    gradients: p.Gradients | None = None
     state: dict[str, torch.Tensor] | None = None
     """The parameters and buffers that matter, where ``inputs`` are those of a trial."""
 
@@ -56,32 +57,34 @@ class Job:
         return self.inputs is None
 
 
-_original: dict[str, Job | None] = {}
+_original: dict[tuple[str, bool], Job | None] = {}
 
 
 def jobs(problem: Problem, references: Sequence[Reference]) -> list[Job]:
     """The original sizes on fake tensors (where the problem's get_inputs allows), then the first size set on real ones."""
-    if problem.digest not in _original:
+    key = problem.digest, references[0].gradients is not None
+    if key not in _original:
         if len(_original) > 256:
             _original.clear()
-        _original[problem.digest] = _at_original_sizes(problem, references[0].training)
-    original = _original[problem.digest]
+        _original[key] = _at_original_sizes(problem, references[0])
+    original = _original[key]
     real = at_size(references[0])
     return [original, real] if original is not None else [real]
 
 
 def at_size(reference: Reference) -> Job:
     """The size of a reference, on real tensors."""
-    return Job(reference.init_args, reference.training, inputs=reference.inputs(INIT_SEED))
+    return Job(reference.init_args, reference.training, inputs=reference.inputs(INIT_SEED), gradients=reference.gradients)
 
 
 def as_first_trial(problem: Problem, candidate: Candidate, reference: Reference) -> Job:
     """What the first trial hands to the candidate."""
     inputs = reference.inputs(TrialSeeds(problem, candidate).first(0))
-    return Job(reference.init_args, reference.training, inputs=inputs, state={n: t.clone() for n, t in reference.state().items()})
+    state = {n: t.clone() for n, t in reference.state().items()}
+    return Job(reference.init_args, reference.training, inputs=inputs, gradients=reference.gradients, state=state)
 
 
-def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
+def _at_original_sizes(problem: Problem, reference: Reference) -> Job | None:
     found: list[torch.Tensor] = []
     try:
         with TORCH:
@@ -93,7 +96,7 @@ def _at_original_sizes(problem: Problem, training: bool) -> Job | None:
                 inputs = instance.inputs(INIT_SEED)
             tree = values.encode(inputs, found)
             specs, _ = arenas.layout(found)
-            return Job(init_args, training, tree, specs)
+            return Job(init_args, reference.training, tree, specs, gradients=reference.gradients)
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.info("%s is compiled at a small size alone: its inputs cannot be had without memory (%s)", problem.name, error)
         return None
@@ -226,7 +229,7 @@ class TargetCompile:
                 if self._stopped:
                     return (), False
             try:
-                process.construct(job.init_args, INIT_SEED, fake=job.fake)
+                process.construct(job.init_args, INIT_SEED, fake=job.fake, gradients=job.gradients)
                 process.load({}, job.training)
                 compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs)
                 if job.fake:
@@ -249,7 +252,7 @@ class TargetCompile:
 
     def _list_launches(self, process: CandidateProcess, trial: Job) -> None:
         try:
-            built = process.construct(trial.init_args, INIT_SEED)
+            built = process.construct(trial.init_args, INIT_SEED, gradients=trial.gradients)
             mine = {e.name: tuple(e.shape) for e in built.state}
             process.load({n: t for n, t in (trial.state or {}).items() if mine.get(n) == tuple(t.shape)}, trial.training)
             self.launches = process.compile(None, (), self._context.target, False, trial.inputs, list_only=True)

@@ -34,7 +34,7 @@ import kernelllm
 from kernelllm.backends.base import open_backend
 from kernelllm.core import settings as user_settings
 from kernelllm.core.source import parse
-from kernelllm.core.types import Candidate, Problem, Severity, Status, Verdict
+from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
 from kernelllm.judge.isolation.allowed_paths import plugin_of
 from kernelllm.judge.settings import JudgeSettings, capability, device_name, resolve_device
@@ -98,7 +98,8 @@ class Verdicts:
             self._versions = "\n".join([_versions(), self._device, name, self._target, str(device_rates.kept())])
         same = dataclasses.replace(settings, cache=True, keep_verdicts=False, side_by_side=True, backend=candidate.backend)
         chosen = dataclasses.asdict(same)
-        parts = [self._versions, _language(candidate.backend), problem.digest, candidate.digest, repr(sorted(chosen.items()))]
+        gradients = str(GRADIENTS in problem.tags)
+        parts = [gradients, self._versions, _language(candidate.backend), problem.digest, candidate.digest, repr(sorted(chosen.items()))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

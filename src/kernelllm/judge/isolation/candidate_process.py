@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -40,6 +40,9 @@ class CandidateRun:
     ops: dict[str, int]
     flops: dict[str, float]
     """Of this run, where it was watched apart."""
+    forward_ops: dict[str, int] = field(default_factory=dict)
+    forward_flops: dict[str, float] = field(default_factory=dict)
+    """Those of the forward alone, where there is a backward."""
 
 
 class CandidateProcess:
@@ -127,7 +130,8 @@ class CandidateProcess:
         return f"The candidate did not finish within {self.seconds:g} s. {fix}"
 
     def construct(
-        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False
+        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
+        gradients: p.Gradients | None = None,
     ) -> p.Constructed:
         """Build the model; ``there``: on the GPU where that works."""
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "arguments")  # the model may keep them
@@ -139,6 +143,7 @@ class CandidateProcess:
             class_name=class_name,
             there=there,
             fake=fake,
+            gradients=gradients,
         )
         return _expect(reply, p.Constructed)
 
@@ -175,7 +180,7 @@ class CandidateProcess:
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops)
+        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

@@ -32,21 +32,24 @@ class Baselines:
 
         The device is released while torch compiles, but for ``max-autotune``, which measures on it meanwhile.
         """
-        problem, model = reference.problem, reference.model
-        if problem.digest != self._problem:
+        problem = reference.problem
+        known = f"{problem.digest} {reference.gradients}"
+        if known != self._problem:
             self.clear()
-            self._problem = problem.digest
+            self._problem = known
             for name in self.names:
                 with _released_while_compiling(share.lock) if share.lock and name == "compile" else contextlib.nullcontext():
-                    self._add(name, model, inputs)
+                    self._add(name, reference, inputs)
         return self._calls
 
-    def _add(self, name: str, model: torch.nn.Module, inputs: list[Any]) -> None:
-        call: Callable[..., Any] = model
+    def _add(self, name: str, reference: Reference, inputs: list[Any]) -> None:
+        model = reference.model
+        call: Any = model
         if name != "eager":
             mode = None if name == "compile" else "max-autotune-no-cudagraphs"
             call = torch.compile(model, mode=mode)
             self._compiled = True
+        call = reference.called(call, owner=model)
         try:
             with torch.no_grad():
                 call(*inputs)

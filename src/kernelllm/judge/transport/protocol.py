@@ -81,6 +81,14 @@ class Values(msgspec.Struct, frozen=True):
     arena: ArenaRef
 
 
+class Gradients(msgspec.Struct, frozen=True):
+    """What a call of the model gives gradients of, beside its output: see :mod:`kernelllm.judge.gradients`."""
+
+    arguments: tuple[str, ...]
+    """Names of the forward's arguments: their floating tensors have gradients."""
+    parameters: tuple[str, ...]
+
+
 class Construct(msgspec.Struct, tag="construct"):
     id: int
     args: Values
@@ -92,6 +100,8 @@ class Construct(msgspec.Struct, tag="construct"):
     """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
+    gradients: Gradients | None = None
+    """Every later call of the model runs its backward too."""
 
 
 class LoadState(msgspec.Struct, tag="load_state"):
@@ -253,6 +263,9 @@ class Ran(msgspec.Struct, tag="ran"):
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
     """Of this run, where it is watched."""
+    forward_ops: dict[str, int] = {}
+    forward_flops: dict[str, float] = {}
+    """Those of the forward alone, where there is a backward."""
 
 
 class ModelState(msgspec.Struct, tag="state"):

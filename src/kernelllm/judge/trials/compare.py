@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.judge import gradients
 from kernelllm.judge.settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import unwritten
 
@@ -136,6 +137,8 @@ def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator
     exact = expected.exact
     if isinstance(reference, torch.Tensor):
         if not isinstance(mine, torch.Tensor):
+            if mine is None and path.startswith(gradients.GRADIENT):
+                raise _Mismatch(f"There is no {path}: autograd finds no way from the output to it, or ModelNew has no such parameter.")
             raise _Mismatch(f"{path} is {_type_of(mine)}; the reference returns a tensor {_spec(reference)}.")
         yield path, mine, reference, exact if expected.has_exact else None, expected.equally_right
         return
@@ -143,8 +146,11 @@ def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator
         if not isinstance(mine, Mapping) or set(mine) != set(reference):
             shown = sorted(map(str, mine)) if isinstance(mine, Mapping) else _type_of(mine)
             raise _Mismatch(f"{path} should be a dictionary with the keys {sorted(map(str, reference))}, not {shown}.")
+        by_name = gradients.named(reference)
         for key in reference:
-            yield from _pairs(f"{path}[{key!r}]", mine[key], reference[key], _step(expected, key))
+            at = str(key) if by_name else f"{path}[{key!r}]"
+            if not (by_name and reference[key] is None and isinstance(mine[key], torch.Tensor) and not bool(mine[key].any())):
+                yield from _pairs(at, mine[key], reference[key], _step(expected, key))
         return
     if isinstance(reference, list | tuple):
         if not isinstance(mine, list | tuple) or len(mine) != len(reference):

@@ -86,12 +86,12 @@ class FirstRuns:
 def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
     """Build the candidate and give it the reference's state, as far as it has it; returns the names that it lacks."""
     process.reference_output_bytes = reference.output_bytes
-    built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu")
+    built = process.construct(reference.init_args, INIT_SEED, there=process.device != "cpu", gradients=reference.gradients)
     mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
     state = reference.state()
     missing = tuple(n for n, t in state.items() if mine.get(n) != (tuple(t.shape), values.dtype_name(t.dtype)))
     if missing and process.device != "cpu":  # then both sides keep what the seed gives on a CPU
-        process.construct(reference.init_args, INIT_SEED)
+        process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients)
         reference.as_seeded()
     process.load({n: t for n, t in state.items() if n not in missing}, reference.training)
     return missing

@@ -19,9 +19,11 @@ import torch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge import gradients
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
+from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
@@ -79,7 +81,8 @@ class ReferenceRun:
 class Reference:
     """The problem's model at one size, on one device. Raises ProblemError where it cannot be built."""
 
-    def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> None:
+    def __init__(self, problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool,
+                 backward: bool = False) -> None:
         self.problem, self.sizes, self.device, self.seed = problem, sizes, device, seed
         with own_generators():
             self.instance = Instance(problem, constants)
@@ -87,6 +90,10 @@ class Reference:
             self.model = self.built(seed)
         self._seeded = device == "cpu"
         self.training = self.model.training
+        self.gradients: Gradients | None = gradients.of_reference(self.model) if backward else None
+        """What its calls give gradients of, beside the output; None where they run no backward."""
+        self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
+        """Of the forward alone, where there is a backward."""
         self.ops: Counter[str] = Counter()
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
@@ -181,7 +188,7 @@ class Reference:
         try:
             with self.calling(seed), OperatorCounter(ops, flops):
                 drawn = self._generators()
-                value = self.model(*inputs)
+                value = self.called(self.model, lambda: self._note_forward(ops, flops))(*inputs)
                 self.draws = self.draws or self._generators() != drawn
         except torch.OutOfMemoryError as error:
             return ReferenceRun(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
@@ -197,6 +204,17 @@ class Reference:
             outcome.refiner = lambda rounded: self._refined(value, private, seed, before, self._affordable(tensors, first), rounded)
         return outcome
 
+    def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
+        """How to call a copy of the model: as it is, or with its backward."""
+        if self.gradients is None:
+            return model
+        made = gradients.Differentiated(model, self.gradients, owner)
+        made.between = between or made.between
+        return made
+
+    def _note_forward(self, ops: Counter[str], flops: Counter[str]) -> None:
+        self.forward_ops, self.forward_flops = Counter(ops), Counter(flops)
+
     def output_bytes(self) -> int:
         """Bytes of the outputs of a run. Makes one where there was none yet."""
         if self._output_bytes is None:
@@ -207,6 +225,17 @@ class Reference:
     def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
+
+    def watched_parts(
+        self, where: str, ops: dict[str, int], flops: dict[str, float], forward_ops: dict[str, int], forward_flops: dict[str, float]
+    ) -> list[WatchedOperators]:
+        """:meth:`watched_operators` of the forward and of the backward, each by itself."""
+        whole = self.watched_operators("", ops, flops)
+        theirs = dict(self.forward_ops), {name: float(amount) for name, amount in self.forward_flops.items()}
+        forward = WatchedOperators(f"in the forward ({where})", forward_ops, forward_flops, *theirs)
+        ours = _less(whole.ops, forward_ops), _less(whole.flops, forward_flops)
+        rest = _less(whole.reference_ops, theirs[0]), _less(whole.reference_flops, theirs[1])
+        return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest)]
 
     def _generators(self) -> tuple[Any, ...]:
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
@@ -241,11 +270,11 @@ class Reference:
         equally_right: list[Any] = []
         if affordable:
             with failures_logged("no float64 run"), self.calling(seed), _default_dtype(torch.float64):
-                exact = self._model_copy("float64", before)(*_to_double(inputs))
+                exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
                 has_exact = _agrees(value, exact)
         if rounding and self.tf32_convolutions:
             with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
-                rounded = self._model_copy("tf32", before)(*_copied(inputs))
+                rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
                 has_rounded = same_structure(value, rounded)
                 equally_right += [rounded] if has_rounded else []
         if rounding and has_exact:
@@ -263,7 +292,7 @@ class Reference:
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
                     parameter.copy_(_moved(parameter, generator, roundings))
-                perturbed = model(*[_moved(v, generator, roundings) for v in _to_double(inputs)])
+                perturbed = self.called(model)(*[_moved(v, generator, roundings) for v in _to_double(inputs)])
                 if same_structure(value, perturbed):
                     yield perturbed
 
@@ -303,6 +332,10 @@ def _default_dtype(kind: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(old)
+
+
+def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: amount - part.get(name, 0) for name, amount in whole.items() if amount > part.get(name, 0)}
 
 
 def _copied(value: Any) -> Any:
@@ -363,10 +396,12 @@ def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
     return difference <= 0.05**2 * size + 1e-30
 
 
-def prepare(problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool) -> Reference:
+def prepare(
+    problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool, backward: bool = False
+) -> Reference:
     """A Reference, with any failure of the problem's code as ProblemError."""
     try:
-        return Reference(problem, sizes, constants, device, seed, exact)
+        return Reference(problem, sizes, constants, device, seed, exact, backward)
     except torch.OutOfMemoryError as error:
         raise ProblemError(
             f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name

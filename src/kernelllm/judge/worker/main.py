@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.gradients import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
@@ -69,6 +70,8 @@ class Session:
         self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
+        self.called: Any = None
+        """What is called in a run: the model, with its backward where that is wanted."""
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
@@ -78,7 +81,8 @@ class Session:
         self._busy_ms = 0.0
         self._launches = 0
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
-        """Operators and FLOPs of the last run, where it was watched."""
+        self._forward_part: tuple[dict[str, int], dict[str, float]] = {}, {}
+        """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward."""
         self._ops: Counter[str] = Counter()
         self._flops: Counter[str] = Counter()
         self._first_launches: tuple[str, ...] = ()
@@ -177,6 +181,7 @@ class Session:
                 self.model = self.model.cuda()
         if not callable(self.model):
             raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
+        self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
         return p.Constructed(command.id, self._state_entries(), bool(getattr(self.model, "training", True)))
 
     @staticmethod
@@ -222,6 +227,9 @@ class Session:
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
+        self._forward_part = {}, {}
+        if isinstance(self.called, Differentiated):
+            self.called.layouts, self.called.between = True, lambda: self._note_forward(ops, flops)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
@@ -236,7 +244,7 @@ class Session:
                 counter if watched else contextlib.nullcontext(),
             ):
                 # inside: a list that computes while it is read is candidate code as well
-                self._outputs = values.encode(self.model(*inputs), outputs, strict=True), outputs
+                self._outputs = values.encode(self.called(*inputs), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
@@ -259,6 +267,9 @@ class Session:
             fences.check()
         return reply
 
+    def _note_forward(self, ops: Counter[str], flops: Counter[str]) -> None:
+        self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}
+
     def collect(self, command: p.Collect) -> p.Reply:
         """The same outputs again, to a larger arena, or those of the run that is held."""
         if command.held:
@@ -276,7 +287,7 @@ class Session:
         if self.mode is Mode.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
-        return p.Ran(number, tree, specs, self._launches, self._busy_ms, *self._apart)
+        return p.Ran(number, tree, specs, self._launches, self._busy_ms, *self._apart, *self._forward_part)
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
@@ -298,8 +309,10 @@ class Session:
         from kernelllm.judge.worker import gpu
 
         inputs = [self.decode(bag) for bag in command.inputs]
+        if isinstance(self.called, Differentiated):
+            self.called.layouts = False
         with self.candidate_code("time"):
-            return gpu.time_runs(command, self.model, inputs, self._arenas[command.output.key], self.launches, self.recorder)
+            return gpu.time_runs(command, self.called, inputs, self._arenas[command.output.key], self.launches, self.recorder)
 
     def compile(self, command: p.Compile) -> p.Reply:
         """The compile check."""
@@ -308,7 +321,7 @@ class Session:
         if command.list_only:
             self.launches.list_only()
         with self.candidate_code("run"):
-            seen = fake_run.run(self.model, self._compile_inputs(command), command, self.recorder)
+            seen = fake_run.run(self.called, self._compile_inputs(command), command, self.recorder)
         return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
 
     def _compile_inputs(self, command: p.Compile) -> Any:

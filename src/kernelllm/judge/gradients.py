@@ -1,0 +1,124 @@
+"""Gradients judged like outputs: a model's call gives its output, and the gradients of its inputs and parameters beside it.
+
+Reference, candidate and baselines are all called this way where a backward is asked for, so that everything that looks at outputs looks
+at gradients as well. The gradients that come in are random, the same on both sides, and not always contiguous.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import GRADIENTS, Problem
+from kernelllm.judge.settings import JudgeSettings
+from kernelllm.judge.transport import plain, values
+from kernelllm.judge.transport.protocol import Gradients
+
+OUTPUT, GRADIENT = "output", "grad of "
+"""Keys of what a call gives: the output, and the gradient of each tensor."""
+_SEED = 20_011
+
+
+def wanted(settings: JudgeSettings, problem: Problem) -> bool:
+    """Whether gradients are judged: the settings or the problem's tags ask for it."""
+    return settings.backward or GRADIENTS in problem.tags
+
+
+def of_reference(model: torch.nn.Module) -> Gradients:
+    """What a reference has gradients of."""
+    arguments = tuple(n for n, p in inspect.signature(model.forward).parameters.items() if p.kind is not p.VAR_KEYWORD)
+    return Gradients(arguments, tuple(n for n, p in model.named_parameters() if p.requires_grad))
+
+
+def named(value: Any) -> bool:
+    """Whether this is what :class:`Differentiated` gives."""
+    return isinstance(value, dict) and OUTPUT in value and all(k == OUTPUT or str(k).startswith(GRADIENT) for k in value)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Differentiated:
+    """A model whose call runs its backward as well. ``owner``: the module with the parameters, where that is not the model itself."""
+
+    def __init__(self, model: Any, of: Gradients, owner: Any = None) -> None:
+        self._model, self._of, self._owner = model, of, model if owner is None else owner
+        self._incoming: dict[Any, torch.Tensor] = {}
+        self.between: Callable[[], None] = _nothing
+        """Called after the forward and before the backward."""
+        self.layouts = False
+        """Whether every other call gets incoming gradients that are not contiguous."""
+        self._calls = 0
+
+    def __call__(self, *inputs: Any) -> dict[str, Any]:
+        """The output under :data:`OUTPUT`, and each gradient under its name; None for one that autograd does not know."""
+        leaves: dict[int, torch.Tensor] = {}
+
+        def leaf(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in leaves:
+                leaves[id(tensor)] = tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+            return leaves[id(tensor)]
+
+        given = values.mapped(list(inputs), leaf)
+        sources = {name: t for i, value in enumerate(given) for name, t in _tensors(self._argument(i), value) if t.requires_grad}
+        parameters = dict(self._owner.named_parameters(remove_duplicate=False)) if isinstance(self._owner, torch.nn.Module) else {}
+        known = {n: parameters[n] for n in self._of.parameters if n in parameters and parameters[n].requires_grad}
+        with torch.enable_grad():
+            output = self._model(*given)
+            tensors: list[torch.Tensor] = []
+            tree = values.encode(output, tensors, strict=not _fake(given))
+            self.between()
+            found = self._gradients(tensors, [*sources.values(), *known.values()])
+        gradients = dict(zip([*sources, *known], found, strict=True))
+        detached = [plain.detach(t) for t in tensors]
+        names = [*sources, *self._of.parameters]
+        return {OUTPUT: values.decode(tree, detached.__getitem__), **{GRADIENT + name: gradients.get(name) for name in names}}
+
+    def _argument(self, position: int) -> str:
+        names = self._of.arguments
+        return names[position] if position < len(names) else f"input {position}"
+
+    def _gradients(self, outputs: list[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        self._calls += 1
+        pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad]
+        if not pairs or not sources:
+            return [None] * len(sources)
+        return list(torch.autograd.grad([t for t, _ in pairs], sources, [g for _, g in pairs], allow_unused=True))
+
+    def _incoming_gradient(self, number: int, output: torch.Tensor) -> torch.Tensor:
+        """Random numbers of which every type of at least eight significant bits holds the same ones."""
+        if _fake(output):
+            return torch.ones_like(output, memory_format=torch.contiguous_format)
+        swapped = self.layouts and output.dim() > 1 and self._calls % 2 == 0
+        key = (number, output.shape, output.dtype, output.device, swapped)
+        if key not in self._incoming:
+            with plain.no_hooks(), torch.no_grad():
+                generator = torch.Generator(output.device).manual_seed(_SEED + number)
+                kind = torch.complex64 if output.is_complex() else torch.float32
+                drawn = torch.randn(output.shape, dtype=kind, device=output.device, generator=generator)
+                drawn = drawn if output.is_complex() else drawn.to(torch.bfloat16)
+                drawn = drawn.to(output.dtype)
+                self._incoming[key] = drawn.mT.contiguous().mT if swapped else drawn
+        return self._incoming[key]
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of an argument, with their names."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(f"{name}[{key!r}]", item)
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _tensors(f"{name}[{i}]", item)
+
+
+def _fake(value: Any) -> bool:
+    """Whether there are tensors without memory among these."""
+    kinds = {type(t).__name__ for t in torch.utils._pytree.tree_leaves(value)}
+    return "FakeTensor" in kinds
