@@ -83,6 +83,8 @@ class Captured:
     way: Literal["make_fx", "export", "static"]
     symbolic: bool
     """False when the problem's own sizes are baked in."""
+    counted: bool = False
+    """Whether some sizes depend on the values of tensors: the forward reads them off what torch computes."""
     specialized: dict[str, int] = field(default_factory=dict)
     """Constants that started as symbols and that the module's code pinned to their value."""
     fixed: dict[str, Any] = field(default_factory=dict)

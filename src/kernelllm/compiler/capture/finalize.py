@@ -52,7 +52,7 @@ def to_captured(
 ) -> Captured:
     """The Captured of a traced graph."""
     env = built.env
-    _refuse_unknown_sizes(graph, built)
+    unknown = _unknown_sizes(graph, built, options)
     names = variable_names(leaves)
     leaf_of: dict[torch.fx.Node, Leaf] = {}
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
@@ -61,7 +61,7 @@ def to_captured(
     constants.fold(graph)
     passes.run(graph, options)
     _restore_hints(built)
-    arguments, roots, computed = _size_arguments(built, graph, leaf_of, leaves)
+    arguments, roots, computed = _size_arguments(built, graph, leaf_of, leaves, unknown)
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if not node.users and node not in arguments:
             graph.graph.erase_node(node)
@@ -81,6 +81,7 @@ def to_captured(
         way=way,
         training=built.model.training,
         symbolic=bool(built.table) or not built.values,
+        counted=bool(unknown),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=tuple(str(g.expr) for g in env.guards),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
@@ -109,15 +110,21 @@ def _described(value: Any, env: ShapeEnv) -> Any:
     return value
 
 
-def _refuse_unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule) -> None:
-    """Raise UnknownSize for the first operator whose result has a size that only the tensors' values tell."""
+def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Options) -> frozenset[sympy.Symbol]:
+    """Sizes that only the values of a tensor tell: torch computes that result, and the forward reads the size off it.
+
+    Raises UnknownSize where nothing may be left to torch, and where no result of torch has the size.
+    """
     known = set(derived_sizes.hints(built.env))
+    bound: set[sympy.Symbol] = set()
     for node in graph.graph.nodes:
+        bound |= set(node.meta.get("unbacked_bindings") or ())
         unknown = {s for s in free_symbols(node.meta.get("val")) if s not in known}
-        if unknown and node.op == "call_function":
+        if node.op == "call_function" and (unknown - bound or unknown and options.extern == "forbid"):
             reason = "the size of its result depends on the values of a tensor, as with a boolean mask as an index"
             advice = "torch.where or a masked sum keeps sizes fixed"
             raise UnknownSize(f"{str(node.target).removesuffix('.default')}{_line_of(node, built)}: {reason}; {advice}")
+    return frozenset(bound)
 
 
 def _line_of(node: torch.fx.Node, built: FakeModule) -> str:
@@ -139,7 +146,8 @@ def _restore_hints(built: FakeModule) -> None:
 
 
 def _size_arguments(
-    built: FakeModule, graph: torch.fx.GraphModule, leaf_of: dict[torch.fx.Node, Leaf], leaves: list[Leaf]
+    built: FakeModule, graph: torch.fx.GraphModule, leaf_of: dict[torch.fx.Node, Leaf], leaves: list[Leaf],
+    unknown: frozenset[sympy.Symbol],
 ) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...]]:
     """Give every symbol in use an argument of the graph, ahead of all others.
 
@@ -148,7 +156,7 @@ def _size_arguments(
     """
     env = built.env
     traced = {node: env.replace(leaf.value.node._expr) for node, leaf in leaf_of.items() if leaf.kind == "size"}
-    used = _used_symbols(graph, env)
+    used = _used_symbols(graph, env) - unknown
     for node, expression in traced.items():
         used |= expression.free_symbols if node.users else set()
     definitions: dict[sympy.Expr, sympy.Expr] = {}

@@ -37,7 +37,8 @@ class GraphCode:
         self.splits = self._splits(local)
         self.program: Program = read(self.wrapper, self.captured, self.sizes)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
-        self.host = fw.HostPrinter(self.program, self.sizes, paths)
+        counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
+        self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)
         self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, self.options)
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ class Program:
     freed: set[str] = field(default_factory=set)
     kept: int = 0
     """How many of the last results are kept for a backward, and are no outputs of the module."""
+    counted: list[str] = field(default_factory=list)
+    """Sizes that are read off what an operator of torch has computed."""
+    members: dict[str, str] = field(default_factory=dict)
+    """Members of results whose sizes are read, by their text: the name under which they are held."""
 
     def names(self, base: str) -> set[str]:
         """All names of a buffer."""
@@ -126,10 +131,16 @@ def _items(step: HostStep, sizes: SizeNames, program: Program) -> Iterator[HostS
 
 
 def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+    if held := program.members.get(ast.unparse(value)):
+        program.same[name] = held
+        return
     if isinstance(value, ast.Name) and value.id not in sizes.values:
         program.same[name] = value.id
         if program.base(name) in program.tensors:
             program.tensors[name] = program.tensors[program.base(name)]
+        return
+    if re.fullmatch(r"u\d+", name):
+        yield from _counted(name, value, sizes, program)
         return
     with suppress(integers.NotInteger):
         sizes.values[name] = sizes.expression(value)
@@ -141,6 +152,25 @@ def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) 
     if made is not None:
         program.tensors[name] = made
     yield Assign(name, value)
+
+
+def _counted(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+    """``u0 = buf0.size(0)`` or ``u0 = buf0[1].size(0)``: a size that torch has found. Raises CaptureError for any other number."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Subscript(value=ast.Name(id=base)) as member, attr="size"), args=[dim]):
+            held = f"{base}_{ast.unparse(member.slice)}"
+            program.members[ast.unparse(member)] = held
+            yield Assign(held, member)
+            read: ast.expr = ast.Call(ast.Attribute(ast.Name(held, ast.Load()), "size", ast.Load()), [dim], [])
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=base), attr="size")):
+            read = value
+        case _:
+            raise CaptureError(f"A number depends on the values of tensors: {ast.unparse(value)[:100]}", where="emit")
+    maker = next((i.value for i in program.items if isinstance(i, Assign) and i.target == program.base(base)), None)
+    called = re.search(r"(\w+?)(\.default)?$", ast.unparse(maker.func)) if isinstance(maker, ast.Call) else None
+    sizes.counted(name, called[1].strip("_") if called else "found")
+    program.counted.append(name)
+    yield Assign(name, read)
 
 
 def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:

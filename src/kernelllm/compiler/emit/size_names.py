@@ -25,6 +25,7 @@ class SizeNames:
         self.known: dict[str, Size] = {}
         """Name in the file to where it comes from."""
         self._captured = captured
+        self._taken = taken
         by_constant: dict[str, str] = {}
         self.computed: dict[str, Any] = {}
         """SizeNames that follow from others: name to expression over earlier names."""
@@ -42,6 +43,10 @@ class SizeNames:
         for given in captured.graph_inputs:
             if given.kind == "size" and given.name in by_constant:
                 self.values[given.variable] = integers.symbol(by_constant[given.name])
+
+    def counted(self, symbol: str, operator: str) -> None:
+        """Name a size that is read off what an operator of torch has computed."""
+        self.values[symbol] = integers.symbol(fresh_name(f"n_{operator}", self._taken))
 
     def expression(self, node: ast.expr) -> Any:
         """An integer expression of the wrapper over the file's size names; raises NotInteger where it is none."""
