@@ -102,11 +102,11 @@ def test_loose_tensors_move_to_the_device_and_are_replaced() -> None:
     assert forward.count("self.hidden = ") == 2
 
 
-def test_a_mask_as_an_index_is_refused_with_its_line() -> None:
+def test_a_mask_as_an_index_is_refused_with_its_line_where_nothing_may_stay_with_torch() -> None:
     forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x[x > 0.5] * 2\n"
     body = forward + "n = 64\ndef get_inputs(): return [torch.rand(n)]\n"
-    with pytest.raises(CaptureError, match=r"aten.index.Tensor \(line \d+: return x\[x > 0.5\] \* 2\)"):
-        capture(problem(body), Options())
+    with pytest.raises(CaptureError, match=r"aten.nonzero \(line \d+: return x\[x > 0.5\] \* 2\)"):
+        capture(problem(body), Options(extern="forbid"))
 
 
 FOREIGN = """

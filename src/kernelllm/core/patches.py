@@ -84,6 +84,7 @@ CAPTURE = (
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step)",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),
     *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
     *_each(
         "compiler/capture/derived_sizes.py", "output sizes of convolutions and pools get symbols of their own", "torch._meta_registrations",

@@ -29,7 +29,21 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._inductor import lowering  # noqa: F401 - the table needs it
     from torch._inductor.decomposition import select_decomp_table
 
-    return {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
+    table = {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
+    return table | {torch.ops.aten.index.Tensor: _masked(torch.ops.aten.index), torch.ops.aten.index_put.default: _masked(torch.ops.aten.index_put)}
+
+
+def _masked(operator: Any) -> Callable[..., Any]:
+    """Boolean masks among the indices as the positions that they hold."""
+
+    def rule(x: Any, indices: Any, *rest: Any) -> Any:
+        masks = [i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices]
+        if not any(masks):
+            return NotImplemented
+        parts = [i.nonzero().unbind(1) if masked else (i,) for i, masked in zip(indices, masks, strict=True)]
+        return operator(x, [i for part in parts for i in part], *rest)
+
+    return rule
 
 
 @contextmanager
@@ -213,7 +227,22 @@ def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: A
 
 
 class _RealFactories(TorchFunctionMode):
-    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops)."""
+    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops).
+
+    A loop over the positions that a mask of one dimension holds, as over the experts that any token chose, runs over all positions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: dict[Any, Any] = {}
+        """How long the mask was whose positions a size counts."""
+
+    def positions(self, tensor: Any) -> Iterator[Any] | None:
+        """What a loop over the tensor meets, where it holds a mask's positions."""
+        length = self.lengths.get(tensor.shape[0].node.expr) if tensor.dim() and isinstance(tensor.shape[0], torch.SymInt) else None
+        if length is None:
+            return None
+        return iter([_Position(k) if tensor.dim() == 1 else (_Position(k),) for k in range(int(length))])
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -227,7 +256,10 @@ class _RealFactories(TorchFunctionMode):
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             return _copied(*args)
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if func in (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere) and not kwargs and args[0].dim() == 1:
+            self.lengths[result.shape[0].node.expr] = args[0].shape[0]
+        return result
 
 
 def _off_gpu(value: Any) -> Any:
@@ -261,11 +293,18 @@ class _Number(float):
         return float(self)
 
 
+class _Position(int):
+    def item(self) -> int:
+        return int(self)
+
+
 @contextmanager
 def real_factories() -> Iterator[None]:
     """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), and recurrent cells,
     which inputs may be computed with, pin no size."""
-    with _RealFactories(), ExitStack() as stack:
+    with _RealFactories() as known, ExitStack() as stack:
+        plain = torch.Tensor.__iter__
+        patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
                 patch(stack, owner, name, _either(rule, None, getattr(owner, name)))

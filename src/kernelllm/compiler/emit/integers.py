@@ -7,6 +7,7 @@ Only used on expressions known to be integers. Rewrites keep the value for sizes
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -40,6 +41,8 @@ class MIN(sympy.Function):  # type: ignore[misc]
     is_integer = True
 
 
+_INDEX = re.compile(r"[xyzri]\d+(_\d+)?|tmp\d+|\w*(index|offset|offsets)")
+"""Names of Inductor's indices, which may be 0 or less where sizes are at least 1."""
 _NAMED: dict[str, Any] = {"max": MAX, "min": MIN}
 
 
@@ -74,6 +77,8 @@ def to_sympy(node: ast.expr) -> Any:
             if name == "max" and sympy.Integer(1) in values and len(values) == 2:
                 return values[1] if values[0] == 1 else values[0]
             return _NAMED[name](*values)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="maximum" | "minimum" as which), args=[a, b]):
+            return _NAMED[which[:3]](to_sympy(a), to_sympy(b))
         case ast.Call(func=ast.Attribute(attr="trunc" | "floor"), args=[a]):
             # SizeNames are not negative, so rounding towards zero and rounding down agree.
             numerator, denominator = sympy.fraction(sympy.together(_rational(a)))
@@ -86,20 +91,21 @@ def to_sympy(node: ast.expr) -> Any:
 
 
 def _select(node: ast.BinOp) -> Any:
-    """``(1) * ((1) >= (n)) + (n) * ((n) > (1))`` is how Inductor prints max(1, n) inside a kernel."""
+    """``(1) * ((1) >= (n)) + (n) * ((n) > (1))`` is how Inductor prints max(1, n) inside a kernel; with ``<=`` and ``<`` it is min."""
     match node:
         case ast.BinOp(
-            left=ast.BinOp(left=a, op=ast.Mult(), right=ast.Compare(left=c, ops=[ast.GtE()], comparators=[d])),
+            left=ast.BinOp(left=a, op=ast.Mult(), right=ast.Compare(left=c, ops=[ast.GtE() | ast.LtE() as first], comparators=[d])),
             op=ast.Add(),
-            right=ast.BinOp(left=b, op=ast.Mult(), right=ast.Compare(left=e, ops=[ast.Gt()], comparators=[f])),
+            right=ast.BinOp(left=b, op=ast.Mult(), right=ast.Compare(left=e, ops=[ast.Gt() | ast.Lt() as second], comparators=[f])),
         ):
             texts = [ast.unparse(n) for n in (a, b, c, d, e, f)]
-            if texts[0] == texts[2] == texts[5] and texts[1] == texts[3] == texts[4]:
-                if texts[0] == "1":
-                    return to_sympy(b)
-                if texts[1] == "1":
-                    return to_sympy(a)
-                return MAX(to_sympy(a), to_sympy(b))
+            largest = isinstance(first, ast.GtE)
+            if texts[0] == texts[2] == texts[5] and texts[1] == texts[3] == texts[4] and largest == isinstance(second, ast.Gt):
+                if largest and "1" in texts[:2]:
+                    other = b if texts[0] == "1" else a
+                    if not any(_INDEX.fullmatch(n.id) for n in ast.walk(other) if isinstance(n, ast.Name)):
+                        return to_sympy(other)
+                return (MAX if largest else MIN)(to_sympy(a), to_sympy(b))
     return None
 
 
@@ -242,11 +248,14 @@ def collect(node: ast.expr, sizes: Iterable[str]) -> ast.expr:
 def _collected(expr: Any, known: frozenset[Any]) -> str:
     expr = sympy.expand(expr)
     inner: dict[Any, Any] = {}
-    for call in sorted(expr.atoms(FLOORDIV, MOD), key=lambda c: -len(str(c))):
+    for call in sorted(expr.atoms(FLOORDIV, MOD, MAX, MIN), key=lambda c: -len(str(c))):
         if call.free_symbols <= known:
             continue
-        operator = "//" if isinstance(call, FLOORDIV) else "%"
         parts = [_collected(a, known) if not a.free_symbols <= known else pretty(a) for a in call.args]
+        if isinstance(call, MAX | MIN):  # of indices: Python's own max compares no blocks
+            inner[call] = sympy.Symbol(f"tl.{'maximum' if isinstance(call, MAX) else 'minimum'}({', '.join(parts)})", integer=True)
+            continue
+        operator = "//" if isinstance(call, FLOORDIV) else "%"
         texts = [t if t.isidentifier() or t.isdigit() else f"({t})" for t in parts]
         inner[call] = sympy.Symbol(f"({texts[0]} {operator} {texts[1]})", integer=True)
     expr = expr.xreplace(inner)

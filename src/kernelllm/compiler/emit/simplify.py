@@ -128,7 +128,7 @@ class Simplifier(ast.NodeTransformer):
             return node
         if self.facts.is_size(node):
             return integers.ratio(node) if _floating(node) else integers.tidy(node)
-        if all(self._is_index(n) for n in ast.walk(node) if isinstance(n, ast.Name)) and not _floating(node):
+        if all(self._is_index(n) for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != "tl") and not _floating(node):
             return integers.collect(node, self.facts.sizes)
         return node
 
@@ -178,6 +178,8 @@ class Simplifier(ast.NodeTransformer):
     def _call_constants(self, node: ast.Call, name: str) -> ast.expr:
         """Functions of Triton want tensors, not numbers, where they are no plain arithmetic."""
         counted = ("tl.arange", "tl.range", "tl.program_id", "tl.num_programs", "tl.zeros")
+        if name in ("tl.maximum", "tl.minimum") and all(self.facts.type(a) in ("size", "int32", "int64") for a in node.args):
+            return node
         if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in counted:
             first = node.args[:1]
             if first and not isinstance(first[0], ast.List | ast.Tuple) and self.facts.type(first[0]) in ("number", "size"):

@@ -41,7 +41,7 @@ class Lowered:
 _CUDA = torch.device("cuda", 0)
 
 
-def settings(options: Options, *, split_reductions: bool) -> dict[str, Any]:
+def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
     """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
     return {
         "layout_optimization": False,
@@ -71,7 +71,7 @@ def settings(options: Options, *, split_reductions: bool) -> dict[str, Any]:
         "pattern_matcher": True,
         "combo_kernels": False,
         "assert_indirect_indexing": False,
-        "split_reductions": split_reductions,
+        "split_reductions": options.split_reductions and not counted,  # the parts of a split must be known at the top
         "max_fusion_size": 64 if options.fusion else 1,
         "triton.cudagraphs": False,
         "triton.multi_kernel": 0,
@@ -174,7 +174,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(V.set_choices_handler(choices(options)))
         stack.enter_context(row_reductions.symbolic_rows())
         stack.enter_context(split_reductions.marked())
-        stack.enter_context(config.patch(settings(options, split_reductions=options.split_reductions and not captured.counted)))
+        stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         try:
             tidy(captured.graph)
             wrapper = None
