@@ -120,7 +120,7 @@ def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Opti
     for node in graph.graph.nodes:
         bound |= set(node.meta.get("unbacked_bindings") or ())
         unknown = {s for s in free_symbols(node.meta.get("val")) if s not in known}
-        if node.op == "call_function" and (unknown - bound or unknown and options.extern == "forbid"):
+        if node.op == "call_function" and (unknown - bound or (unknown and options.extern == "forbid")):
             reason = "the size of its result depends on the values of a tensor, as with a boolean mask as an index"
             advice = "torch.where or a masked sum keeps sizes fixed"
             raise UnknownSize(f"{str(node.target).removesuffix('.default')}{_line_of(node, built)}: {reason}; {advice}")

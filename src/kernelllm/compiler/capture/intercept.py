@@ -30,7 +30,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._inductor.decomposition import select_decomp_table
 
     table = {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
-    return table | {torch.ops.aten.index.Tensor: _masked(torch.ops.aten.index), torch.ops.aten.index_put.default: _masked(torch.ops.aten.index_put)}
+    aten = torch.ops.aten
+    return table | {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put)}
 
 
 def _masked(operator: Any) -> Callable[..., Any]:
@@ -303,7 +304,7 @@ def real_factories() -> Iterator[None]:
     """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), and recurrent cells,
     which inputs may be computed with, pin no size."""
     with _RealFactories() as known, ExitStack() as stack:
-        plain = torch.Tensor.__iter__
+        plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
