@@ -81,6 +81,18 @@ def test_bounds_of_indices_follow_the_dimension_that_they_index() -> None:
         Instance(problem, changed).model(0)(*Instance(problem, changed).inputs(0))
 
 
+def test_every_set_of_sizes_keeps_a_bound_with_its_dimension() -> None:
+    problem = make("return F.cross_entropy(x[0], x[1])", "[torch.randn(4, 8192), torch.randint(0, 8192, (4,))]", "")
+    for constants in shrunk(problem, count=3):
+        assert constants.get("get_inputs_0_dim1") == constants.get("get_inputs_1_dim0")
+
+
+def test_a_reference_that_runs_at_no_size_says_why() -> None:
+    problem = make("return x[0].to(torch.float16) @ x[0].to(torch.float64)", "[torch.randn(8, 8)]", "")
+    with pytest.raises(ProblemError, match="same dtype"):
+        shrunk(problem)
+
+
 def test_where_no_other_size_works_those_of_the_problem_remain() -> None:
     work = "n = int(x[0].max()) + 1; return torch.zeros(n, 5)[x[0]] + x[1] if n == 96 and x[0].is_cpu else 1 / 0"
     problem = make(work, "[torch.arange(96), torch.rand(1, 5)]", "")

@@ -42,6 +42,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "kernelbench-x": "kernelllm.suites.tritonbench.suite:KernelBenchX",
         "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",
         "sol-execbench": "kernelllm.suites.definitions:DefinitionSuite",
+        "synth": "kernelllm.suites.synth:SynthSuite",
         "tritonbench": "kernelllm.suites.tritonbench.suite:TritonBench",
     },
     "checks": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelllm.core.types import Problem
@@ -113,6 +113,7 @@ def classify(search: Search) -> list[SizeGroup]:
     """Try each slot alone, then those that do not move alone with others. Slots that change nothing are left out."""
     groups: list[SizeGroup] = []
     stuck: list[Slot] = []
+    idle: list[Slot] = []
     for slot, value in search.start.items():
         if not sizes.is_size(slot[0], value):
             continue
@@ -125,10 +126,24 @@ def classify(search: Search) -> list[SizeGroup]:
             inner = trace.inputs == search.base.inputs and trace.parameters == search.base.parameters
             if value > (COUNT if inner else SMALL) or group.leading:
                 groups.append(group)
+        elif value > SMALL:
+            idle.append(slot)
     groups += _tied(search, stuck)
+    for slot in idle:
+        groups = _with_bound(search, groups, slot)
     for group in groups:
         _find_step(search, group)
     return groups
+
+
+def _with_bound(search: Search, groups: list[SizeGroup], slot: Slot) -> list[SizeGroup]:
+    """A size that changes no shape may be the bound of indices: it moves with all sizes of its value."""
+    equal = [g for g in groups if search.start[g.head] == search.start[slot]]
+    if not equal:
+        return groups
+    slots = {s: e for g in equal for s, e in g.slots.items()} | {slot: 1}
+    joined = replace(equal[0], slots=slots, leading=all(g.leading for g in equal), structural=any(g.structural for g in equal))
+    return [joined if g is equal[0] else g for g in groups if g is equal[0] or g not in equal]
 
 
 def _tied(search: Search, stuck: list[Slot]) -> list[SizeGroup]:

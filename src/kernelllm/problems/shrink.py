@@ -133,6 +133,7 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
         reached = grade(first)
         count = 1
     if reached == confirm.FAILS:
+        confirm.run(problem, search.overrides(first))  # says where and why
         raise ProblemError(f"The problem's reference fails at every size tried, such as {search.overrides(first) or 'its own'}.")
     found = [first]
     good: Callable[[Sizes], bool] = lambda values: grade(values) >= reached
