@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kernelllm.app.kernelllm_api import KernelLLM
-    from kernelllm.app.pipeline import Result, optimize
+    from kernelllm.app.public import check, optimize
+    from kernelllm.app.result import Result
     from kernelllm.core.errors import KernelLLMError
     from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
     from kernelllm.judge import Judge, JudgeSettings, judge
@@ -31,11 +32,12 @@ _PUBLIC = {
     "KernelLLM": "kernelllm.app.kernelllm_api",
     "KernelLLMError": "kernelllm.core.errors",
     "Problem": "kernelllm.core.types",
-    "Result": "kernelllm.app.pipeline",
+    "Result": "kernelllm.app.result",
     "Status": "kernelllm.core.types",
     "Verdict": "kernelllm.core.types",
     "open_problem": "kernelllm.suites.file",
-    "optimize": "kernelllm.app.pipeline",
+    "check": "kernelllm.app.public",
+    "optimize": "kernelllm.app.public",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Result",
     "Status",
     "Verdict",
+    "check",
     "judge",
     "open_problem",
     "optimize",

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from pages import blocks, compare
 
 from kernelllm.app.main import cli
-from kernelllm.app.pipeline import Result
-from kernelllm.app.verdict_view import show_result
+from kernelllm.app.result import Result
+from kernelllm.app.verdict_view import show
 from kernelllm.core.types import from_json
 
 
@@ -103,7 +103,8 @@ def test_check_refuses_a_wrong_kernel(hinge: tuple[Path, dict[str, Any]], exampl
 def test_the_readme_shows_what_make_demo_prints(hinge: tuple[Path, dict[str, Any]], root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\t@$(BIN)/kernelllm optimize examples/hinge_loss.py\n" in (root / "Makefile").read_text()
     (block,) = [b for b in blocks(root / "README.md") if b.mark == "what make demo prints"]
-    show_result(from_json(json.dumps(hinge[1]), Result))
+    result = from_json(json.dumps(hinge[1]), Result)
+    show(result.title, result.rows(), result.verdict)
     printed = re.sub(r" \[(\d+)\]", r" (\1,)", capsys.readouterr().out)  # JSON has no tuples
     compare(root / "README.md", "make demo", block.text, printed)
 

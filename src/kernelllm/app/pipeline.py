@@ -19,10 +19,11 @@ from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
 from kernelllm.app.judge_options import LEAVE_WORK, extern_of
 from kernelllm.app.progress import Progress, Silent
+from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
-from kernelllm.core.types import Attempt, Cost, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
 from kernelllm.core.writer import find, open_writer, require
 from kernelllm.judge.settings import HYBRID
 
@@ -35,29 +36,6 @@ log = logging.getLogger(__name__)
 
 MORE = 2
 """How many further candidates are tried where none of the wanted number is correct."""
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``optimize`` found."""
-
-    problem: Problem
-    model: str
-    best: Attempt | None = None
-    """The best correct attempt, None when there is none."""
-    attempts: tuple[Attempt, ...] = ()
-    """All attempts in the order in which they were judged."""
-    path: str | None = None
-    """The file that holds the best candidate, None when nothing was written."""
-    kept: str | None = None
-    """The folder that holds all candidates, None when they were not kept."""
-    interrupted: bool = False
-    """True when Ctrl-C ended the work early; what was done until then is here."""
-    run: str = ""
-    """The run in the attempt store; empty for a writer that is not paid for: it needs no store to do the same again."""
-    message: str = ""
-    """Why there are fewer attempts than were asked for; empty when there are not."""
-    seconds: float = 0.0
-    version: str = kernelllm.__version__
 
 
 def optimize(
@@ -93,6 +71,24 @@ def optimize(
     work = _Work(as_problem(problem), model, n, extern, asking, judge, progress or Silent(), folder)
     result = work.run()
     return result if out is None else save(result, Path(out))
+
+
+def check(
+    candidate: str | os.PathLike[str], problem: Problem | str | os.PathLike[str], *, judge: JudgeSettings | None = None
+) -> Result:
+    """Judge a candidate, a path or its text. The result has one attempt. Raises UsageError, ProblemError."""
+    from kernelllm.app.candidate_text import read_candidate
+    from kernelllm.judge import JudgeSettings
+    from kernelllm.judge import judge as judged
+
+    text, how, opened = os.fspath(candidate), judge or JudgeSettings(), as_problem(problem)
+    named = "" if "\n" in text else text
+    written = Candidate(source=read_candidate(text, how.backend)[0] if named else text, backend=how.backend, note=named)
+    verdict = judged(opened, written, how)
+    if verdict.status is Status.PROBLEM_ERROR:
+        raise ProblemError(verdict.message)
+    attempt = Attempt(problem=opened.name, candidate=written, verdict=verdict, cost=Cost(judge_s=verdict.seconds))
+    return Result(problem=opened, model="file", best=best([attempt]), attempts=(attempt,), seconds=verdict.seconds)
 
 
 def check_writer(model: str, asking: Asking) -> None:

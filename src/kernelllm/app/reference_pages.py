@@ -56,7 +56,7 @@ def settings_page() -> str:
 
 def types_page() -> str:
     """The structs that Python users and `--json` readers meet, field by field."""
-    from kernelllm.app.pipeline import Result
+    from kernelllm.app.result import Result
     from kernelllm.core import types
 
     structs: list[Any] = [Result, types.Problem, types.Candidate, types.Attempt, types.Verdict, types.Finding, types.SizeSet, types.Trial,

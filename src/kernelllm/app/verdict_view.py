@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING
 
 import click
 
-from kernelllm.app.pipeline import Result
 from kernelllm.core import verdict_words
 from kernelllm.core.types import Floor, Ratio, Severity, Status, Timing, Verdict
 
@@ -21,32 +22,6 @@ PLAIN_WIDTH = 100
 Rows = list[tuple[str, str]]
 
 
-def show_result(result: Result) -> None:
-    """Print what ``optimize`` found: the best candidate's verdict, or why there is none."""
-    best = result.best
-    if best is not None:
-        rows = verdict_rows(best.verdict)
-        if len(result.attempts) > 1:
-            right = sum(a.verdict.correct for a in result.attempts)
-            rows.insert(1, ("chosen", f"candidate {result.attempts.index(best) + 1} of {len(result.attempts)} ({right} correct)"))
-        rows.append(("file", result.path or "not written"))
-        shown = best.verdict
-    elif result.attempts:
-        shown = result.attempts[-1].verdict
-        rows = [("status", f"none of {len(result.attempts)} candidates is correct; nothing was written")]
-        rows += [(f"candidate {i}", f"{a.verdict.status}: {a.verdict.message}") for i, a in enumerate(result.attempts, 1)]
-        rows += findings_rows(shown)
-    else:
-        shown = None
-        rows = [("status", "no candidate was judged")]
-    if result.kept:
-        rows.append(("kept", f"all candidates in {result.kept}"))
-    if result.message:
-        rows.append(("note", result.message))
-    rows.append(("took", f"{result.seconds:.1f} s"))
-    show(f"{result.problem.name} by {result.model}", rows, shown)
-
-
 def show_verdict(title: str, verdict: Verdict) -> None:
     """Print what ``check`` found."""
     took = f"{verdict.seconds:.1f} s" + (" when it was judged" if verdict.recorded else "")
@@ -55,6 +30,26 @@ def show_verdict(title: str, verdict: Verdict) -> None:
 
 def show(title: str, rows: Rows, verdict: Verdict | None) -> None:
     """Print rows of label and text, and the table of kernels when there is one."""
+    put(*_page(title, rows, verdict))
+
+
+def as_text(title: str, rows: Rows, verdict: Verdict | None) -> str:
+    """The same as plain text."""
+    from rich.console import Console
+
+    return _captured(Console(highlight=False, color_system=None, width=PLAIN_WIDTH), _page(title, rows, verdict)).strip("\n")
+
+
+def as_html(title: str, rows: Rows, verdict: Verdict | None) -> str:
+    """The same as a piece of HTML, for notebooks."""
+    cells = "".join(f'<tr><th style="text-align:left">{escape(label)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+                    for label, text in rows)  # fmt: skip
+    kernels = "".join(f"<li>{escape(k.name)}: {k.launches} launches</li>" for k in verdict.kernels) if verdict else ""
+    kernels = f"<details><summary>kernels</summary><ul>{kernels}</ul></details>" if kernels else ""
+    return f"<b>{escape(title)}</b><table>{cells}</table>{kernels}"
+
+
+def _page(title: str, rows: Rows, verdict: Verdict | None) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
@@ -66,16 +61,19 @@ def show(title: str, rows: Rows, verdict: Verdict | None) -> None:
     parts: list[RenderableType] = ["", Text(title, style="bold"), grid]
     if verdict is not None and verdict.kernels:
         parts += ["", _kernel_table(verdict)]
-    put(*parts)
+    return parts
 
 
 def put(*parts: RenderableType) -> None:
     """Print to standard output, with no blanks at the ends of lines."""
-    console = stdout()
+    click.echo(_captured(stdout(), parts))
+
+
+def _captured(console: Console, parts: Iterable[RenderableType]) -> str:
     with console.capture() as captured:
         for part in parts:
             console.print(part)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def stdout() -> Console:

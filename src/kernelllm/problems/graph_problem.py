@@ -62,7 +62,8 @@ class _Source:
         calls = " ".join([*drawn, *constructor])
         functions = [text.strip() for name, text in observed.DRAWING.items() if f"{name}(shape" in calls]
         holder = [HOLDER.strip()] if "Holder(" in calls else []
-        model = ["class Model(nn.Module):", *_indented(["def __init__(self):", *_indented(["super().__init__()", *constructor]), "",
+        base = "Sequential" if any("self.add_module(" in line for line in constructor) else "Module"
+        model = [f"class Model(nn.{base}):", *_indented(["def __init__(self):", *_indented(["super().__init__()", *constructor]), "",
                                                         f"def forward({forward.parameters()}):", *_indented(body)])]
         draw = ["def get_inputs():", *_indented(["return [", *_indented([f"{d}," for d in drawn]), "]"])]
         blocks = [*functions, *holder, "\n".join(model), "\n".join(draw), "def get_init_inputs():\n    return []"]
@@ -99,10 +100,13 @@ class _Source:
         lines = [f"self.{n} = {t}" for n, t in parameters.items()]
         lines += [f'self.register_buffer("{n}", {t})' for n, t in root.members.items() if n not in parameters]
         lines += [f'self.register_buffer("{n}", {t}, persistent=False)' for n, t in root.unsaved.items()]
-        lines += [f"self.{n} = {child.text()}" for n, child in root.children.items()]
+        listed = {n: c.text() for n, c in root.children.items() if n.isdigit()}  # the module is a Sequential
+        numbers = range(max(map(int, listed), default=-1) + 1)
+        lines += [f'self.add_module("{i}", {listed.get(str(i), "nn.Identity()")})' for i in numbers]
+        lines += [f"self.{n} = {child.text()}" for n, child in root.children.items() if n not in listed]
         ties = {name: named[id(value)] for name, value in self.state.items() if named[id(value)] != name}
-        lines += [f"self.{path_text(name)} = self.{path_text(first)}" for name, first in ties.items()]
-        return {node: f"self.{path_text(name)}" for node, name in held.items()}, lines
+        lines += [f"{_own(name)} = {_own(first)}" for name, first in ties.items()]
+        return {node: _own(name) for node, name in held.items()}, lines
 
     def _member(self, value: torch.Tensor) -> str:
         """A parameter or buffer with random values in the range of its own."""
@@ -143,6 +147,11 @@ def _alike(noted: torch.Tensor, value: torch.Tensor) -> bool:
 def _attribute(graph: fx.GraphModule, name: str) -> Any:
     owner, _, last = name.rpartition(".")
     return getattr(graph.get_submodule(owner), last)
+
+
+def _own(name: str) -> str:
+    """``0.weight`` as ``self[0].weight``, ``norm.weight`` as ``self.norm.weight``."""
+    return f"self.{path_text(name)}".replace(".[", "[", 1)
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

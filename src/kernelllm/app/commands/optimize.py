@@ -10,7 +10,7 @@ import click
 from kernelllm.app.cli_options import EXTERN, asking_options, json_option, judge_options, problem_options, verbose_option
 
 if TYPE_CHECKING:
-    from kernelllm.app.pipeline import Result
+    from kernelllm.app.result import Result
 
 
 @click.command()
@@ -86,9 +86,9 @@ def optimize(
     if as_json:
         click.echo(to_json(result))
     else:
-        from kernelllm.app.verdict_view import show_result
+        from kernelllm.app.verdict_view import show
 
-        show_result(result)
+        show(result.title, result.rows(), result.verdict)
     ctx.exit(INTERRUPTED if result.interrupted else 0 if result.best and written else 1)
 
 

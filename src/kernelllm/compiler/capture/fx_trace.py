@@ -162,7 +162,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
                 intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
-            stack.enter_context(modes.noted(built))
+            stack.enter_context(modes.noted(built.model, built.modes))
             tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect

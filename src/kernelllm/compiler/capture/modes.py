@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
 from kernelllm.compiler.capture.patching import patch
 
-if TYPE_CHECKING:
-    from kernelllm.compiler.capture.fake_module import FakeModule
-
 
 @contextmanager
-def noted(built: FakeModule) -> Iterator[None]:
-    """While open, a module whose ``training`` is read goes into ``built.modes``, with its mode."""
-    paths = {module: path for path, module in built.model.named_modules()}
-    built.modes.clear()
+def noted(model: torch.nn.Module, found: dict[str, bool]) -> Iterator[None]:
+    """While open, the path of a module whose ``training`` is read goes into ``found``, with its mode."""
+    paths = {module: path for path, module in model.named_modules()}
+    found.clear()
 
     def read(module: torch.nn.Module) -> bool:
         training = bool(vars(module).get("training", True))
         if module in paths and not _same_in_both(module):
-            built.modes[paths[module]] = training
+            found[paths[module]] = training
         return training
 
     def write(module: torch.nn.Module, training: bool) -> None:

@@ -1,0 +1,1 @@
+"""Live modules: an ``nn.Module`` in memory becomes one that runs verified kernels."""

@@ -1,0 +1,170 @@
+"""The arguments of a call: as a person hands them in, under forward's own names, and taken apart into tensors and plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from kernelllm.core.errors import UsageError
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""Types of arguments and results that are no tensors and have a fixed value."""
+
+
+def calls(module: torch.nn.Module, inputs: Any) -> list[Call]:
+    """The sets of example inputs. Raises UsageError where they are none, or do not fit forward.
+
+    A set is a tensor, a tuple of arguments, a dictionary of keyword arguments, or ``(args, kwargs)``; a list of sets is several. A list
+    of tensors is one set where forward takes so many arguments.
+    """
+    if inputs is None:
+        raise UsageError("Nothing says what the module's inputs look like.", fix="Give example inputs: kernelllm.optimize(module, x).")
+    if isinstance(inputs, Iterator):
+        raise UsageError("The example inputs are a generator or an iterator.", fix="Give a list of sets: [(x, y), (x2, y2)].")
+    if isinstance(inputs, list) and not inputs:
+        raise UsageError("The list of example inputs is empty.", fix="Give at least one tensor.")
+    signature = inspect.signature(module.forward)
+    plain = isinstance(inputs, list) and not any(isinstance(one, tuple | Mapping) for one in inputs)
+    if plain and _fits(signature, (tuple(inputs), {})):
+        return [(tuple(inputs), {})]
+    found = [_call(one) for one in inputs] if isinstance(inputs, list) else [_call(inputs)]
+    for call in found:
+        try:
+            signature.bind(*call[0], **call[1])
+        except TypeError as error:
+            given = f"{len(call[0])} positional" + (f" and the keywords {', '.join(call[1])}" if call[1] else "")
+            raise UsageError(
+                f"The example inputs do not fit {type(module).__name__}.forward{signature}: {error} ({given}).",
+                fix="Give a tensor, a tuple of arguments, a dictionary of keyword arguments, or (args, kwargs).",
+            ) from error
+    return found
+
+
+def _call(one: Any) -> Call:
+    if isinstance(one, Mapping):
+        return (), dict(one)
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple | list) and isinstance(one[1], Mapping):
+        return tuple(one[0]), dict(one[1])
+    return (tuple(one) if isinstance(one, tuple | list) and not hasattr(one, "_fields") else (one,)), {}
+
+
+def _fits(signature: inspect.Signature, call: Call) -> bool:
+    try:
+        signature.bind(*call[0], **call[1])
+    except TypeError:
+        return False
+    return True
+
+
+class Names:
+    """Calls of one forward under its parameters' names, so that ``f(x, mask)`` and ``f(x, mask=mask)`` are the same."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.parameters = list(inspect.signature(forward).parameters.values())
+        by_position = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.positional = [p.name for p in by_position]
+        self.only = {p.name for p in by_position if p.kind is p.POSITIONAL_ONLY}
+        self.gathered = next((p.name for p in self.parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.defaults = {p.name: p.default for p in self.parameters if p.default is not p.empty}
+
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Name to value; arguments that are passed with their default are left out."""
+        found = dict(zip(self.positional, args, strict=False))
+        if self.gathered is not None:
+            found |= {f"{self.gathered}[{i}]": value for i, value in enumerate(args[len(self.positional) :])}
+        found.update(kwargs)
+        if self.defaults:
+            return {n: v for n, v in found.items() if n not in self.defaults or not _is_default(v, self.defaults[n])}
+        return found
+
+    def call(self, named: Mapping[str, Any]) -> Call:
+        """The inverse of :meth:`named`: by position as far as nothing is left out, by keyword from there."""
+        args: list[Any] = []
+        gathers = f"{self.gathered}[0]" in named
+        for name in self.positional:
+            if name not in named and not ((gathers or name in self.only) and name in self.defaults):
+                break
+            args.append(named[name] if name in named else self.defaults[name])
+        taken = set(self.positional[: len(args)])
+        if gathers:
+            members = [n for n in named if n.startswith(f"{self.gathered}[")]
+            args += [named[n] for n in members]
+            taken |= set(members)
+        return tuple(args), {n: v for n, v in named.items() if n not in taken}
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, int | float | str) and type(value) is type(default) and bool(value == default))
+
+
+@dataclasses.dataclass(frozen=True)
+class Nest:
+    """A value taken apart: how to put it together again from its tensors.
+
+    ``items``: one for each leaf, a number is the tensor at that place, another Nest is a dataclass's fields, a one-tuple a plain value.
+    """
+
+    spec: Any
+    items: tuple[int | tuple[Any] | Nest, ...]
+    made: type | None = None
+    """The dataclass to make of the dictionary of fields."""
+
+    def build(self, tensors: Sequence[Any]) -> Any:
+        """The value with these tensors in it."""
+        leaves = [
+            tensors[item] if isinstance(item, int) else item.build(tensors) if isinstance(item, Nest) else item[0] for item in self.items
+        ]
+        value = pytree.tree_unflatten(leaves, self.spec)
+        return value if self.made is None else self.made(**value)
+
+    def __reduce__(self) -> Any:
+        """As a value of this structure: torch's own description of it warns when it is copied."""
+        return _again, (pytree.tree_unflatten(list(range(len(self.items))), self.spec), self.items, self.made)
+
+
+def _again(value: Any, items: tuple[Any, ...], made: type | None) -> Nest:
+    return Nest(pytree.tree_flatten(value)[1], items, made)
+
+
+def apart(value: Any, tensors: list[torch.Tensor], what: str) -> Nest:
+    """Take a value apart; its tensors are appended to ``tensors``. ``what`` names it. Raises UsageError for what is neither."""
+    leaves, spec = pytree.tree_flatten(value)
+    items: list[int | tuple[Any] | Nest] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            items.append(len(tensors))
+            tensors.append(leaf)
+        elif isinstance(leaf, PLAIN):
+            items.append((leaf,))
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            fields = {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if f.init}
+            inner = apart(fields, tensors, what)
+            items.append(Nest(inner.spec, inner.items, type(leaf)))
+        else:
+            kind = "a generator" if isinstance(leaf, Iterator) else f"a {type(leaf).__module__}.{type(leaf).__name__}"
+            raise UsageError(
+                f"{what} is or holds {kind}, which is neither a tensor nor a number, a string or None.",
+                fix="Wrap the module in one whose forward takes and returns tensors, in lists, dictionaries or dataclasses.",
+            )
+    return Nest(spec, tuple(items))
+
+
+def names_of(named: Mapping[str, Any]) -> list[str]:
+    """For each tensor in these arguments, in the order of :func:`apart`, a Python name: ``mask``, ``position_embeddings_0``."""
+    found: list[str] = []
+    for name, value in named.items():
+        base = name.replace("[", "_").replace("]", "")
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+            text = "_".join([base, *parts])
+            text = "".join(c if c.isalnum() else "_" for c in text)
+            found.append(text if text not in found else f"{text}_{len(found)}")
+    return found

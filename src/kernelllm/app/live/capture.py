@@ -1,0 +1,342 @@
+"""A live module to an ATen graph with dynamic sizes where the module allows, by ``torch.export``."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from kernelllm.app.live.arguments import Call, Names, Nest, apart, names_of
+from kernelllm.app.live.signature import Signature
+from kernelllm.compiler.capture import modes
+from kernelllm.core.errors import CaptureError, ProblemError, UsageError
+from kernelllm.core.threads import TORCH
+from kernelllm.core.types import Problem
+from kernelllm.problems.graph_problem import graph_problem
+from kernelllm.problems.state_text import LISTED, plain_text
+
+_ALL = 2**63 - 1
+_BLOCKS: dict[Any, tuple[int, int | None]] = {
+    torch.ops.higher_order.wrap_with_set_grad_enabled: (1, None),
+    torch.ops.higher_order.wrap_with_autocast: (4, 2),
+}
+"""Operators that run a block: the block's place among the arguments, and that of whether it is switched on."""
+
+
+@dataclass
+class LiveGraph:
+    """One forward of a live module for one set of example inputs."""
+
+    graph: torch.fx.GraphModule
+    state: dict[str, str]
+    """Placeholder to the dotted name of a parameter, buffer or tensor attribute of the module."""
+    constants: dict[str, torch.Tensor]
+    """Tensors of the module that no state dict holds, by name."""
+    inputs: list[torch.Tensor]
+    signature: Signature
+    output: Nest
+    """How the graph's outputs make the module's result."""
+
+
+class _Flat(torch.nn.Module):
+    """The module with tensors alone in and out."""
+
+    def __init__(self, module: torch.nn.Module, names: Names, nest: Nest, told: Callable[[Nest], None]) -> None:
+        """``told`` is given the structure of the result: export puts back what a forward changes in its module."""
+        super().__init__()
+        self.module = module
+        self._names, self._nest, self._told = names, nest, told
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args, kwargs = self._names.call(self._nest.build(tensors))
+        results: list[torch.Tensor] = []
+        self._told(apart(self.module.forward(*args, **kwargs), results, "The result of the module"))
+        return tuple(results)
+
+
+@contextmanager
+def in_mode(module: torch.nn.Module, train: bool) -> Iterator[None]:
+    """The module in a mode, which is put back; one that trains already keeps what it has frozen."""
+    before = [(m, m.training) for m in module.modules()]
+    if not (train and module.training):
+        module.train(train)
+    try:
+        yield
+    finally:
+        for one, training in before:
+            one.training = training
+
+
+def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
+    """The graph of the module in its present mode. Raises UsageError for inputs or a module that cannot be taken, CaptureError."""
+    names = Names(module.forward)
+    named = names.named(*call)
+    tensors: list[torch.Tensor] = []
+    nest = apart(named, tensors, "An argument of the module")
+    found = names_of(named)
+    one_device(module, dict(zip(found, tensors, strict=True)))
+    depends = _first_run(module, names, nest, tensors)
+    outputs: list[Nest] = []
+    program = _exported(_Flat(module, names, nest, outputs.append), tensors)
+    graph = program.graph_module
+    state, constants = _state(program)
+    places = [n for n in graph.graph.find_nodes(op="placeholder") if n.name not in state]
+    for node, name in zip(places, found, strict=True):
+        node.meta["argument"] = name
+    signature = Signature(
+        names=tuple(found), nest=nest, dtypes=tuple(t.dtype for t in tensors), modes=tuple(depends.items()),
+        written=frozenset(i for i, n in enumerate(places) if _is_written(n)), **_sizes(places),
+    )  # fmt: skip
+    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1])
+
+
+def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
+    """The device of the module and its inputs. Raises UsageError where there are several."""
+    homes = {t.device: n for n, t in (*module.named_buffers(), *module.named_parameters())}
+    if len(homes) > 1:
+        told = ", ".join(f"{name} on {device}" for device, name in homes.items())
+        raise UsageError(f"The module is spread over several devices: {told}.", fix="Move it to one: module.to('cuda').")
+    for name, tensor in inputs.items():
+        if homes and tensor.device not in homes:
+            home = next(iter(homes))
+            raise UsageError(f"The input {name} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
+        homes = homes or {tensor.device: name}
+    return next(iter(homes), torch.device("cpu"))
+
+
+def _first_run(module: torch.nn.Module, names: Names, nest: Nest, tensors: list[torch.Tensor]) -> dict[str, bool]:
+    """Run the module as it is, with its buffers and inputs put back; the modules whose mode it asks for. Raises ProblemError."""
+    args, kwargs = names.call(nest.build([t.clone() for t in tensors]))
+    found: dict[str, bool] = {}
+    with TORCH, kept_state(module), modes.noted(module, found), torch.no_grad():
+        try:
+            module.forward(*args, **kwargs)
+        except Exception as error:
+            text = (str(error).strip().splitlines() or [""])[0][:300]
+            what = f"The module fails on the example inputs ({type(error).__name__}: {text})."
+            raise ProblemError(what, fix="Call it once yourself to see the whole traceback.") from error
+    return found
+
+
+@contextmanager
+def kept_state(module: torch.nn.Module) -> Iterator[None]:
+    """Buffers and random generators are put back afterwards."""
+    before = [(b, b.clone()) for b in module.buffers()]
+    devices = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
+    with torch.random.fork_rng(devices=list(devices)):
+        yield
+    with torch.no_grad():
+        for buffer, value in before:
+            buffer.copy_(value)
+
+
+def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.ExportedProgram:
+    automatic = tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors)
+    given = tuple(t.detach() for t in tensors)
+    failures: list[Exception] = []
+    shapes: Any
+    for shapes in ((automatic,), None):
+        try:
+            with TORCH, warnings.catch_warnings(), _quiet(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - code of others, and torch's compiler
+            logging.getLogger(__name__).info("torch.export: %s", error)
+            failures.append(error)
+    text = (str(failures[-1]).strip().splitlines() or [type(failures[-1]).__name__])[0][:300]
+    raise CaptureError(
+        f"The forward of {type(flat.module).__name__} cannot be captured as one graph: {text}",
+        fix="Name a part of it: kernelllm.optimize(module.layers[0], its_inputs).",
+    ) from failures[-1]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _state(program: torch.export.ExportedProgram) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Placeholders that are the module's own tensors, and the values of those that no state dict holds."""
+    from torch.export.graph_signature import InputKind
+
+    state: dict[str, str] = {}
+    constants: dict[str, torch.Tensor] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            continue
+        if spec.target is None or not isinstance(spec.arg, torch.export.graph_signature.TensorArgument):
+            raise CaptureError(f"The module holds {spec.target or spec.arg}, which is no tensor.", where="capture")
+        name = spec.target.removeprefix("module.")
+        state[spec.arg.name] = name
+        if spec.kind is InputKind.CONSTANT_TENSOR or (spec.kind is InputKind.BUFFER and not spec.persistent):
+            value = program.constants.get(spec.target)
+            assert isinstance(value, torch.Tensor)
+            constants[name] = value
+    return state, constants
+
+
+def _is_written(node: torch.fx.Node) -> bool:
+    """Whether the graph writes into this input, or into a view of it."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is None:
+            continue
+        for argument, value in zip(schema.arguments, user.args, strict=False):
+            alias = argument.alias_info
+            if value is node and alias is not None and (alias.is_write or _is_written(user)):
+                return True
+    return False
+
+
+def _sizes(places: list[torch.fx.Node]) -> dict[str, Any]:
+    """Shapes, guards and lower bounds of a Signature."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    printer = PythonPrinter()
+    shapes: list[tuple[int | str, ...]] = []
+    env = None
+    symbols: dict[str, Any] = {}
+    for node in places:
+        shape: list[int | str] = []
+        for size in node.meta["val"].shape:
+            if isinstance(size, torch.SymInt):
+                env = size.node.shape_env
+                symbols |= {str(s): s for s in size.node.expr.free_symbols}
+            shape.append(printer.doprint(size.node.expr) if isinstance(size, torch.SymInt) else int(size))
+        shapes.append(tuple(shape))
+    if env is None:
+        return {"shapes": tuple(shapes)}
+    guards = [printer.doprint(g.expr.xreplace(env.replacements)) for g in env.guards]
+    lowest = [(text, int(env.var_to_range[s].lower)) for text, s in symbols.items() if s in env.var_to_range]
+    return {"shapes": tuple(shapes), "guards": tuple(g for g in dict.fromkeys(guards) if g != "True"), "lowest": tuple(lowest)}
+
+
+def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
+    """The graph as a problem: parameters and buffers under their names in the module, small tensors of no state dict by their values.
+
+    A graph of one mode alone says so, so that the written file refuses the other. Raises CaptureError for a graph that has no text.
+    """
+    graph = _tidied(live.graph)
+    persistent = set(module.state_dict(keep_vars=True))
+    state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+    state = {n: t for n, t in state.items() if n in persistent}
+    inputs: list[torch.Tensor] = []
+    given = iter(zip(live.signature.names, live.inputs, strict=True))
+    for node in graph.graph.find_nodes(op="placeholder"):
+        if node.name not in live.state:
+            argument, tensor = next(given)
+            node._rename(argument)
+            inputs.append(tensor)
+        elif (held := live.state[node.name]) in live.constants and _has_text(live.constants[held]):
+            _hold(graph, node, held, live.constants[held])
+        else:
+            tensor = live.constants[held] if held in live.constants else _member(module, held)
+            state.setdefault(held, tensor)
+            inputs.append(tensor)
+    output = graph.graph.output_node()
+    output.args = (_plain_result(live.output, list(output.args[0])),)
+    problem = graph_problem(graph, inputs, name=name, state=state)
+    if live.signature.modes:
+        problem = msgspec.structs.replace(problem, source=_in_one_mode(problem.source, live.signature.modes[0][1]))
+    return problem
+
+
+def _member(module: torch.nn.Module, name: str) -> torch.Tensor:
+    owner, _, last = name.rpartition(".")
+    found: torch.Tensor = getattr(module.get_submodule(owner), last)
+    return found
+
+
+def _has_text(value: torch.Tensor) -> bool:
+    return value.numel() <= LISTED or bool(plain_text(value.detach().cpu()))
+
+
+def _hold(graph: torch.fx.GraphModule, node: torch.fx.Node, name: str, value: torch.Tensor) -> None:
+    """Make an input of the graph a tensor that it holds."""
+    owner: torch.nn.Module = graph
+    *path, last = name.split(".")
+    for part in path:
+        if not hasattr(owner, part):
+            owner.add_module(part, torch.nn.Module())
+        owner = getattr(owner, part)
+    owner.register_buffer(last, value)
+    with graph.graph.inserting_before(node):
+        held = graph.graph.create_node("get_attr", name)
+    held.meta = dict(node.meta)
+    node.replace_all_uses_with(held)
+    graph.graph.erase_node(node)
+
+
+def _plain_result(nest: Nest, nodes: list[Any]) -> Any:
+    """The module's own structure where it is made of tuples, lists and dictionaries; else a tuple of all tensors."""
+    value = nest.build(nodes)
+    kinds = {type(part) for part in _parts(value)}
+    return value if kinds <= {torch.fx.Node, tuple, list, dict} and nodes else tuple(nodes)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ():
+        yield from _parts(part)
+
+
+def _tidied(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Without assertions, slices of everything, dropout that does nothing, and blocks that only switch gradients or autocast off."""
+    for node in list(graph.graph.nodes):
+        if node.target in _BLOCKS:
+            _inline(graph, node)
+    for node in list(graph.graph.nodes):
+        same = node.target is torch.ops.aten.slice.Tensor and node.args[2:] in ((0, _ALL), ())
+        same = same or (node.target is torch.ops.aten.dropout.default and not (node.args[1] and node.args[2]))
+        if same:
+            node.replace_all_uses_with(node.args[0])
+        if same or node.target is torch.ops.aten._assert_tensor_metadata.default or node.op == "call_module":
+            graph.graph.erase_node(node)
+    return graph
+
+
+def _inline(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    place, enabled = _BLOCKS[node.target]
+    if enabled is not None and node.args[enabled]:
+        raise CaptureError("The forward computes a part under torch.autocast.", fix="Name a part of the module without it.")
+    block = node.args[place]
+    assert isinstance(block, torch.fx.Node)
+    inner = graph.get_submodule(str(block.target))
+    assert isinstance(inner, torch.fx.GraphModule)
+    values: dict[torch.fx.Node, Any] = dict(zip(inner.graph.find_nodes(op="placeholder"), node.args[place + 1 :], strict=True))
+    with graph.graph.inserting_before(node):
+        results: Any = graph.graph.graph_copy(inner.graph, values)
+    for user in list(node.users):
+        user.replace_all_uses_with(results[user.args[1]])
+        graph.graph.erase_node(user)
+    graph.graph.erase_node(node)
+    if not block.users:
+        graph.graph.erase_node(block)
+
+
+def _in_one_mode(source: str, training: bool) -> str:
+    """The source with a Model that is made in this mode and refuses the other."""
+    head, constructor, body = source.rpartition("        super().__init__()\n")
+    made, signature, forward = body.rpartition("    def forward(")
+    arguments, _, forward = forward.partition("\n")
+    mode = "" if training else "        self.eval()\n"
+    call = "train()" if training else "eval()"
+    refusal = f'        if {"not " if training else ""}self.training:\n'
+    refusal += f'            raise RuntimeError("This is what the module does after {call}")\n'
+    return "".join([head, constructor, mode, made, signature, arguments, "\n", refusal, forward])

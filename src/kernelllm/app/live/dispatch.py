@@ -1,0 +1,305 @@
+"""A module that runs verified kernels where they fit, and the original's forward everywhere else."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from kernelllm.app.live.arguments import Names, Nest, apart
+from kernelllm.app.live.comparison import difference
+from kernelllm.app.live.program import Program, reason, runs_on
+from kernelllm.app.live.signature import PROVEN, UNPROVEN
+from kernelllm.core.errors import UsageError
+
+_MOST_KEYS = 4096
+_OWN = ("training", "kernelllm")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+class KernelsNotUsed(UserWarning):
+    """A call went to the original module."""
+
+
+class Dispatch:
+    """Decides for each call of a :class:`KernelModule` who runs it, and counts. Its attributes are for reading."""
+
+    def __init__(self, original: torch.nn.Module, programs: Sequence[Program]) -> None:
+        self.original = original
+        self.programs = list(programs)
+        self.kernel_calls = 0
+        self.original_calls: collections.Counter[str] = collections.Counter()
+        """Calls that went to the original, by reason."""
+        self._setup()
+
+    def _setup(self) -> None:
+        self._names = Names(self.original.forward)
+        self._known: dict[Any, tuple[Program | None, str]] = {}
+        modules = list(self.original.named_modules())
+        state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
+        self._state: tuple[Any, str] = next(((o, n) for o, n in state if o[n] is not None and o[n].is_floating_point()), (None, ""))
+        self._hooks = [vars(m)[kind] for path, m in modules if path for kind in _HOOKS]
+        self._places = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
+        self._modes = [[(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in ("original", "programs", "kernel_calls", "original_calls")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._setup()
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of one call."""
+        named = self._names.named(args, kwargs)
+        tensors: list[torch.Tensor] = []
+        program, why = self._chosen(named, tensors)
+        if program is None:
+            return self._by_original(why, args, kwargs)
+        if why is UNPROVEN:
+            program, why = self._compared(program, tensors)
+            self._remember(named, tensors, program, why)
+            if program is None:
+                return self._by_original(why, args, kwargs)
+        try:
+            result = self.run(program, tensors)
+        except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler: the original answers for all of them
+            why = reason(error)
+            self._remember(named, tensors, None, why)
+            return self._by_original(why, args, kwargs)
+        self.kernel_calls += 1
+        return result
+
+    def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> Any:
+        """The kernels' result for these tensors. Raises what the file raises."""
+        model = program.model(self.original)
+        written = program.signature.written
+        given = [t if i in written or t.is_contiguous() else t.contiguous() for i, t in enumerate(tensors)]
+        with torch.no_grad():
+            results = model(*given)
+        flat = [results] if isinstance(results, torch.Tensor) else [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
+        return program.output.build(self._without_backward(flat) if torch.is_grad_enabled() else flat)
+
+    def difference(self, program: Program, tensors: Sequence[torch.Tensor]) -> str:
+        """What differs between kernels and original for these tensors; empty where nothing does. Raises what either raises."""
+
+        def by_torch(module: torch.nn.Module, given: Sequence[torch.Tensor]) -> Any:
+            args, kwargs = self._names.call(program.signature.nest.build(given))
+            return module.forward(*args, **kwargs)
+
+        return difference(lambda given: self.run(program, given), by_torch, self.original, tensors)
+
+    def _without_backward(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Where the original's results could be differentiated, asking these for gradients is an error."""
+        source = next((p for p in self.original.parameters() if p.requires_grad), None)
+        if source is None:
+            return results
+        apply: Any = _InferenceOnly.apply
+        return [apply(t, source) if t.is_floating_point() or t.is_complex() else t for t in results]
+
+    def _chosen(self, named: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
+        """The program for a call, or None with the reason. Fills ``tensors``."""
+        if why := self._never(named):
+            return None, why
+        for value in named.values():
+            if type(value) not in _TENSORS:
+                tensors.clear()
+                break
+            tensors.append(value)
+        else:
+            return self._decided(named, tensors, None)
+        try:
+            nest = apart(named, tensors, "An argument")
+        except UsageError:
+            return None, "an argument that is neither a tensor nor a plain value"
+        if any(type(t) not in _TENSORS for t in tensors):
+            return None, "a tensor subclass"
+        return self._decided(named, tensors, nest)
+
+    def _never(self, named: dict[str, Any]) -> str:
+        """Why no program may run now, whatever the arguments; empty where one may."""
+        if any(self._hooks):
+            return "hooks on a submodule"
+        if any(place.get(name) is not child for place, name, child in self._places):
+            return "a submodule was replaced"
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            return "autocast"
+        return ""
+
+    def _decided(self, named: dict[str, Any], tensors: list[torch.Tensor], nest: Nest | None) -> tuple[Program | None, str]:
+        grad = torch.is_grad_enabled()
+        if grad and any(t.requires_grad for t in tensors):
+            return None, "an input requires gradients, and the kernels are for inference"
+        if grad and self.original.training and any(p.requires_grad for p in self.original.parameters()):
+            return None, "training: the kernels are for inference (torch.no_grad() runs them)"
+        key = _key(named, tensors, nest, self._sample())
+        known = self._known.get(key)
+        if known is None:
+            known = self._first_time(tensors, nest or apart(named, [], "An argument"))
+            self._known[key] = known
+            if len(self._known) > _MOST_KEYS:
+                self._known.clear()
+        program = known[0]
+        if program is None:
+            return known
+        for module, mode in self._modes[self.programs.index(program)]:
+            if module.training is not mode:
+                return None, f"{'train' if module.training else 'eval'}() mode"
+        return known
+
+    def _remember(self, named: dict[str, Any], tensors: list[torch.Tensor], program: Program | None, why: str) -> None:
+        plain = all(type(v) in _TENSORS for v in named.values())
+        self._known[_key(named, tensors, None if plain else apart(named, [], "An argument"), self._sample())] = (program, why)
+
+    def _first_time(self, tensors: list[torch.Tensor], nest: Nest) -> tuple[Program | None, str]:
+        reasons = []
+        for program in self.programs:
+            signature = program.signature
+            why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
+            if not why and any(not tensors[i].is_contiguous() for i in signature.written):
+                why = "an input that is written into is not contiguous"
+            if not why:
+                why = signature.sizes(tensors)
+                if why in (PROVEN, UNPROVEN):
+                    return program, why
+            reasons.append(why)
+        return None, reasons[0] if reasons else "no kernels were verified"
+
+    def _state_fits(self, program: Program) -> str:
+        """Why the module's tensors are others than those that were captured; empty where they are the same in kind."""
+        try:
+            program.model(self.original)
+        except Exception as error:  # noqa: BLE001 - the file's own code: the original answers for it
+            return reason(error)
+        return ""
+
+    def _device(self, tensors: Sequence[torch.Tensor]) -> torch.device:
+        return tensors[0].device if tensors else next((t.device for t in self.original.parameters()), torch.device("cpu"))
+
+    def _sample(self) -> torch.Tensor | None:
+        """One of the module's tensors: its dtype and device stand for all."""
+        owner, name = self._state
+        return owner[name] if owner is not None else None
+
+    def moved(self) -> None:
+        """The module's tensors are elsewhere, or of another dtype: what a file holds besides follows, and nothing is known any more."""
+        self._known.clear()
+        device = self._device(())
+        for program in self.programs:
+            program.move(device)
+
+    def _compared(self, program: Program, tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
+        """Sizes of which none was tried: the kernels' result beside the original's, once."""
+        if program.signature.written or any(mode for _, mode in program.signature.modes):
+            return None, "a size of 1"
+        try:
+            wrong = self.difference(program, tensors)
+        except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler
+            wrong = reason(error)
+        return (None, f"a size of 1: {wrong}") if wrong else (program, PROVEN)
+
+    def _by_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.original_calls:
+            what = f"A call of {type(self.original).__name__} runs the original forward ({why})."
+            text = f"{what} This is said once; module.kernelllm.original_calls counts."
+            warnings.warn(text, KernelsNotUsed, stacklevel=6)
+        self.original_calls[why] += 1
+        return self.original.forward(*args, **kwargs)
+
+
+class _InferenceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, result: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError("These kernels are for inference and compute no gradients: after module.train() torch does the work")
+
+
+def _key(named: dict[str, Any], tensors: Sequence[torch.Tensor], nest: Nest | None, state: torch.Tensor | None) -> Any:
+    """What a decision depends on; ``nest`` is None where all arguments are tensors."""
+    kinds = tuple((t.shape, t.dtype, t.device, t.is_contiguous()) for t in tensors)
+    return tuple(named), nest, kinds, None if state is None else (state.dtype, state.device)
+
+
+class KernelModule(torch.nn.Module):
+    """The original module with kernels in its forward. Parameters, buffers and submodules are the original's own, under the same names.
+
+    ``module.kernelllm`` is the :class:`Dispatch` that counts calls and holds the original.
+    """
+
+    kernelllm: Dispatch
+
+    def __init__(self, original: torch.nn.Module, programs: Sequence[Program]) -> None:
+        training = original.training
+        vars(self)["kernelllm"] = Dispatch(original, programs)
+        super().__init__()
+        original.training = training
+        vars(self).update({name: value for name, value in vars(original).items() if name in vars(self) and name not in _OWN})
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The original's result: by kernels where they were verified for such a call."""
+        dispatch = vars(self)["kernelllm"]
+        if torch.compiler.is_compiling():
+            return dispatch.original.forward(*args, **kwargs)
+        return dispatch(args, kwargs)
+
+    @property
+    def training(self) -> bool:
+        """The original's mode."""
+        return bool(vars(self)["kernelllm"].original.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        vars(self)["kernelllm"].original.training = mode
+
+    def train(self, mode: bool = True) -> KernelModule:
+        """As the original."""
+        self.kernelllm.original.train(mode)
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> KernelModule:
+        dispatch = self.kernelllm
+        dispatch.original._apply(fn, recurse)
+        dispatch.moved()
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As the original."""
+        return self.kernelllm.original.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As the original."""
+        return self.kernelllm.original.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.kernelllm.original._load_from_state_dict(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """Whose forward it is, and who ran how many calls."""
+        dispatch = self.kernelllm
+        by_torch = dispatch.original_calls.total()
+        return f"{type(dispatch.original).__name__} by kernels in {dispatch.kernel_calls} calls, by torch in {by_torch}"
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or "kernelllm" not in vars(self):
+                raise
+            return getattr(vars(self)["kernelllm"].original, name)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.kernelllm.original[place]  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return len(self.kernelllm.original)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True

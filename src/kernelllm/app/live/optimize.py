@@ -1,0 +1,163 @@
+"""``kernelllm.optimize(module, inputs)`` and ``kernelllm.check(candidate, module, inputs)``: from a live module to one with kernels."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelllm.app import pipeline
+from kernelllm.app.live.arguments import Call, Names, apart, calls
+from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
+from kernelllm.app.live.dispatch import KernelModule
+from kernelllm.app.live.program import Program, reason, runs_on
+from kernelllm.app.live.signature import PROVEN, Signature
+from kernelllm.app.result import Result
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Problem
+from kernelllm.judge.settings import HYBRID, JudgeSettings
+
+
+class LiveResult(Result, frozen=True, kw_only=True):
+    """What was found for a live module."""
+
+    module: Any
+    """The module with kernels in its forward. Where no kernel was correct it runs the original's forward."""
+    others: tuple[Result, ...] = ()
+    """Results for further sets of example inputs that the first file does not serve."""
+
+
+def optimize(
+    module: torch.nn.Module,
+    example_inputs: Any = None,
+    *,
+    train: bool = False,
+    judge: JudgeSettings | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> LiveResult:
+    """Verified kernels for a live module: :func:`kernelllm.optimize` with a module. ``options``: those of a problem.
+
+    ``example_inputs``: a tensor, a tuple of arguments, a dictionary of keyword arguments, ``(args, kwargs)``, or a list of such sets.
+    ``train``: write what the module does in train() mode; otherwise in eval() mode. Judged on the track ``hybrid`` where ``judge`` names
+    none. Raises UsageError for a module or inputs that cannot be taken, ProblemError where the module fails on them, CaptureError.
+    """
+
+    def found(problem: Problem, first: bool) -> Result:
+        return pipeline.optimize(problem, judge=on_hybrid(judge), out=out if first else None, **options)
+
+    return _worked(module, example_inputs, train, found)
+
+
+def check(
+    candidate: str | os.PathLike[str],
+    module: torch.nn.Module,
+    inputs: Any = None,
+    *,
+    train: bool = False,
+    judge: JudgeSettings | None = None,
+) -> LiveResult:
+    """Judge a file, or its text, against a live module: :func:`kernelllm.check` with a module."""
+
+    def found(problem: Problem, first: bool) -> Result:
+        return pipeline.check(candidate, problem, judge=on_hybrid(judge))
+
+    return _worked(module, inputs, train, found)
+
+
+def on_hybrid(judge: JudgeSettings | None) -> JudgeSettings:
+    """The settings, on the track ``hybrid`` where they name none."""
+    return judge if judge is not None and judge.track else replace(judge or JudgeSettings(), track=HYBRID)
+
+
+def _worked(module: torch.nn.Module, inputs: Any, train: bool, work: Callable[[Problem, bool], Result]) -> LiveResult:
+    """One problem for each set of inputs that no earlier one serves, the work on them, and the module with what is right of it."""
+    start = time.monotonic()
+    original = module.kernelllm.original if isinstance(module, KernelModule) else module
+    check_module(original)
+    given = calls(original, inputs)
+    materialize(original, given[0])
+    results: list[Result] = []
+    programs: list[Program] = []
+    graphs: list[LiveGraph] = []
+    with in_mode(original, train):
+        for call in given:
+            if any(_serves(original, graph.signature, call) for graph in graphs):
+                continue
+            graphs.append(captured(original, call))
+            name = type(original).__name__ + (f"_{len(graphs)}" if len(graphs) > 1 else "")
+            result = work(problem_of(original, graphs[-1], name), len(graphs) == 1)
+            results.append(result)
+            if result.best is not None:
+                programs.append(Program(result.best.candidate.source, graphs[-1].signature, graphs[-1].output, graphs[-1].constants))
+            if result.interrupted:
+                break
+        made = KernelModule(original, programs)
+        notes = [*_mode_notes(graphs, train), *_compare(made, given)]
+    whole = {name: getattr(results[0], name) for name in results[0].__struct_fields__}
+    whole["message"] = " ".join([*(r.message for r in results if r.message), *notes])
+    whole["seconds"] = time.monotonic() - start
+    return LiveResult(**whole, module=made, others=tuple(results[1:]))
+
+
+def check_module(module: torch.nn.Module) -> None:
+    """Raises UsageError for a module that cannot be taken as it is."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UsageError("The module is TorchScript.", fix="Give the nn.Module that it was made of.")
+    hooked = [path for path, m in module.named_modules() if path and (m._forward_hooks or m._forward_pre_hooks) and not _is_lazy(m)]
+    if hooked:
+        raise UsageError(
+            f"The submodule {hooked[0]} has forward hooks, which kernels would not run.", fix="Remove them: handle.remove()."
+        )
+    absent = next((n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta), None)
+    if absent:
+        raise UsageError(f"The module has no values: {absent} is on the device meta.", fix="Load its weights first.")
+
+
+def _is_lazy(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.modules.lazy.LazyModuleMixin)
+
+
+def materialize(module: torch.nn.Module, call: Call) -> None:
+    """Run a module with lazy layers once, which gives them their sizes."""
+    if any(_is_lazy(m) and m.has_uninitialized_params() for m in module.modules()):  # type: ignore[operator]
+        with torch.no_grad():
+            module(*call[0], **call[1])
+
+
+def _serves(module: torch.nn.Module, signature: Signature, call: Call) -> bool:
+    tensors: list[torch.Tensor] = []
+    nest = apart(Names(module.forward).named(*call), tensors, "An argument of the module")
+    return not signature.refusal(nest, tensors) and signature.sizes(tensors) == PROVEN
+
+
+def _mode_notes(graphs: list[LiveGraph], train: bool) -> list[str]:
+    """That the graph is of eval() mode, where that makes a difference."""
+    if not train and any(g.signature.modes for g in graphs):
+        return ["Written for eval() mode, on which some layers depend; train=True is for the other."]
+    return []
+
+
+def _compare(made: KernelModule, given: list[Call]) -> list[str]:
+    """Original and result side by side on the person's own inputs; a program that differs is not used."""
+    dispatch, notes = made.kernelllm, []
+    for call in given:
+        tensors: list[torch.Tensor] = []
+        apart(Names(dispatch.original.forward).named(*call), tensors, "An argument of the module")
+        program = next((p for p in dispatch.programs if _serves(dispatch.original, p.signature, call)), None)
+        why = runs_on(tensors[0].device) if tensors and program else ""
+        if program is None or why:
+            notes += [f"Not compared on the example inputs, and .module runs the original: {why}."] if why else []
+            continue
+        try:
+            wrong = dispatch.difference(program, tensors)
+        except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler: the original answers for it
+            wrong = reason(error)
+        if wrong:
+            program.refused = f"on the example inputs {wrong}"
+            notes.append(f"On the example inputs the kernels differ from the original, so .module does not use them: {wrong}")
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,74 @@
+"""What ``optimize`` and ``check`` return: the attempts, the best of them, and how a person reads that."""
+
+from __future__ import annotations
+
+import msgspec
+
+import kernelllm
+from kernelllm.app import verdict_view
+from kernelllm.core.types import Attempt, Problem, Verdict
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``optimize`` found."""
+
+    problem: Problem
+    model: str
+    best: Attempt | None = None
+    """The best correct attempt, None when there is none."""
+    attempts: tuple[Attempt, ...] = ()
+    """All attempts in the order in which they were judged."""
+    path: str | None = None
+    """The file that holds the best candidate, None when nothing was written."""
+    kept: str | None = None
+    """The folder that holds all candidates, None when they were not kept."""
+    interrupted: bool = False
+    """True when Ctrl-C ended the work early; what was done until then is here."""
+    run: str = ""
+    """The run in the attempt store; empty for a writer that is not paid for: it needs no store to do the same again."""
+    message: str = ""
+    """Why there are fewer attempts than were asked for; empty when there are not."""
+    seconds: float = 0.0
+    version: str = kernelllm.__version__
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the best candidate, else on the last one; None where none was judged."""
+        shown = self.best or (self.attempts[-1] if self.attempts else None)
+        return shown.verdict if shown else None
+
+    @property
+    def title(self) -> str:
+        """Whose kernels these are, and who wrote them."""
+        return f"{self.problem.name} by {self.model}"
+
+    def rows(self) -> verdict_view.Rows:
+        """The best candidate's verdict, or why there is none, line by line."""
+        best = self.best
+        if best is not None:
+            rows = verdict_view.verdict_rows(best.verdict)
+            if len(self.attempts) > 1:
+                right = sum(a.verdict.correct for a in self.attempts)
+                rows.insert(1, ("chosen", f"candidate {self.attempts.index(best) + 1} of {len(self.attempts)} ({right} correct)"))
+            rows.append(("file", self.path or "not written"))
+        elif self.attempts:
+            rows = [("status", f"none of {len(self.attempts)} candidates is correct; nothing was written")]
+            rows += [(f"candidate {i}", f"{a.verdict.status}: {a.verdict.message}") for i, a in enumerate(self.attempts, 1)]
+            rows += verdict_view.findings_rows(self.attempts[-1].verdict)
+        else:
+            rows = [("status", "no candidate was judged")]
+        if self.kept:
+            rows.append(("kept", f"all candidates in {self.kept}"))
+        if self.message:
+            rows.append(("note", self.message))
+        return [*rows, ("took", f"{self.seconds:.1f} s")]
+
+    def report(self) -> str:
+        """What the command line prints of it."""
+        return verdict_view.as_text(self.title, self.rows(), self.verdict)
+
+    def __repr__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        return verdict_view.as_html(self.title, self.rows(), self.verdict)

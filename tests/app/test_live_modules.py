@@ -1,0 +1,242 @@
+"""Live modules: what a module with kernels shares with its original, which calls its kernels get, and what is refused at once.
+
+The written files are plain PyTorch here, so that nothing is compiled; the page on live modules is run with the compiler.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import kernelllm
+from kernelllm.app.live.arguments import calls
+from kernelllm.app.live.capture import captured, in_mode, problem_of
+from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
+from kernelllm.app.live.optimize import check_module, materialize
+from kernelllm.app.live.program import Program
+from kernelllm.core.errors import CaptureError, ProblemError, UsageError
+from kernelllm.problems.instance import Instance
+
+
+class Net(nn.Module):
+    """A bit of everything: layers with a mode, tied weights, a buffer that is not saved, a plain tensor, a default, a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.randn(4), persistent=False)
+        self.plain = torch.randn(4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0) -> dict[str, Any]:
+        hidden = self.second(torch.relu(self.first(self.norm(x)))) * scale + self.shift * self.plain
+        return {"out": hidden if mask is None else hidden * mask, "parts": (hidden.sum(-1), 3)}
+
+
+def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelModule:
+    """As ``optimize`` makes it, with the problem's own source for a written file."""
+    programs = []
+    with in_mode(net, train):
+        for call in calls(net, list(inputs)):
+            graph = captured(net, call)
+            source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
+            programs.append(Program(source, graph.signature, graph.output, graph.constants))
+    return KernelModule(net, programs)
+
+
+@pytest.fixture(autouse=True)
+def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def same(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a["out"], b["out"])
+    torch.testing.assert_close(a["parts"], b["parts"])
+
+
+@torch.no_grad()
+def test_kernels_run_for_what_was_captured_and_the_original_for_the_rest(net: Net) -> None:
+    made = with_kernels(net, (torch.randn(6, 4),))
+    x = torch.randn(6, 4)
+    for batch in (6, 3, 1):
+        same(made(torch.randn(batch, 4).copy_(x[:batch])), net(x[:batch]))
+    same(made(x=x, mask=None), net(x))
+    same(made(torch.randn(4, 6).t().copy_(x)), net(x))
+    assert (made.kernelllm.kernel_calls, made.kernelllm.original_calls.total()) == (5, 0)
+    with pytest.warns(KernelsNotUsed, match="other arguments"):
+        same(made(x, scale=2.0), net(x, scale=2.0))
+    same(made(x, torch.ones(6, 4)), net(x, torch.ones(6, 4)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert made(x)["parts"][0].dtype is net(x)["parts"][0].dtype
+    same(made.double()(x.double()), net(x.double()))
+    assert made.kernelllm.kernel_calls == 5
+    assert set(made.kernelllm.original_calls) == {"other arguments", "autocast", "x is float64, not float32"}
+
+
+@torch.no_grad()
+def test_both_are_one_module_in_every_way_that_weights_are_handled(net: Net) -> None:
+    made, x = with_kernels(net, (torch.randn(6, 4),)), torch.randn(5, 4)
+    assert list(made.state_dict()) == list(net.state_dict())
+    assert [id(p) for p in made.parameters()] == [id(p) for p in net.parameters()]
+    other = Net()
+    made.load_state_dict(other.state_dict(), assign=True)
+    net.shift.mul_(2)
+    net.norm.running_mean.add_(1)
+    same(made(x), net(x))
+    made.double().float()
+    same(made(x), net(x))
+    stored = io.BytesIO()
+    torch.save(made, stored)
+    stored.seek(0)
+    for twin in (copy.deepcopy(made), torch.load(stored, weights_only=False)):
+        twin.first.weight.add_(1)
+        same(twin(x), twin.kernelllm.original(x))
+        assert twin.kernelllm.kernel_calls == made.kernelllm.kernel_calls + 1
+        assert not torch.equal(twin.first.weight, net.first.weight)
+    same(made(x), net(x))
+    assert not made.kernelllm.original_calls
+
+
+def test_modes_and_gradients(net: Net) -> None:
+    made, x = with_kernels(net, (torch.randn(6, 4),)), torch.randn(6, 4)
+    with pytest.raises(RuntimeError, match="for inference"):
+        made(x)["out"].sum().backward()
+    assert made.train() is made
+    assert net.training
+    with pytest.warns(KernelsNotUsed, match="training"):
+        made(x)["out"].sum().backward()
+    assert net.first.weight.grad is not None
+    made.eval()
+    assert made(x.requires_grad_())["out"].sum().backward() is None
+    assert made.kernelllm.kernel_calls == 1
+
+
+def test_train_mode_updates_running_statistics_as_torch_does(net: Net) -> None:
+    twin, x = copy.deepcopy(net).train(), torch.randn(6, 4)
+    before = net.norm.running_mean.clone()
+    made = with_kernels(net, (x,), train=True)
+    assert torch.equal(net.norm.running_mean, before)
+    with torch.no_grad():
+        same(made.train()(x), twin(x))
+    torch.testing.assert_close(dict(made.named_buffers()), dict(twin.named_buffers()))
+    assert made.kernelllm.kernel_calls == 1
+
+
+@torch.no_grad()
+def test_changes_that_kernels_would_not_see_go_to_the_original(net: Net) -> None:
+    made, x = with_kernels(net, (torch.randn(6, 4),)), torch.randn(6, 4)
+    handle = net.first.register_forward_hook(lambda module, args, output: output + 1)
+    with pytest.warns(KernelsNotUsed, match="hooks"):
+        same(made(x), net(x))
+    handle.remove()
+    net.register_forward_hook(lambda module, args, output: {**output, "more": 1})
+    assert made(x)["more"] == 1  # the module's own hooks run around both
+    assert made.kernelllm.kernel_calls == 1
+    net.first = nn.Linear(4, 4)
+    same(made(x), net(x))
+    assert made.kernelllm.original_calls["a submodule was replaced"] == 1
+
+
+@torch.no_grad()
+def test_errors_of_a_file_and_wrong_results_end_at_the_original(net: Net) -> None:
+    x = torch.randn(6, 4)
+    made = with_kernels(net, (x,))
+    program = made.kernelllm.programs[0]
+    guard = '        if x.shape[0] > 6:\n            raise ValueError("too long")\n'
+    program.source = program.source.replace("        if self.training", f"{guard}        if self.training")
+    made = KernelModule(net, [program])
+    same(made(x), net(x))
+    with pytest.warns(KernelsNotUsed, match="too long"):
+        same(made(torch.cat([x, x])), net(torch.cat([x, x])))
+    result = kernelllm.check(program.source.replace("class ModelNew", "class Other"), net, x)
+    assert result.best is None
+    with pytest.warns(KernelsNotUsed, match="no kernels were verified"):
+        same(result.module(x), net(x))
+    assert "Written for eval() mode" in repr(result)
+    assert "<table>" in result._repr_html_()
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    more: list[torch.Tensor]
+
+
+class Odd(nn.Module):
+    """Returns and takes what ``kind`` says."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Any, extra: Any = None) -> Any:
+        y = self.linear(x["x"] if isinstance(x, dict) else x)
+        return {"dataclass": lambda: Output(y, [y + 1]), "generator": lambda: (row for row in y), "fails": lambda: y.nope,
+                "values": lambda: y if y.sum() > 0 else -y}.get(self.kind, lambda: y)()  # fmt: skip
+
+
+@torch.no_grad()
+def test_dataclasses_and_nested_arguments_work() -> None:
+    x = torch.randn(3, 4)
+    result = with_kernels(Odd("dataclass"), ({"x": x},))({"x": x})
+    assert isinstance(result, Output)
+    torch.testing.assert_close(result.more[0], result.logits + 1)
+    lazy = nn.Sequential(nn.ReLU(), nn.LazyLinear(2), nn.Identity())
+    materialize(lazy, ((x,), {}))
+    made = with_kernels(lazy, (x,))
+    torch.testing.assert_close(made(x), lazy(x))
+    assert (made[1], len(made), made.kernelllm.kernel_calls) == (lazy[1], 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "error", "text"),
+    [
+        (lambda: Odd("plain"), None, UsageError, "example inputs"),
+        (lambda: Odd("plain"), (1, 2, 3), UsageError, "do not fit Odd.forward"),
+        (lambda: Odd("plain"), (x for x in "ab"), UsageError, "generator"),
+        (lambda: Odd("plain"), (torch.ones(2, 4), object()), UsageError, "neither a tensor nor a number"),
+        (lambda: Odd("plain").to("meta"), torch.ones(2, 4), UsageError, "meta"),
+        (lambda: Odd("plain"), torch.ones(2, 4, device="meta"), UsageError, "on meta and the module on cpu"),
+        (lambda: Odd("generator"), torch.ones(2, 4), UsageError, "a generator"),
+        (lambda: Odd("fails"), torch.ones(2, 4), ProblemError, "AttributeError"),
+        (lambda: Odd("values"), torch.ones(2, 4), CaptureError, "Odd cannot be captured"),
+        (lambda: torch.jit.script(nn.Linear(4, 4)), torch.ones(2, 4), UsageError, "TorchScript"),
+    ],
+)
+def test_what_a_newcomer_meets_is_one_line(module: Callable[[], nn.Module], inputs: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        kernelllm.optimize(module(), inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_hooks_are_refused(net: Net) -> None:
+    net.first.register_forward_hook(lambda *_: None)
+    with pytest.raises(UsageError, match=r"first has forward hooks"):
+        check_module(net)
+
+
+def test_the_problem_stands_alone_and_knows_its_mode(net: Net) -> None:
+    with in_mode(net, False):
+        problem = problem_of(net, captured(net, ((torch.randn(6, 4),), {})), "net")
+    model = Instance(problem).model(0)
+    model.load_state_dict(net.state_dict())
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(model(x)[0], net(x)["out"])
+    with pytest.raises(RuntimeError, match=r"eval\(\)"):
+        model.train()(x)
