@@ -2,6 +2,7 @@
 
 A fixture names its problem (``PROBLEM``), what it expects (``EXPECT``: ``correct``, another status, or the check whose finding
 must decide; several mean any of them) and, where it matters, its ``TRACK``. ``EXPECT_ON_A_GPU``: where that may differ.
+``BACKWARD``: its gradients are judged too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.backends.triton.source import computes
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
-from kernelllm.core.types import DEFAULT_BACKEND, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
+from kernelllm.core.types import DEFAULT_BACKEND, GRADIENTS, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.checks.syntax import analyse
@@ -43,7 +44,7 @@ def label(path: Path) -> str:
 def header(path: Path) -> dict[str, Any]:
     assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
     names = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
-    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK") if name in names}
+    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD") if name in names}
     wanted = {key: (found[key],) if isinstance(found[key], str) else found[key] for key in ("EXPECT", "EXPECT_ON_A_GPU") if key in found}
     return {**found, **wanted}
 
@@ -400,7 +401,8 @@ def expect(path: Path, judge_for: JudgeFor, *, on_gpu: bool = False) -> None:
     if on_gpu:
         wanted["EXPECT"] = wanted.get("EXPECT_ON_A_GPU", wanted["EXPECT"])
     judge = judge_for(wanted.get("TRACK"), "timeout" in wanted["EXPECT"])
-    problem = Problem(name=wanted["PROBLEM"], source=(ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text())
+    source = (ROOT / "problems" / f"{wanted['PROBLEM']}.py").read_text()
+    problem = Problem(name=wanted["PROBLEM"], source=source, tags=(GRADIENTS,) if wanted.get("BACKWARD") else ())
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"

@@ -67,6 +67,8 @@ class WatchedOperators:
     """*worker*"""
     reference_ops: dict[str, int]
     reference_flops: dict[str, float]
+    launches: int | None = None
+    """*worker*: kernels launched; None where that is seen elsewhere."""
 
 
 @dataclass

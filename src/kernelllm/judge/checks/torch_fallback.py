@@ -101,6 +101,9 @@ class TorchFallback:
                 message = f"Torch computed{where}: {_named(done)}. On the track kernels-only it may not."
                 return [Finding(check=self.name, message=message)]
         for one in seen.elsewhere:
+            if one.launches == 0 and _as_many(one):
+                message = f"Torch computed {one.where}, and no kernel was launched: {_named(computing(one.ops))}."
+                return [Finding(check=self.name, message=message)]
             if _all_at(one):
                 message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
@@ -180,6 +183,11 @@ def _all_at(one: WatchedOperators) -> bool:
     ours, theirs = computing(one.ops), computing(one.reference_ops)
     heavy_done = sum(one.flops.values()) > (1 - _SOME) * sum(one.reference_flops.values()) > 0
     return bool(theirs) and all(ours.get(name, 0) >= count or (name in HEAVY and heavy_done) for name, count in theirs.items())
+
+
+def _as_many(one: WatchedOperators) -> bool:
+    """Whether torch ran as many operators that compute as the reference did."""
+    return sum(computing(one.ops).values()) >= sum(computing(one.reference_ops).values()) > 0
 
 
 def _all_of_it(ours: dict[str, int], theirs: dict[str, int], seen: Observation) -> bool:

@@ -42,6 +42,7 @@ class CandidateRun:
     """Of this run, where it was watched apart."""
     forward_ops: dict[str, int] = field(default_factory=dict)
     forward_flops: dict[str, float] = field(default_factory=dict)
+    forward_launches: int = 0
     """Those of the forward alone, where there is a backward."""
 
 
@@ -156,7 +157,8 @@ class CandidateProcess:
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
 
     def run(
-        self, inputs: list[Any], seed: int, *, suppress: bool = False, observe: bool = False, apart: bool = False, bare: bool = False,
+        self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,
+        observe: bool = False, apart: bool = False, bare: bool = False,
         hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0,
     ) -> CandidateRun:  # fmt: skip
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
@@ -173,14 +175,16 @@ class CandidateProcess:
         start = time.perf_counter()
         reply = self.ask(
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill,
+            suppress=suppress, suppress_backward=suppress_backward,
+            observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops)
+        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
+                            ran.forward_launches)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

@@ -120,6 +120,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     seed: int
     suppress: bool = False
     """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise instead."""
+    suppress_backward: bool = False
+    """Likewise, in the backward alone."""
     observe: bool = False
     """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
     apart: bool = False
@@ -265,6 +267,7 @@ class Ran(msgspec.Struct, tag="ran"):
     """Of this run, where it is watched."""
     forward_ops: dict[str, int] = {}
     forward_flops: dict[str, float] = {}
+    forward_launches: int = 0
     """Those of the forward alone, where there is a backward."""
 
 

@@ -30,6 +30,8 @@ class TrialEvidence:
     """Runs at the first size, in which the worker counted operators."""
     watched: list[WatchedOperators] = field(default_factory=list)
     """Operators of runs that stand on their own: at other sizes, among timed runs and after them."""
+    backward_launches: int = 0
+    """Kernels launched in backward passes."""
     _ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Output number to the smallest and largest value of the reference in all trials."""
     _only_floats: bool = True

@@ -20,6 +20,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradients
+from kernelllm.judge.isolation.candidate_process import CandidateRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
@@ -226,16 +227,14 @@ class Reference:
         """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
 
-    def watched_parts(
-        self, where: str, ops: dict[str, int], flops: dict[str, float], forward_ops: dict[str, int], forward_flops: dict[str, float]
-    ) -> list[WatchedOperators]:
+    def watched_parts(self, where: str, run: CandidateRun) -> list[WatchedOperators]:
         """:meth:`watched_operators` of the forward and of the backward, each by itself."""
-        whole = self.watched_operators("", ops, flops)
+        whole = self.watched_operators("", run.ops, run.flops)
         theirs = dict(self.forward_ops), {name: float(amount) for name, amount in self.forward_flops.items()}
-        forward = WatchedOperators(f"in the forward ({where})", forward_ops, forward_flops, *theirs)
-        ours = _less(whole.ops, forward_ops), _less(whole.flops, forward_flops)
+        forward = WatchedOperators(f"in the forward ({where})", run.forward_ops, run.forward_flops, *theirs, run.forward_launches)
+        ours = _less(whole.ops, run.forward_ops), _less(whole.flops, run.forward_flops)
         rest = _less(whole.reference_ops, theirs[0]), _less(whole.reference_flops, theirs[1])
-        return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest)]
+        return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest, run.launches - run.forward_launches)]
 
     def _generators(self) -> tuple[Any, ...]:
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None

@@ -23,13 +23,20 @@ _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 def depends_on_kernels(
     process: CandidateProcess, reference: Reference, seeds: TrialSeeds, evidence: TrialEvidence, tolerance: float | None
 ) -> bool | None:
-    """False when outputs stay right without launches on all inputs tried; None when that could not be decided.
+    """False when outputs stay right without launches on all inputs tried, or gradients without those of the backward; None when that
+    could not be decided.
 
     The candidate is built anew at the size of ``reference``. Raises CandidateFailure where that fails, or takes too long.
     """
     if not evidence.launched_kernels or evidence.reference_constant(tolerance):
         return None
     build(process, reference)
+    parts = (False, True) if evidence.backward_launches else (False,)
+    found = [_depends(process, reference, seeds, tolerance, backward=part) for part in parts]
+    return False if False in found else None if None in found else True
+
+
+def _depends(process: CandidateProcess, reference: Reference, seeds: TrialSeeds, tolerance: float | None, *, backward: bool) -> bool | None:
     decided = None
     for distribution in _DISTRIBUTIONS:
         seed = seeds.derive("suppressed", distribution)
@@ -37,7 +44,7 @@ def depends_on_kernels(
         if inputs is None:
             continue
         try:  # the candidate first: the reference may write into its inputs
-            mine = process.run(inputs, seed, suppress=True)
+            mine = process.run(inputs, seed, suppress=not backward, suppress_backward=backward)
         except CandidateFailure as failure:
             if failure.status is Status.TIMEOUT:
                 raise

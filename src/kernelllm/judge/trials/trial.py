@@ -132,7 +132,8 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
     if run is not None and reference.gradients:  # neither may be left to torch
-        evidence.watched += reference.watched_parts(size.label, run.ops, run.flops, run.forward_ops, run.forward_flops)
+        evidence.watched += reference.watched_parts(size.label, run)
+        evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:
         evidence.watched.append(reference.watched_operators(f"at another size ({size.label})", run.ops, run.flops))
 

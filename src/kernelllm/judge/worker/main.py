@@ -81,8 +81,8 @@ class Session:
         self._busy_ms = 0.0
         self._launches = 0
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
-        self._forward_part: tuple[dict[str, int], dict[str, float]] = {}, {}
-        """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward."""
+        self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
+        """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
         self._ops: Counter[str] = Counter()
         self._flops: Counter[str] = Counter()
         self._first_launches: tuple[str, ...] = ()
@@ -227,19 +227,20 @@ class Session:
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
-        self._forward_part = {}, {}
-        if isinstance(self.called, Differentiated):
-            self.called.layouts, self.called.between = True, lambda: self._note_forward(ops, flops)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
+        self._forward_part = {}, {}, 0
+        if isinstance(self.called, Differentiated):
+            self.called.layouts = True
+            self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         self.launches.leave_undefined(command.undefined, command.fill)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 torch.no_grad(),
-                self.candidate_code("run", noise=command.suppress),
+                self.candidate_code("run", noise=command.suppress or command.suppress_backward),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
@@ -267,8 +268,9 @@ class Session:
             fences.check()
         return reply
 
-    def _note_forward(self, ops: Counter[str], flops: Counter[str]) -> None:
-        self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}
+    def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
+        self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
+        self.launches.suppress(suppress)
 
     def collect(self, command: p.Collect) -> p.Reply:
         """The same outputs again, to a larger arena, or those of the run that is held."""
@@ -287,7 +289,8 @@ class Session:
         if self.mode is Mode.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
-        return p.Ran(number, tree, specs, self._launches, self._busy_ms, *self._apart, *self._forward_part)
+        ops, flops = self._apart
+        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part)
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
