@@ -32,10 +32,29 @@ def graph_problem(
     Inputs that are one of the tensors in ``state`` become parameters or buffers of the Model under the name there; so do tensors that
     the graph holds. Other tensors of the graph are small constants, written by their values. The forward takes the other inputs.
     Symbolic sizes of fake inputs, or of the graph's own notes (``meta["val"]``), become constants that may vary; other sizes are fixed.
+    A symbolic number among the inputs is no argument of the forward where a tensor's shape tells it (:func:`told_by_shapes`).
     Raises CaptureError for a graph that has no text.
     """
     source = _Source(graph, list(inputs), dict(state or {}))
     return Problem(name=name, source=source.text(), origin="graph")
+
+
+def told_by_shapes(graph: fx.GraphModule) -> dict[str, str]:
+    """Names of the inputs that are symbolic numbers and follow from the shapes of other inputs, each with its expression."""
+    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    known: dict[Any, str] = {}
+    for node in placeholders:
+        note = noted(node)
+        for dim, size in enumerate(note.shape if isinstance(note, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                known.setdefault(size.node.expr, f"{node.name}.shape[{dim}]")
+    found = {}
+    for node in placeholders:
+        note = noted(node)
+        if isinstance(note, torch.SymInt) and note.node.expr.free_symbols <= set(known):
+            names = {s: type(s)(known[s], **s.assumptions0) for s in note.node.expr.free_symbols}
+            found[node.name] = str(PythonPrinter().doprint(note.node.expr.xreplace(names)))
+    return found
 
 
 @dataclass
@@ -54,10 +73,11 @@ class _Source:
         if len(placeholders) != len(self.inputs):
             raise CaptureError(f"The graph has {len(placeholders)} inputs, and {len(self.inputs)} were given.", where="graph")
         attributes, constructor = self._attributes(placeholders)
-        forward = GraphText(self.graph.graph, attributes)
+        told = told_by_shapes(self.graph)
+        forward = GraphText(self.graph.graph, attributes, told)
         body = forward.lines()
         pairs = zip(placeholders, self.inputs, strict=True)
-        drawn = [self._drawn(value, noted(node)) for node, value in pairs if node.name not in attributes]
+        drawn = [self._drawn(value, noted(node)) for node, value in pairs if node.name not in (*attributes, *told)]
         sizes = [f"{name} = {value}" for name, value in self.sizes.values()]
         calls = " ".join([*drawn, *constructor])
         functions = [text.strip() for name, text in observed.DRAWING.items() if f"{name}(shape" in calls]

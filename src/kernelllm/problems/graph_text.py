@@ -19,6 +19,13 @@ _INFIX: dict[Any, str] = {
     operator.pow: "**", operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
     operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.matmul: "@", operator.lshift: "<<", operator.rshift: ">>",
 }  # fmt: skip
+_ATEN = torch.ops.aten
+_INFIX |= {_ATEN.add.Tensor: "+", _ATEN.sub.Tensor: "-", _ATEN.mul.Tensor: "*", _ATEN.div.Tensor: "/"}
+_METHODS = {
+    # a view is one of the very strides that the graph saw, and reshape gives it for all strides
+    _ATEN.view.default: "reshape", _ATEN._unsafe_view.default: "reshape", _ATEN.t.default: "t", _ATEN.transpose.int: "transpose",
+    _ATEN.permute.default: "permute", _ATEN.unsqueeze.default: "unsqueeze", _ATEN.expand.default: "expand",
+}  # fmt: skip
 _PREFIX: dict[Any, str] = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
 _LEFT_OUT = ("pin_memory",)
 _TAKEN = frozenset({"self", "torch", "nn", "aten", "Model", "Holder", *keyword.kwlist})
@@ -32,12 +39,13 @@ def noted(node: fx.Node) -> Any:
 
 
 class GraphText:
-    """Lines of a forward. ``attributes`` holds what stands for ``get_attr`` nodes and inputs that the module keeps, by node name."""
+    """Lines of a forward. ``attributes`` holds what stands for ``get_attr`` nodes and inputs that the module keeps, by node name;
+    ``told`` inputs that are no arguments, with their expressions."""
 
-    def __init__(self, graph: fx.Graph, attributes: Mapping[str, str]) -> None:
+    def __init__(self, graph: fx.Graph, attributes: Mapping[str, str], told: Mapping[str, str]) -> None:
         self.graph = graph
-        self.attributes = attributes
-        self.arguments = [n.name for n in graph.nodes if n.op == "placeholder" and n.name not in attributes]
+        self.attributes, self.told = attributes, told
+        self.arguments = [n.name for n in graph.nodes if n.op == "placeholder" and n.name not in (*attributes, *told)]
         first = next((n for n in graph.nodes if n.op == "placeholder" and isinstance(noted(n), torch.Tensor)), None)
         self._device_of = attributes.get(first.name, self._name(first)) if first else ""
 
@@ -47,12 +55,14 @@ class GraphText:
 
     def lines(self) -> list[str]:
         """The body of the forward. Raises CaptureError for a node that has no text."""
-        found: list[str] = []
+        found = [f"{self._name(n)} = {self.told[n.name]}" for n in self.graph.nodes if n.name in self.told and n.users]
         for node in self.graph.nodes:
             if node.op in ("placeholder", "get_attr") or node.target in _CHECKS:
                 if node.op == "get_attr" and node.name not in self.attributes:
                     raise CaptureError(f"The graph holds {node.target}, which is no tensor.", where="graph")
                 continue
+            if attention(node):
+                continue  # written where its result is taken
             if node.op == "output":
                 found.append(f"return {self._value(node.args[0])}")
             elif node.users or not _pure(node):
@@ -72,11 +82,15 @@ class GraphText:
             return f"{self._inner(args[0])}.{target}({self._arguments(args[1:], kwargs)})"
         if node.op != "call_function":
             raise CaptureError(f"The graph calls the module {target}.", where="graph", fix="Capture it down to functions.")
+        if target is operator.getitem and isinstance(args[0], fx.Node) and (of := attention(args[0])):
+            return f"torch.nn.functional.scaled_dot_product_attention({self._arguments((), of)})"
         if target is operator.getitem:
             return f"{self._inner(args[0])}[{self._index(args[1])}]"
         if target is getattr:
             return f"{self._inner(args[0])}.{args[1]}"
-        if target in _INFIX and len(args) == 2:
+        if target in _METHODS and not kwargs:
+            return f"{self._inner(args[0])}.{_METHODS[target]}({self._arguments(args[1:], kwargs)})"
+        if target in _INFIX and len(args) == 2 and not kwargs:
             return f"{self._inner(args[0])} {_INFIX[target]} {self._inner(args[1])}"
         if target in _PREFIX:
             return f"{_PREFIX[target]}{self._inner(args[0])}"
@@ -124,6 +138,26 @@ class GraphText:
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and value.node.is_constant():
             return repr(value.node.maybe_as_int() if isinstance(value, torch.SymInt) else value.node.guard_float("", 0))
         raise CaptureError(f"The graph has an argument of type {type(value).__name__}, which has no text.", where="graph")
+
+
+def attention(node: fx.Node) -> dict[str, Any]:
+    """Arguments of ``scaled_dot_product_attention`` for the operator of one device, where its result alone is used; empty for others.
+
+    Which operator it is depends on the device, sizes and dtype; a graph that has to run backward uses more of its results.
+    """
+    name = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else ""
+    if "_scaled_dot_product_" not in name or "backward" in name:
+        return {}
+    if any(u.target is not operator.getitem or (u.args[1] != 0 and u.users) for u in node.users):
+        return {}
+    schema = node.target._schema.arguments
+    values = {a.name: a.default_value for a in schema if a.has_default_value()}
+    values |= {a.name: v for a, v in zip(schema, node.args, strict=False)} | dict(node.kwargs)
+    if values.get("dropout_p"):
+        return {}
+    mask = values.get("attn_mask", values.get("attn_bias"))
+    options = {"attn_mask": mask, "is_causal": values.get("is_causal") or None, "scale": values.get("scale")}
+    return {**{n: values[n] for n in ("query", "key", "value")}, **{n: v for n, v in options.items() if v is not None}}
 
 
 def _pure(node: fx.Node) -> bool:

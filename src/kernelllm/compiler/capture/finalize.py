@@ -55,6 +55,9 @@ def to_captured(
     unknown = _unknown_sizes(graph, built, options)
     names = variable_names(leaves)
     leaf_of: dict[torch.fx.Node, Leaf] = {}
+    for node in graph.graph.nodes:
+        if node.op != "placeholder" and node.name in names:  # an argument that is called as an operator's result would be
+            node._rename(f"{node.name}_result")
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
         node.target = node.name = name
         leaf_of[node] = leaf

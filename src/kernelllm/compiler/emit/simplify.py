@@ -188,7 +188,7 @@ class Simplifier(ast.NodeTransformer):
 
     def _extreme(self, which: str, left: ast.expr, right: ast.expr) -> ast.expr:
         """The larger or smaller of two; a number comes second, and as a float beside floats."""
-        if isinstance(left, ast.Constant):
+        if isinstance(left.operand if isinstance(left, ast.UnaryOp) else left, ast.Constant):
             left, right = right, left
         kinds = {self.facts.type(left), self.facts.type(right)}
         if kinds <= {"int8", "uint8", "int16", "int32", "int64", "size"}:

@@ -1,0 +1,1 @@
+"""``torch.compile(model, backend="kernelllm")``."""

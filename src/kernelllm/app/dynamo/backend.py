@@ -1,0 +1,57 @@
+"""The backend of ``torch.compile``: Dynamo hands over a graph, AOTAutograd makes forward and backward of it, each becomes a file.
+
+A graph is written and judged in a process of its own, when it is called for the first time: only then are there values to see the ranges
+of. Whatever cannot be written, or is not right, runs by Inductor, and what that cannot do by eager.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from torch import fx
+
+from kernelllm.core.errors import UsageError
+
+_numbers = itertools.count()
+
+
+class CompileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``torch.compile(model, backend="kernelllm", options={...})``."""
+
+    verify: Literal["first-call", "background", "off"] = "first-call"
+    """``first-call``: the first call waits until the judge has spoken. ``background``: eager runs until then. ``off``: not judged."""
+    fallback: Literal["inductor", "eager"] = "inductor"
+    """What runs a graph that cannot be written, or is found wrong."""
+    cache: bool = True
+    """Keep written files on disk and take them from there."""
+    time_limit_s: float = 300.0
+    """For writing and judging one graph; then it is left to the fallback."""
+
+
+def kernelllm(
+    graph: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """Compile one graph of Dynamo's. ``mode`` is accepted for torch.compile's sake and changes nothing. Raises UsageError for options."""
+    try:
+        chosen = msgspec.convert(options or {}, CompileOptions)
+    except msgspec.ValidationError as error:
+        known = ", ".join(CompileOptions.__struct_fields__)
+        raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    from kernelllm.app.dynamo.graph_kernel import GraphKernel
+
+    number = next(_numbers)
+
+    def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
+        return lambda made, inputs: GraphKernel(f"{kind} {number}", made, chosen)
+
+    compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
+        fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+    )  # fmt: skip
+    return compile_all(graph, example_inputs)

@@ -1,0 +1,85 @@
+"""Written graphs on disk: one folder of the cache, two files a graph, found by all that decides what would be written."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import platform
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import torch
+import triton
+
+import kernelllm as package
+from kernelllm.app.dynamo.writing import Written
+from kernelllm.core import settings
+from kernelllm.core.types import Problem
+
+log = logging.getLogger(__name__)
+_CODE = ("backends", "compiler", "core", "judge", "problems", "app/dynamo")
+
+
+def folder() -> Path:
+    """Where written graphs lie. It can be deleted at any time."""
+    return settings.load().cache / "torch_compile"
+
+
+def key(problem: Problem, device: str) -> str:
+    """The name of a graph's files: its text without the values that symbolic sizes happen to have, the device, the versions."""
+    text = re.sub(r"^(size\d+) = \d+$", r"\1", problem.source, flags=re.MULTILINE)
+    name = torch.cuda.get_device_name(device) if device != "cpu" else platform.machine()
+    versions = (package.__version__, torch.__version__, triton.__version__, platform.python_version(), _code())
+    return hashlib.sha256("\n".join([text, device.partition(":")[0], name, *map(str, versions)]).encode()).hexdigest()[:32]
+
+
+@cache
+def _code() -> str:
+    """A digest of the code that writes and judges."""
+    root = Path(package.__file__).parent
+    found = hashlib.sha256()
+    for part in _CODE:
+        for file in sorted((root / part).rglob("*.py")):
+            found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def get(name: str) -> Written | None:
+    """What was kept under that name; None where there is nothing, or nothing whole."""
+    try:
+        return msgspec.json.decode((folder() / f"{name}.json").read_bytes(), type=Written)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def put(name: str, found: Written) -> None:
+    """Keep it. A full or read-only disk is logged and does no harm."""
+    try:
+        _write(folder() / f"{name}.json", msgspec.json.encode(found))
+    except OSError as error:
+        log.warning("The written graph could not be kept in %s: %s", folder(), error)
+
+
+def loaded(name: str, source: str) -> ModuleType:
+    """The written file as a module. Triton reads its kernels from the file. Raises what the file raises, and OSError."""
+    path = folder() / f"{name}.py"
+    if not path.is_file() or path.read_text() != source:
+        _write(path, source.encode())
+    spec = importlib.util.spec_from_file_location(f"kernelllm_graph_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)

@@ -1,0 +1,277 @@
+"""One graph of AOTAutograd's as something to call: eager until its file is written and verified, then that file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from kernelllm.app.dynamo.graph_parts import GraphParts, apart
+from kernelllm.app.dynamo.report import GraphRecord, compile_report
+from kernelllm.core.errors import KernelLLMError
+from kernelllm.problems.graph_problem import graph_problem, told_by_shapes
+from kernelllm.problems.graph_text import noted
+from kernelllm.problems.observed import hint
+
+if TYPE_CHECKING:
+    from kernelllm.app.dynamo.backend import CompileOptions
+    from kernelllm.app.dynamo.writing import WritingProcess, Written
+
+log = logging.getLogger("kernelllm")
+Run = Callable[[list[Any]], Sequence[Any]]
+
+
+class GraphKernel:
+    """Called with a list of inputs, which it empties, as AOTAutograd does it. Never raises what the graph itself would not."""
+
+    def __init__(self, name: str, graph: fx.GraphModule, options: CompileOptions) -> None:
+        self._boxed_call = True  # of the object: torch copies it to what it wraps around
+        self._graph, self._options = graph, options
+        operators = sum(n.op == "call_function" for n in graph.graph.nodes)
+        self.record = GraphRecord(name, operators)
+        compile_report().graphs.append(self.record)
+        self._run: Run | None = None
+        self._lock = threading.Lock()
+        self._started = False
+        self._found: Written | None = None
+        self._key = ""
+        self._parts: GraphParts | None = None
+
+    def __call__(self, boxed: list[Any]) -> Sequence[Any]:
+        inputs = list(boxed)
+        boxed.clear()
+        if self._run is None:
+            with self._lock:
+                self._decide(inputs)
+        with torch.no_grad():
+            return (self._run or self._eager)(inputs)
+
+    # -- what runs it ----------------------------------------------------------------------------
+
+    def _eager(self, inputs: list[Any]) -> Sequence[Any]:
+        result: Sequence[Any] = self._graph(*inputs)
+        return result
+
+    def _decide(self, inputs: list[Any]) -> None:
+        """Choose what runs the graph from now on; left open while it is being written in the background."""
+        if self._run is not None:
+            return
+        if not self._started:
+            self._started = True
+            start = time.perf_counter()
+            try:
+                self._begin(inputs)
+            except KernelLLMError as error:
+                self._leave(error.what)
+            except Exception as error:
+                log.debug("the traceback", exc_info=error)
+                self._leave(f"{type(error).__name__}: {error}")
+            self.record.seconds = time.perf_counter() - start
+        if self._run is None and self._found is not None:
+            self._take(self._found)
+
+    def _begin(self, inputs: list[Any]) -> None:
+        """Look for the file on disk, or have it written: now, or in the background."""
+        from kernelllm.app.dynamo import disk
+
+        parts = self._parts = apart(self._graph)
+        computed = parts.computed
+        if not any(n.op == "call_function" for n in computed.graph.nodes):
+            return self._stay_eager("there is nothing to compute")
+        given = [*inputs, *parts.constants]
+        device = _device(given)
+        if device is None:
+            return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
+        fakes = [noted(n) for n in _placeholders(computed)]
+        self._key = disk.key(graph_problem(computed, fakes, name="graph"), device)
+        found = disk.get(self._key) if self._options.cache else None
+        if found is not None and (found.verified or not found.source or self._options.verify == "off"):
+            self.record.from_disk = True
+            self._found = found
+            return None
+        problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
+
+        def write() -> None:
+            self._found = self._written(problem, device)
+
+        if self._options.verify == "background":
+            self.record.became("waiting", "it is being written, eager runs it until then")
+            threading.Thread(target=write, name="kernelllm-graph", daemon=True).start()
+        else:
+            write()
+        return None
+
+    def _written(self, problem: Any, device: str) -> Written:
+        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo.writing import Order, Written
+
+        try:
+            found = _process().write(Order(problem, self._options.verify != "off", device), self._options.time_limit_s)
+        except KernelLLMError as error:
+            return Written(message=error.what)
+        if self._options.cache:
+            disk.put(self._key, found)
+        return found
+
+    def _take(self, found: Written) -> None:
+        """Run the written file from now on, if there is one and this machine can run it."""
+        from kernelllm.app.dynamo import disk
+
+        self.record.verified = found.verified
+        if not found.source:
+            return self._leave(found.message)
+        parts = self._parts
+        assert parts is not None
+        device = next(n.device for n in map(noted, self._graph.graph.nodes) if isinstance(n, torch.Tensor))
+        try:
+            if device.type == "cpu" and not _interpreter():
+                _warn_of_cpu()
+                self._run = self._eager
+                return self.record.became("checked")
+            module = disk.loaded(self._key, found.source)
+            self.record.file = str(module.__file__)
+            model = module.ModelNew().to(device)
+        except Exception as error:  # noqa: BLE001 - a written file that fails here is left out, whatever the cause
+            return self._leave(f"the written file does not load: {type(error).__name__}: {error}")
+        layouts = [_layout(r) for r in _results(parts.computed)]
+        forward = model.forward
+        told = told_by_shapes(parts.computed)
+        taken = [i for i, n in enumerate(_placeholders(parts.computed)) if n.name not in told]
+
+        def run(inputs: list[Any]) -> Sequence[Any]:
+            given = [*inputs, *parts.constants]
+            try:
+                with _on(device):
+                    computed = forward(*(given[i] for i in taken))
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a guard of the file, or a fault in it: eager is always right
+                self._leave(f"the written file failed: {type(error).__name__}: {error}")
+                return (self._run or self._eager)(inputs)
+            computed = [_laid_out(t, s) for t, s in zip(computed, layouts, strict=True)]
+            return parts.joined(computed, parts.views(*given))
+
+        self._run = run
+        return self.record.became("written")
+
+    def _leave(self, cause: str) -> None:
+        """To the fallback."""
+        cause = " ".join(cause.split())[:300]
+        if self._options.fallback == "eager" or self.record.state == "inductor":
+            return self._stay_eager(cause)
+        graph = self._graph
+        random = any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.graph.nodes)
+        compiled: Run = torch.compile(graph.forward, backend="inductor", options={"fallback_random": True} if random else None)
+
+        def run(inputs: list[Any]) -> Sequence[Any]:
+            try:
+                result: Sequence[Any] = compiled(*inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - Inductor and what it calls raise anything
+                self._stay_eager(f"{cause}; Inductor: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                return self._eager(inputs)
+            return result
+
+        self._run = run
+        return self.record.became("inductor", cause)
+
+    def _stay_eager(self, cause: str) -> None:
+        self._run = self._eager
+        self.record.became("eager", cause)
+
+
+_the_process: WritingProcess | None = None
+_process_lock = threading.Lock()
+_cpu_warned = False
+
+
+def _process() -> WritingProcess:
+    """The process that writes, one for all graphs."""
+    global _the_process
+    from kernelllm.app.dynamo.writing import WritingProcess
+
+    with _process_lock:
+        _the_process = _the_process or WritingProcess()
+        return _the_process
+
+
+def _device(values: list[Any]) -> str | None:
+    """The one device of the tensors among the inputs, None where there is none or several."""
+    devices = {v.device for v in values if isinstance(v, torch.Tensor)}
+    if len(devices) != 1:
+        return None
+    device = devices.pop()
+    return str(device) if device.type in ("cpu", "cuda") else None
+
+
+def _interpreter() -> bool:
+    """Whether Triton's interpreter was chosen for this process; it is then made to run what written files contain."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return False
+    from kernelllm.backends.triton.emulator import driver, interpreter
+
+    driver.install("sm_90")
+    interpreter.install()
+    return True
+
+
+def _warn_of_cpu() -> None:
+    global _cpu_warned
+    if not _cpu_warned:
+        _cpu_warned = True
+        log.warning(
+            "There is no GPU: graphs are written and verified, and eager runs them. TRITON_INTERPRET=1, set before Python starts, runs the"
+            " written kernels in Triton's interpreter, slowly."
+        )
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Kernels go to the current device's stream: that of their tensors."""
+    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
+        return contextlib.nullcontext()
+    return torch.cuda.device(device)
+
+
+def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:
+    return [n for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+def _results(graph: fx.GraphModule) -> list[fx.Node]:
+    return list(next(n for n in graph.graph.nodes if n.op == "output").args[0])
+
+
+_Layout = tuple[tuple[int, ...], bool]
+"""Strides, or, where sizes are symbolic, the order of the dimensions from the outermost to the innermost; and which of the two."""
+
+
+def _layout(node: fx.Node) -> _Layout | None:
+    """How those who come after expect a result to lie in memory."""
+    value = noted(node)
+    if not isinstance(value, torch.Tensor):
+        return None
+    if all(isinstance(s, int) for s in (*value.stride(), *value.shape)):
+        return tuple(value.stride()), True
+    return tuple(sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True)), False
+
+
+def _laid_out(tensor: Any, layout: _Layout | None) -> Any:
+    """The tensor in that layout: itself, or a copy."""
+    if layout is None or not isinstance(tensor, torch.Tensor):
+        return tensor
+    numbers, are_strides = layout
+    if not are_strides:
+        ordered = tensor.permute(numbers)
+        if ordered.is_contiguous():
+            return tensor
+        return ordered.contiguous().permute(sorted(range(len(numbers)), key=numbers.__getitem__))
+    if tensor.stride() == numbers:
+        return tensor
+    return torch.empty_strided(tensor.shape, numbers, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

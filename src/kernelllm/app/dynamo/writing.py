@@ -1,0 +1,140 @@
+"""Graphs are written and judged in a process of their own, which lives as long as this one.
+
+It is started as a module of Python and spoken to in lines of JSON: multiprocessing would run a user's unguarded script once more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from kernelllm.core.errors import KernelLLMError, WorkerError
+from kernelllm.core.quiet import no_results_here, quiet_libraries
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.core.writer import Writer
+    from kernelllm.judge import Judge
+
+log = logging.getLogger(__name__)
+TRIES = 2
+"""Candidates of the compiler's that are judged until one is correct."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Write this problem; with ``verify`` judge it too, on that device."""
+
+    problem: Problem
+    verify: bool
+    device: str
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. Without a source, ``message`` says why."""
+
+    source: str = ""
+    verified: bool = False
+    message: str = ""
+
+
+class WritingProcess:
+    """The process, started with the first order. Orders of several threads wait for each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def write(self, order: Order, limit_s: float) -> Written:
+        """The answer. Raises WorkerError where the process was lost or took too long; the next order starts another."""
+        with self._lock:
+            process = self._process = self._process or self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(msgspec.json.encode(order) + b"\n")
+                process.stdin.flush()
+                if not select.select([process.stdout], [], [], limit_s)[0]:
+                    raise WorkerError(f"Writing and judging took longer than {limit_s:g} s.")
+                answer = process.stdout.readline()
+                if not answer:
+                    raise WorkerError("The process that writes kernels has ended.")
+                return msgspec.json.decode(answer, type=Written)
+            except (OSError, WorkerError, KeyboardInterrupt) as error:
+                self.close()
+                if isinstance(error, OSError):
+                    raise WorkerError(f"The process that writes kernels was lost: {error}.") from error
+                raise
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2.0)
+            if process.poll() is None:
+                process.kill()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        atexit.register(self.close)
+        # its own kernels are compiled, or run by an interpreter that its workers choose
+        environment = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "TORCH_LOGS", "TORCH_TRACE")}
+        command = [sys.executable, "-m", __name__]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
+def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer orders until there are no more."""
+    from kernelllm.compiler.compiler_writer import Compiler
+    from kernelllm.judge import JudgeSettings
+    from kernelllm.judge.judging import Judge
+
+    judges: dict[str, Judge] = {}
+    writer = Compiler(extern="auto")
+    try:
+        for line in orders:
+            order = msgspec.json.decode(line, type=Order)
+            if order.verify and order.device not in judges:
+                judges[order.device] = Judge(JudgeSettings(device=order.device, measure=False))
+            try:
+                found = written(writer, judges.get(order.device), order)
+            except KernelLLMError as error:
+                found = Written(message=error.what)
+            except Exception as error:
+                log.debug("the traceback", exc_info=error)
+                found = Written(message=f"{type(error).__name__}: {error}"[:500])
+            answers.write(msgspec.json.encode(found) + b"\n")
+            answers.flush()
+    finally:
+        writer.close()
+        for judge in judges.values():
+            judge.close()
+
+
+def written(writer: Writer, judge: Judge | None, order: Order) -> Written:
+    """The first candidate that the judge finds correct; without a judge, the first."""
+    message = ""
+    for candidate in writer.write(order.problem, TRIES):
+        if judge is None or not order.verify:
+            return Written(source=candidate.source)
+        verdict = judge.judge(order.problem, candidate)
+        if verdict.correct:
+            return Written(source=candidate.source, verified=True, message=verdict.message)
+        message = message or f"{verdict.status}: {verdict.message}"
+    return Written(message=message)
+
+
+if __name__ == "__main__":
+    own = os.fdopen(os.dup(1), "wb")
+    no_results_here()  # what libraries print must not come between the answers
+    quiet_libraries()
+    serve(sys.stdin.buffer, own)

@@ -1,0 +1,179 @@
+"""torch.compile(backend="kernelllm"): the same results as eager, whatever becomes of a graph."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from kernelllm.app.dynamo import graph_kernel
+from kernelllm.app.dynamo.backend import kernelllm
+from kernelllm.app.dynamo.report import CompileReport, compile_report
+from kernelllm.app.dynamo.writing import Order, Written
+from kernelllm.core.errors import UsageError, WorkerError
+
+
+class References:
+    """Stands for the process that writes: hands back the graph's own problem, which computes what the graph does."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.change = lambda source: source
+        self.wait = threading.Event()
+        self.wait.set()
+        self.done = threading.Event()
+
+    def write(self, order: Order, limit_s: float) -> Written:
+        self.orders.append(order)
+        self.wait.wait(20)
+        self.done.set()
+        return Written(source=self.change(order.problem.source) + "\nModelNew = Model\n", verified=order.verify)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[References]:
+    made = References()
+    monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(graph_kernel, "_process", lambda: made)
+    monkeypatch.setattr(graph_kernel, "_interpreter", lambda: True)
+    compile_report().clear()
+    torch._dynamo.reset()
+    yield made
+    torch._dynamo.reset()
+
+
+def compiled(module: nn.Module, **options: Any) -> Any:
+    return torch.compile(module, backend=kernelllm, options={"fallback": "eager", **options})
+
+
+class Net(nn.Module):
+    """A graph break, running statistics, dropout, a view of an input, a result that is not contiguous, an unused parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(8, 6)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        h = self.drop(self.norm(self.table(ids) + x))
+        torch._dynamo.graph_break()
+        return self.head(torch.relu(h)).t(), x[:, :2], h.sum()
+
+
+def step(net: Any, of: nn.Module, n: int) -> list[torch.Tensor]:
+    torch.manual_seed(n)
+    x = torch.randn(n, 8, requires_grad=True)
+    of.zero_grad()
+    out, view, total = net(torch.randint(0, 11, (n,)), x)
+    (out.square().mean() + total + view.sum()).backward()
+    assert view._base is x or view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    return [out, view, total, x.grad, *(p.grad for p in of.parameters() if p.grad is not None), of.norm.running_mean]
+
+
+def test_forward_and_backward_are_eager_s(process: References) -> None:
+    torch.manual_seed(0)
+    eager, other = Net(), Net()
+    other.load_state_dict(eager.state_dict())
+    fast = compiled(other)
+    for n in (5, 7, 9):  # the second size makes the batch dynamic, the third one uses the same graphs
+        for one, two in zip(step(eager, eager, n), step(fast, other, n), strict=True):
+            torch.testing.assert_close(one, two)
+            assert one.stride() == two.stride()
+    report = compile_report()
+    assert {g.state for g in report.graphs} == {"written"}, str(report)
+    assert len(report.graphs) == len(process.orders) == 8  # forward and backward, before and after the break, fixed and dynamic
+    assert any("size0 = 7" in o.problem.source for o in process.orders)
+    assert not any("size0 = 9" in o.problem.source for o in process.orders)
+
+
+def test_the_second_process_takes_files_from_the_disk(process: References) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    first = compiled(module)(torch.ones(3, 4))
+    compile_report().clear()
+    torch._dynamo.reset()  # as a new process would
+    torch.testing.assert_close(compiled(module)(torch.ones(3, 4)), first)
+    assert len(process.orders) == 1
+    (graph,) = compile_report().graphs
+    assert graph.from_disk
+    assert graph.verified
+    assert "1 run by written kernels" in str(compile_report())
+
+
+def test_eager_runs_until_the_background_is_done(process: References) -> None:
+    process.wait.clear()
+    module = nn.Tanh()
+    fast = compiled(module, verify="background")
+    x = torch.randn(4)
+    torch.testing.assert_close(fast(x), module(x))
+    assert compile_report().graphs[0].state == "waiting"
+    process.wait.set()
+    for thread in [t for t in threading.enumerate() if t.name == "kernelllm-graph"]:
+        thread.join(20)
+    torch.testing.assert_close(fast(x), module(x))
+    assert compile_report().graphs[0].state == "written"
+
+
+def _lost(order: Order, limit_s: float) -> Written:
+    raise WorkerError("The process that writes kernels has ended.")
+
+
+@pytest.mark.parametrize(
+    ("write", "change", "cause"),
+    [
+        (lambda order, limit_s: Written(message="incorrect: off by one"), None, "off by one"),
+        (_lost, None, "has ended"),
+        (None, lambda source: source.replace("return (", "raise ValueError('another size'); return ("), "another size"),
+        (None, lambda source: "import nosuch", "does not load"),
+    ],
+)
+def test_what_fails_is_left_to_the_fallback(process: References, write: Any, change: Any, cause: str) -> None:
+    process.write = write or process.write  # type: ignore[method-assign]
+    process.change = change or process.change
+    x = torch.randn(5)
+    torch.testing.assert_close(compiled(nn.Tanh())(x), x.tanh())
+    (graph,) = compile_report().graphs
+    assert graph.state == "eager"
+    assert cause in graph.cause
+
+
+def test_options_are_checked_and_the_entry_point_is_there() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(UsageError, match="verify"):
+        kernelllm(torch.fx.GraphModule({}, torch.fx.Graph()), [], options={"verify": "sometimes"})
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["torch_dynamo_backends"]["kernelllm"].partition(":")
+    assert getattr(import_module(module), name) is kernelllm
+    assert str(CompileReport()) == "0 graphs: none"
+
+
+def test_the_example_of_the_documentation_is_written_verified_and_run(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    root = Path(__file__).parents[2]
+    code = (root / "docs" / "how-to" / "torch-compile.md").read_text().split("```python\n")[1].split("```")[0]
+    script = tmp_path / "script.py"
+    script.write_text(code)  # unguarded, as people write them
+    installed = tmp_path / "backend-0.dist-info"  # the entry point, also where an older build is installed
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: backend\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text("[torch_dynamo_backends]\nkernelllm = kernelllm.app.dynamo.backend:kernelllm\n")
+    environment = {
+        **os.environ, "TRITON_INTERPRET": "1", "KERNELLLM_CACHE_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root / "src")]),
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 graphs: 2 run by written kernels"), done.stdout
+    assert done.stdout.count("verified") == 2
