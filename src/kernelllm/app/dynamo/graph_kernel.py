@@ -21,7 +21,7 @@ from kernelllm.problems.graph_text import noted
 from kernelllm.problems.observed import hint
 
 if TYPE_CHECKING:
-    from kernelllm.app.dynamo.backend import CompileOptions
+    from kernelllm.app.dynamo.options import CompileOptions
     from kernelllm.app.dynamo.writing import WritingProcess, Written
 
 log = logging.getLogger("kernelllm")
