@@ -23,11 +23,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from kernelllm.core import registry
+
+if TYPE_CHECKING:
+    import torch
 
 
 class AvailabilityState(StrEnum):
@@ -132,6 +135,35 @@ class Observer(Protocol):
     """Hold the GPU in another way; returns when it is so. For languages that compile or tune in the middle of a run."""
 
 
+class Stopped(BaseException):
+    """A run of sampled programs has no more time, or goes on from what is missing. No Exception: a candidate may catch those."""
+
+
+class SampledLaunches(ABC):
+    """A run of which every launch runs some of its programs; the rest of what they would have written is missing."""
+
+    @abstractmethod
+    def __enter__(self) -> SampledLaunches:
+        """From now on."""
+
+    @abstractmethod
+    def __exit__(self, *error: object) -> None:
+        """Launches run whole again."""
+
+    @abstractmethod
+    def lacks(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether the memory of any of these lacks something, or may."""
+
+    @abstractmethod
+    def changed(self, tensors: Iterable[torch.Tensor], *, missing: bool) -> None:
+        """Torch wrote into these; ``missing``: from memory that lacks something."""
+
+    @abstractmethod
+    def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
+        """Indices of the elements of a contiguous copy of ``tensor`` that hold their final value, and how many elements all programs
+        together write at most, by what those that ran wrote. None where nothing is known."""
+
+
 class Launches:
     """A worker's hold on the launches that it watches; this one is for COMPILE mode, where none runs."""
 
@@ -147,6 +179,10 @@ class Launches:
     def undefined_lanes(self) -> tuple[str, ...]:
         """The places (kernel and line) where a load left masked lanes without a value. For mode INTERPRET."""
         return ()
+
+    def sampled(self, seed: int, seconds: float) -> SampledLaunches:
+        """A context in which launches run some of their programs, chosen by ``seed``, for so long. For mode INTERPRET."""
+        raise NotImplementedError
 
     def disagreement(self) -> bool:
         """Whether launches were counted differently in the two places where they are: what counts them was tampered with."""

@@ -10,12 +10,16 @@ ORIGINAL = "original"
 """Label of the problem's own sizes."""
 
 
-def right(trials: int, sizes: tuple[str, ...], coverage: float | None, warnings: tuple[str, ...]) -> str:
-    """What a reader must know of a correct candidate: where it was tried (labels of sizes), who does the work, names of warnings."""
+def right(trials: int, sizes: tuple[str, ...], coverage: float | None, warnings: tuple[str, ...], sampled: str = "") -> str:
+    """What a reader must know of a correct candidate: where it was tried (labels of sizes), who does the work, names of warnings.
+
+    ``sampled``: the size at which some programs of its grid were tried.
+    """
     where = f"{len(sizes)} size{'s' if len(sizes) != 1 else ''}"
     where += ", the original one among them" if ORIGINAL in sizes and len(sizes) > 1 else ""
     where += " of the problem, the original one" if ORIGINAL in sizes and len(sizes) == 1 else ""
-    where += "" if ORIGINAL in sizes else ", not tried at the original size"
+    where += f", and in some programs at {'the original' if sampled == ORIGINAL else 'a larger'} one" if sampled else ""
+    where += "" if ORIGINAL in (*sizes, sampled) else ", not tried at the original size"
     parts = [f"Right in {trials} trials at {where}"]
     if coverage is not None and coverage < 1:
         parts.append(f"{percent(coverage)} of the heavy work in its own kernels, the rest in torch")

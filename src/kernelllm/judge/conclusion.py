@@ -42,6 +42,10 @@ class Evidence:
     """How the workers ended."""
     measured: Measurement = field(default_factory=Measurement)
     findings: list[Finding] = field(default_factory=list)
+    sampled: str = ""
+    """Label of the size at which some programs were tried; empty where none were."""
+    sampled_kernels: frozenset[str] = frozenset()
+    """Those that ran there."""
     kernels: tuple[KernelUse, ...] = ()
     coverage: float | None = None
 
@@ -87,7 +91,7 @@ def _right(seen: Evidence) -> str:
     """The message of a correct verdict."""
     sizes = tuple(dict.fromkeys(run.trial.sizes for run in seen.trials.runs))
     warnings = tuple(finding.check for finding in seen.findings if finding.severity is Severity.WARN)
-    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings)
+    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings, seen.sampled)
 
 
 def _observation(context: JudgeContext, seen: Evidence) -> Observation:

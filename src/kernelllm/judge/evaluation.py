@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernelllm.backends.base import open_backend
@@ -21,6 +21,7 @@ from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
 from kernelllm.judge.trials.trial_seeds import TrialSeeds
 from kernelllm.problems.first_run import first_run
@@ -90,7 +91,7 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
-                seen.findings += compiling.never_run(launched)
+                seen.findings += compiling.never_run(launched | seen.sampled_kernels)
                 if compiling.unwritten:
                     seen.trials.failure = CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; {compiling.unwritten}")
 
@@ -116,6 +117,8 @@ class Evaluation:
             measured = failure is None and context.on_gpu and settings.measure
             if len(workers) > 1 or not measured:
                 suppress()
+            if not context.on_gpu and self._rules.profile != KERNELBENCH and seen.trials.failure is None:
+                self._sample_programs(workers[0], references)
             for worker in workers[:-1]:
                 worker.cut()
             if measured and seen.trials.failure is None:
@@ -135,6 +138,15 @@ class Evaluation:
         except CandidateFailure as failure:
             failure.message = f"Built and run once more, after its trials: {failure.message}"
             trials.failure = failure.kept()
+
+    def _sample_programs(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
+        """Some programs at the original size, or a large one."""
+        with self._context.references.large(self._problem, frozenset(self._seen.fixed), references) as large:
+            try:
+                if large is not None and (names := compare_sampled(worker, large)):
+                    self._seen.sampled, self._seen.sampled_kernels = large.label, frozenset(names)
+            except CandidateFailure as failure:
+                self._seen.trials.failure = failure.kept()
 
     def _measure(
         self, worker: CandidateProcess, reference: Reference, share: DeviceShare, after_timing: Callable[[], None]

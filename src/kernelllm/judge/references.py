@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradients
 from kernelllm.judge.settings import STRICT, JudgeSettings
-from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
+from kernelllm.judge.trials.sampled_programs import LARGE, LargeRun, affordable, prepared
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
@@ -28,6 +30,7 @@ class References:
         self._settings, self._device = settings, device
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, frozenset[str], bool], list[Reference]] = OrderedDict()
+        self._large: tuple[tuple[str, frozenset[str]], LargeRun | None] | None = None
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
@@ -47,6 +50,31 @@ class References:
             while len(self._kept) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
                 self._kept.popitem(last=False)
 
+    @contextlib.contextmanager
+    def large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[LargeRun | None]:
+        """The reference's run at the original size, or the largest that a CPU runs it at. None where that was tried or cannot be had."""
+        key = (problem.digest, fixed)
+        with self._lock:
+            kept, self._large = self._large, None
+        if kept is None or kept[0] != key:
+            kept = key, self._run_large(problem, fixed, tried)
+        yield kept[1]
+        with self._lock:
+            self._large = kept
+
+    def _run_large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> LargeRun | None:
+        if any(not reference.sizes.changed for reference in tried):
+            return None
+        described, overrides = shrink.describe(problem, {}), dict[str, Any]()
+        if not affordable(described, shrink.flops(problem, {})):
+            overrides = shrink.within(problem, LARGE, fixed)
+            described = shrink.describe(problem, overrides)
+        if any(described.inputs == reference.sizes.inputs for reference in tried):
+            return None
+        with own_generators(), failures_logged("No large size could be tried", ProblemError):
+            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED)
+        return None
+
     def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:
         """The constants that a candidate declares as fixed, where any of them would be changed otherwise."""
         declared = sizes.fixed_by(candidate, problem)
@@ -59,6 +87,7 @@ class References:
     def clear(self) -> None:
         """Drop all references."""
         self._kept.clear()
+        self._large = None
 
     def _build(self, problem: Problem, fixed: frozenset[str]) -> list[Reference]:
         exact = self._settings.profile == STRICT

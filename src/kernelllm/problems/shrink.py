@@ -66,9 +66,9 @@ def shrunk(
     return [dict(items) for items in _shrunk(problem, count, budget, fixed)]
 
 
-def within(problem: Problem, budget: Budget) -> dict[str, Any]:
+def within(problem: Problem, budget: Budget, fixed: frozenset[str] = frozenset()) -> dict[str, Any]:
     """One set of constants within a budget of the caller's own; as :func:`shrunk` otherwise."""
-    return dict(_shrunk(problem, 1, budget)[0])
+    return dict(_shrunk(problem, 1, budget, fixed)[0])
 
 
 def flops(problem: Problem, overrides: Mapping[str, Any]) -> int:

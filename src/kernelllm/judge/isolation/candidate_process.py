@@ -46,6 +46,16 @@ class CandidateRun:
     """Those of the forward alone, where there is a backward."""
 
 
+@dataclass(frozen=True)
+class SampledRun:
+    """What some programs of each launch wrote of the outputs: see :class:`kernelllm.judge.transport.protocol.Sampled`."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    parts: list[list[torch.Tensor]]
+    unwritten: str
+    kernels: tuple[str, ...]
+
+
 class CandidateProcess:
     """A worker that holds one candidate. ``seconds``: what one command may take; all together may take :data:`TOTAL` times that."""
 
@@ -185,6 +195,19 @@ class CandidateProcess:
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
                             ran.forward_launches)
+
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
+        """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""
+        tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
+        output = self._arena("output", output_bytes)
+        both = (arena, output)
+        bag = p.Values(tree, specs, self._worker.ref(arena, both))
+        reply = self.ask(p.Sample, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
+        sampled = _expect(reply, p.Sampled)
+        if sampled.shapes is None:
+            return None
+        (parts,) = self._take(sampled.tensors, output, sampled.tree)
+        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

@@ -11,6 +11,7 @@ command         meaning                                                       re
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
 ``RunOnce``     call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
+``Sample``      call it once, where launches run some of their programs        ``Sampled``, ``Grow``, ``Failed``
 ``Collect``     copy the outputs of the last run again, or of a held one      ``Ran``, ``Grow``, ``Failed``
 ``ReadState``   copy parameters and buffers to the output arena               ``ModelState``, ``Grow``, ``Failed``
 ``TimeRuns``    run many times over several input sets, timed                 ``TimedBatch``, ``Grow``, ``Failed``
@@ -135,6 +136,17 @@ class RunOnce(msgspec.Struct, tag="run"):
     fill: float = 0.0
 
 
+class Sample(msgspec.Struct, tag="sample"):
+    """Call the model once. Of each launch some programs run; what they wrote of the outputs is copied to the output arena. CPU only."""
+
+    id: int
+    inputs: Values
+    output: ArenaRef
+    seed: int
+    seconds: float
+    """After which the run is given up."""
+
+
 class Collect(msgspec.Struct, tag="collect"):
     id: int
     output: ArenaRef
@@ -205,7 +217,7 @@ class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | RunOnce | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
+Command = Construct | LoadState | RunOnce | Sample | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
 
 
 class AccessRequest(msgspec.Struct, tag="access_request"):
@@ -269,6 +281,19 @@ class Ran(msgspec.Struct, tag="ran"):
     forward_flops: dict[str, float] = {}
     forward_launches: int = 0
     """Those of the forward alone, where there is a backward."""
+
+
+class Sampled(msgspec.Struct, tag="sampled"):
+    id: int
+    shapes: tuple[tuple[int, ...], ...] | None = None
+    """Of the outputs' tensors. None where the run was given up, or goes on from what programs left out would have written."""
+    tree: Any = None
+    """A list with an item for each of these tensors: indices of elements and their values, or nothing."""
+    kernels: tuple[str, ...] = ()
+    """Names of those that were launched."""
+    unwritten: str = ""
+    """What all programs together leave unwritten of an output that they alone write; empty where that is not certain."""
+    tensors: tuple[TensorSpec, ...] = ()
 
 
 class ModelState(msgspec.Struct, tag="state"):
@@ -339,4 +364,4 @@ class Reported(msgspec.Struct, tag="reported"):
     """Where a load left masked lanes without a value, as far as that is known."""
 
 
-Reply = Constructed | Done | Failed | Grow | Ran | ModelState | TimedBatch | Compiled | Reported | AccessRequest
+Reply = Constructed | Done | Failed | Grow | Ran | Sampled | ModelState | TimedBatch | Compiled | Reported | AccessRequest

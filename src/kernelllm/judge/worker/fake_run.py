@@ -15,8 +15,8 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
 
-_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-_READING = frozenset({"_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "equal", "_unique2", "unique_dim",
+EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
+READING = frozenset({"_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "equal", "_unique2", "unique_dim",
                       "unique_consecutive", "repeat_interleave", "bincount", "is_nonzero", "item"})  # fmt: skip
 
 
@@ -74,14 +74,14 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
-        if name in _READING or _picks(name, args):
+        if name in READING or picks(name, args):
             self._recorder.values_read()
         if func._schema.is_mutable:
             for tensor in tree_leaves((args, kwargs)):  # more than is written, which only means that less is known
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
                     self._empty.pop(tensor.untyped_storage()._cdata, None)
         result = func(*args, **(kwargs or {}))
-        if name in _EMPTY and isinstance(result, torch.Tensor) and result.layout is torch.strided:
+        if name in EMPTY and isinstance(result, torch.Tensor) and result.layout is torch.strided:
             self._empty[result.untyped_storage()._cdata] = result
         return result
 
@@ -102,7 +102,7 @@ class _Watch(TorchDispatchMode):
         return ""
 
 
-def _picks(name: str, args: Any) -> bool:
+def picks(name: str, args: Any) -> bool:
     """Whether an index by Booleans is looked up, whose result is as long as it has true ones."""
     masks = args[1] if name == "index" and len(args) > 1 and isinstance(args[1], list | tuple) else ()
     return any(isinstance(mask, torch.Tensor) and mask.dtype in (torch.bool, torch.uint8) for mask in masks)

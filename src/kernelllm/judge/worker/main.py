@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import torch
 from torch.nn.parameter import is_lazy
 
@@ -89,7 +90,7 @@ class Session:
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Collect: self.collect,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Sample: self.sample, p.Collect: self.collect,
             p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
         if mode is Mode.CUDA:
@@ -271,6 +272,26 @@ class Session:
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
         self.launches.suppress(suppress)
+
+    def sample(self, command: p.Sample) -> p.Reply:
+        """One call of which launches run some of their programs."""
+        from kernelllm.judge.worker import sampled_run
+
+        inputs = self.decode(command.inputs)
+        self.recorder.new_list()
+        before = {name: seen.launches for name, seen in self.recorder.kernels.items()}
+        seed_all(command.seed)
+        with self.candidate_code("run"):
+            found = sampled_run.run(self.model, inputs, command, self.launches, lambda: self.recorder.fault)
+        outputs: list[torch.Tensor] = []
+        tree = values.encode(found.tree, outputs)
+        specs, size = arenas.layout(outputs, contiguous=True)
+        arena = self._arenas[command.output.key]
+        if self.recorder.read_after is not None or size > arena.size:
+            return p.Sampled(command.id)
+        arenas.put(arena, specs, outputs)
+        names = tuple(name for name, seen in self.recorder.kernels.items() if seen.launches > before.get(name, 0))
+        return msgspec.structs.replace(found, tree=tree, tensors=specs, kernels=names)
 
     def collect(self, command: p.Collect) -> p.Reply:
         """The same outputs again, to a larger arena, or those of the run that is held."""

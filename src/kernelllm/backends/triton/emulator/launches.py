@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
 from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
+from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.undefined_lanes import UndefinedLanes
 
 
@@ -40,6 +43,10 @@ class InterpretedLaunches(Launches):
     def undefined_lanes(self) -> tuple[str, ...]:
         """See :meth:`Launches.undefined_lanes`."""
         return tuple(UndefinedLanes.places)
+
+    def sampled(self, seed: int, seconds: float) -> Sampling:
+        """See :meth:`Launches.sampled`."""
+        return Sampling(seed, seconds)
 
     def disagreement(self) -> bool:
         """See :meth:`Launches.disagreement`."""
@@ -91,9 +98,27 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
             executor.cooperative = bool(kwargs.get("launch_cooperative_grid"))
             _State.begun += 1
-            executor(*args, **kwargs)
+            with _some_programs(executor, grid, bound):
+                executor(*args, **kwargs)
     finally:
         memory.current(None)
+
+
+@contextlib.contextmanager
+def _some_programs(executor: lockstep.GridExecutor, grid: tuple[int, ...], bound: dict[str, Any]) -> Iterator[None]:
+    """Where programs are sampled, the launch runs some of its own."""
+    sampling, total = Sampling.active, math.prod(grid)
+    if sampling is None or not total:
+        yield
+        return
+    storages = {s.data_ptr(): s for value in bound.values() for s in map(torch.Tensor.untyped_storage, memory.tensors(value))}
+    with sampling.launch(storages, total):
+        if executor.cooperative:
+            sampling.ran(total)
+            sampling.updates()
+        else:
+            executor.sampling = sampling
+        yield
 
 
 def _illegal_access(error: BaseException) -> str:

@@ -21,7 +21,9 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
+from kernelllm.backends.base import Stopped
 from kernelllm.backends.triton.emulator import arithmetic, cooperative, memory
+from kernelllm.backends.triton.emulator.sampling import Sampling
 
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
@@ -66,6 +68,8 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     cooperative = False
     """Whether the programs of this launch wait for each other."""
+    sampling: Sampling | None = None
+    """Which programs run; None: all."""
     launches = 0
     """How many there were in this process."""
     serial: set[Any] = set()  # noqa: RUF012 (kernels that do not run in groups, for the life of the process)
@@ -88,7 +92,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
             if self.cooperative:
                 cooperative.Grid(list(programs), lambda: self.fn(**self.bound)).run()
             else:
-                self._all(programs)
+                self._all(programs if self.sampling is None else self._after_sample(programs, grid, self.sampling))
         except Exception as error:
             raise InterpreterError(repr(error)) from error
         finally:
@@ -101,10 +105,29 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         if key not in self.largest:  # one program shows how large its blocks are
             for program in itertools.islice(programs, 1):
                 self._single(program)
+                if self.sampling is not None:
+                    self.sampling.ran(1)
             self.largest[key] = _Group.largest
         size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
-        while chunk := list(itertools.islice(programs, size)):
-            self._some(chunk)
+        while (self.sampling is None or self.sampling.goes_on(whole=True)) and (chunk := list(itertools.islice(programs, size))):
+            try:
+                self._some(chunk)
+            except Stopped:
+                if self.sampling is None:
+                    raise
+                self.sampling.stopped()
+                break
+            if self.sampling is not None:
+                self.sampling.ran(len(chunk))
+
+    def _after_sample(self, programs: Iterator[ProgramId], grid: ProgramId, sampling: Sampling) -> Iterator[ProgramId]:
+        """Run the programs of a sample one by one. The others."""
+        chosen = dict.fromkeys(sampling.programs(grid))
+        for program in chosen:
+            if sampling.goes_on(whole=False):
+                self._single(program)
+                sampling.ran(1)
+        return (program for program in programs if program not in chosen)
 
     def _single(self, program: ProgramId) -> None:
         _Group.size = 1

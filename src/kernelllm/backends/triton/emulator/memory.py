@@ -16,6 +16,7 @@ from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.backends.triton.emulator import cooperative, undefined_lanes
+from kernelllm.backends.triton.emulator.sampling import Sampling
 
 
 class Bounds:
@@ -25,7 +26,7 @@ class Bounds:
         self._everything = False
         self._set({
             storage.data_ptr(): (storage.nbytes(), name) for name, value in arguments.items()
-            for storage in map(torch.Tensor.untyped_storage, _tensors(value))
+            for storage in map(torch.Tensor.untyped_storage, tensors(value))
         })  # fmt: skip
 
     def _set(self, ranges: dict[int, tuple[int, str]]) -> None:
@@ -106,11 +107,12 @@ class Bounds:
         return f"illegal memory access: a kernel {what} {count} element(s) outside of its tensors{program}; the first is {nearest}. {hint}"
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Those that an argument of a launch holds."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple | list):
-        return [t for item in value for t in _tensors(item)]
+        return [t for item in value for t in tensors(item)]
     base = getattr(value, "base", None)
     return [base] if isinstance(base, torch.Tensor) else []
 
@@ -179,6 +181,8 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         lanes = _mask(mask)
         index = _check(self, ptrs, lanes, "reads")
+        if Sampling.active is not None:
+            Sampling.active.loads(_start(index))
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
@@ -203,6 +207,8 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
         if index < 0 or _Current.bounds is None or value.data.dtype.itemsize != kind.itemsize:
             if Undo.active is not None:
                 Undo.active.keep_at(ptrs, lanes)
+            if lanes is None or lanes.any():
+                _updates()
             return store(self, ptrs, value, mask, *rest, **named)
         view, indices = _Current.bounds.view(index, kind), _Current.bounds.element_indices(index, ptrs.data, kind)
         data = value.data if value.data.dtype == kind else np.ascontiguousarray(value.data).view(kind)
@@ -212,6 +218,8 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
             indices, data = np.broadcast_to(indices, shape)[chosen], np.broadcast_to(data, shape)[chosen]
         elif data.size > indices.size:
             indices = np.broadcast_to(indices, data.shape)
+        if Sampling.active is not None:
+            Sampling.active.stores(_start(index), kind.itemsize, indices)
         if Undo.active is not None:
             Undo.active.keep(view, indices)
         view[indices] = data  # in order: of several writes to one element the last one stays
@@ -225,12 +233,14 @@ def _check_atomics(builder: Any) -> None:
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
         _check(self, ptr, None, "updates")
+        _updates()
         result = cas(self, ptr, *rest, **named)
         _hand_over()
         return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         _check(self, ptr, _mask(mask), "updates")
+        _updates()
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)
@@ -254,6 +264,16 @@ def _check_pointers(builder: Any) -> None:
         return bitcast(self, src, dst_type)
 
     builder.create_int_to_ptr, builder.create_bitcast = create_int_to_ptr, create_bitcast
+
+
+def _start(index: int) -> int:
+    """Address of a range of the launch under way."""
+    return int(_Current.bounds.starts[index]) if index >= 0 and _Current.bounds is not None else -1
+
+
+def _updates() -> None:
+    if Sampling.active is not None:
+        Sampling.active.updates()
 
 
 def _hand_over() -> None:

@@ -1,0 +1,162 @@
+"""Launches of which only some programs run, at sizes where all of them would take too long.
+
+What the programs left out would have written is missing. Whatever reads it says nothing: a launch that does so is not looked at, and
+neither is what it writes. The same holds for atomics, which add up over programs, and where other launches may still have written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelllm.backends.base import SampledLaunches, Stopped
+
+_ALL = 16
+"""Programs of a grid that is run whole."""
+_KEPT = 2048
+"""Elements of one store of a group of programs that are looked at."""
+_MIDDLE = 6
+"""Programs at random places that run beside the first and the last."""
+Storages = dict[int, Any]
+
+
+class Sampling(SampledLaunches):
+    """One run of a candidate. ``active``: the run under way in this process."""
+
+    active: Sampling | None = None
+
+    def __init__(self, seed: int, seconds: float) -> None:
+        self._random, self._end, self._launch_seconds = random.Random(seed), time.process_time() + seconds, seconds / 4
+        self._missing: Storages = {}
+        """Memory that lacks something, by address; held, so that no other gets the address."""
+        self._written: dict[int, tuple[int, float, list[Any]]] = {}
+        """Memory to bytes of an element, elements that all programs would write at most, and indices of some that were written."""
+        self._now: dict[int, tuple[int, float, list[Any]]] = {}
+        """The same of the launch under way, with the elements that were written."""
+        self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
+        """What it was before programs ran in groups."""
+        self._storages: Storages = {}
+        self._reads_missing = self._adds = False
+        """Whether the launch under way reads what is missing, and whether it writes in ways that add up over programs."""
+        self._total = self._ran = self._singles = 0
+        """Programs of the launch under way, those that ran, and those of them that ran one by one."""
+        self._begun = self._groups_begun = 0.0
+
+    def __enter__(self) -> Sampling:
+        Sampling.active = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Sampling.active = None
+
+    def programs(self, grid: Sequence[int]) -> list[tuple[int, ...]]:
+        """Those that run in any case."""
+        total = math.prod(grid)
+        numbers = range(total) if total <= _ALL else [total - 1, 0, *(self._random.randrange(total) for _ in range(_MIDDLE))]
+        return [tuple(map(int, np.unravel_index(number, tuple(grid)))) for number in dict.fromkeys(numbers)]
+
+    def ran(self, programs: int) -> None:
+        """So many programs more of the launch under way ran."""
+        self._ran += programs
+
+    def goes_on(self, *, whole: bool) -> bool:
+        """Whether the launch under way has time for another program; ``whole``: for all of them, as far as can be told."""
+        now = time.process_time()
+        if not whole:
+            return not self._ran or now - self._begun < self._launch_seconds
+        if not self._singles:
+            self._singles, self._groups_begun, self._of_singles = self._ran, now, dict(self._now)
+        done = self._ran - self._singles
+        needed = (now - self._groups_begun) * (self._total - self._singles) / done if done else 0.0
+        return now - self._begun < self._launch_seconds and needed < self._launch_seconds
+
+    def stopped(self) -> None:
+        """A group of programs took too long and was left in the middle: what groups wrote is not looked at."""
+        self._now = {start: self._of_singles.get(start, (0, 0.0, [])) for start in self._now}
+        self._ran = self._singles
+
+    @contextlib.contextmanager
+    def launch(self, storages: Storages, total: int) -> Iterator[None]:
+        """Around a launch that may touch these storages, of so many programs."""
+        if time.process_time() > self._end:
+            raise Stopped
+        self._storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
+        self._begun, self._total, self._ran, self._singles = time.process_time(), total, 0, 0
+        yield
+        complete = self._ran == total
+        useless = self._reads_missing or (self._adds and not complete)
+        for start in storages if useless or not complete else ():
+            self._written.pop(start, None)  # programs left out may write there
+        for start, (width, count, indices) in self._now.items():
+            if useless or not complete:
+                self._missing[start] = storages[start]
+            if not useless:
+                count *= total / self._ran
+                known = self._written.get(start)
+                if known is not None and known[0] == width:
+                    count, indices = count + known[1], [*known[2], *indices]
+                self._written[start] = width, count, indices
+
+    def loads(self, start: int) -> None:
+        """A program reads from the memory at this address; -1: from several."""
+        if time.process_time() > self._begun + 2 * self._launch_seconds:
+            raise Stopped
+        self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self._storages)
+
+    def stores(self, start: int, width: int, indices: Any) -> None:
+        """A program writes these elements of so many bytes."""
+        if start < 0 or start not in self._storages:
+            self.updates()
+            return
+        _, count, kept = self._now.get(start, (width, 0.0, []))
+        few = indices.reshape(-1)[:: max(indices.size // _KEPT, 1)]
+        self._now[start] = width, count + indices.size, [*kept, np.array(few, dtype=np.int64)]
+
+    def updates(self) -> None:
+        """A program writes in a way that adds up over programs, or to places that are not known."""
+        self._adds = True
+        for start in self._storages:
+            self._now.setdefault(start, (0, 0.0, []))
+
+    def lacks(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """See :meth:`SampledLaunches.lacks`."""
+        return any(address(tensor) in self._missing for tensor in tensors)
+
+    def changed(self, tensors: Iterable[torch.Tensor], *, missing: bool) -> None:
+        """See :meth:`SampledLaunches.changed`."""
+        for tensor in (t for t in tensors if t.layout is torch.strided):
+            self._written.pop(address(tensor), None)
+            if missing:
+                self._missing[address(tensor)] = tensor.untyped_storage()
+
+    def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
+        """See :meth:`SampledLaunches.written`."""
+        width, count, indices = self._written.get(address(tensor), (0, 0.0, []))
+        if width != tensor.element_size() or not indices:
+            return None
+        rest = torch.from_numpy(np.unique(np.concatenate(indices))) - int(tensor.storage_offset())
+        flat, inside = torch.zeros_like(rest), rest >= 0
+        steps = sorted(zip(tensor.stride(), tensor.shape, _contiguous(tensor.shape), strict=True), reverse=True)
+        for stride, size, step in steps:
+            if size > 1 and stride > 0:
+                place = rest // stride
+                inside &= place < size
+                flat += place * step
+                rest = rest - place * stride
+        return flat[inside & (rest == 0)], count
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Of a tensor's memory."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else -1
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]

@@ -1,0 +1,122 @@
+"""On a CPU: some programs of the grid at the problem's original size, or as large a one as this machine can run the reference at.
+
+The trials before know all that a candidate does at small sizes. What it does beyond a threshold, in a kernel, on the host or by its grid,
+shows here. Only what the programs that ran wrote of an output is compared, and loosely: precision was judged before.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import SizeSet, Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
+from kernelllm.judge.transport import values
+from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.problems.relations import Budget
+
+LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25)
+"""Of the size that is tried where the original one is not affordable."""
+_ELEMENTS, _FLOPS = 2**25, 8_000_000_000
+"""Of all inputs at the original size, and of one run of the reference there: a CPU takes a fraction of a second."""
+_SHAPE = re.compile(r"\[([\d, ]*)\]")
+_SECONDS = 1.6
+"""Of its process's time, for the candidate's run."""
+_TOLERANCE = 1e-2
+_ROOM = 64 * 2**20
+_SEED = 3
+
+
+@dataclass
+class LargeRun:
+    """The reference's run at a large size, for all candidates of a problem."""
+
+    reference: Reference
+    inputs: list[Any]
+    run: ReferenceRun
+
+    @property
+    def label(self) -> str:
+        """``original``, or another name of the size."""
+        return self.reference.sizes.label
+
+
+def affordable(size: SizeSet, flops: int) -> bool:
+    """Whether the reference is run at the original size."""
+    shapes = (found.split(",") for text in size.inputs for found in _SHAPE.findall(text))
+    elements = sum(math.prod(int(length) for length in shape if length.strip()) for shape in shapes)
+    return elements <= _ELEMENTS and flops <= _FLOPS
+
+
+def prepared(reference: Reference, seed: int) -> LargeRun | None:
+    """None where its output is of no use: random, not finite, or made by writing into its inputs."""
+    inputs = reference.inputs(seed)
+    run = reference.run(inputs, seed)
+    useful = not run.error and run.finite and not run.mutated_inputs and not reference.draws
+    return LargeRun(reference, inputs, run) if useful else None
+
+
+def compare_sampled(process: CandidateProcess, large: LargeRun) -> tuple[str, ...]:
+    """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
+    where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
+    try:
+        build(process, large.reference)
+        found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM)
+    except CandidateFailure as failure:
+        if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+            return ()
+        failure.message = f"Right at the sizes tried; at {where}: {failure.message}"
+        raise
+    if found is None:
+        return ()
+    wrong, any_compared = _wrong(found, large)
+    if wrong:
+        raise CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; at {where} {wrong}")
+    return found.kernels if any_compared else ()
+
+
+def _wrong(found: SampledRun, large: LargeRun) -> tuple[str, bool]:
+    """What is wrong, empty where nothing is; and whether anything was compared."""
+    theirs = values.flatten(large.run.expected.value)
+    shapes = [tuple(t.shape) for t in theirs]
+    if list(found.shapes) != shapes:
+        return f"the outputs have the shapes {list(found.shapes)[:4]}, and the reference's {shapes[:4]}.", False
+    if found.unwritten:
+        return f"{found.unwritten}.", False
+    places = {number: part for number, part in enumerate(found.parts) if len(part) == 2 and part[0].numel()}
+    fits = all(_fits(part, theirs[number]) for number, part in places.items())
+    if not fits:
+        raise CandidateFailure(Status.RUNTIME_ERROR, "The worker sent elements that no output has.")
+    if not places:
+        return "", False
+    mine = [part[1] for part in places.values()]
+    rules = Rules(tolerance=_TOLERANCE, precise=False)
+    compared = compare(mine, _gathered(large.run.expected, places), rules)
+    if not compared.ok and large.run.refine(rounding=True):
+        compared = compare(mine, _gathered(large.run.expected, places), rules)
+    text = "" if compared.ok else f"what some programs of its grid wrote is wrong. Of these elements: {compared.message}"
+    return text, True
+
+
+def _fits(part: list[torch.Tensor], output: torch.Tensor) -> bool:
+    indices, written = part
+    whole = indices.dtype is torch.int64 and indices.ndim == written.ndim == 1 and len(indices) == len(written)
+    return whole and int(indices.min()) >= 0 and int(indices.max()) < output.numel()
+
+
+def _gathered(expected: Expected, places: dict[int, list[torch.Tensor]]) -> Expected:
+    """The elements at these places of each output."""
+
+    def of(value: Any) -> list[torch.Tensor]:
+        flat = values.flatten(value)
+        return [flat[number].reshape(-1)[part[0]] for number, part in places.items()]
+
+    exact = of(expected.exact) if expected.has_exact else None
+    return Expected(of(expected.value), exact, expected.has_exact, tuple(of(one) for one in expected.equally_right))

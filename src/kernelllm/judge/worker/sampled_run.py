@@ -1,0 +1,108 @@
+"""One call of a candidate's model of whose launches only some programs run: what they wrote of the outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
+
+_MOST = 2**18
+"""Elements of an output that are looked at."""
+_UNEVEN = 4.0
+"""So many times as many elements as those of the programs that ran, another program may write."""
+
+
+def run(model: Any, inputs: list[Any], command: p.Sample, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
+    """Raises what the model raises, where nothing that a program left out would have written can be the cause."""
+    watch = None
+    try:
+        with torch.no_grad(), launches.sampled(command.seed, command.seconds) as sampled:
+            watch = _Watch(sampled)
+            with watch:
+                output = model(*inputs)
+        if fault():
+            raise IllegalAccess(fault())
+    except Stopped:
+        return p.Sampled(command.id)
+    except Exception:
+        if watch is None or watch.lacking:
+            return p.Sampled(command.id)
+        raise
+    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    found = [_written(number, tensor, watch, command.seed) for number, tensor in enumerate(tensors)]
+    unwritten = next(filter(None, (text for _, text in found)), "")
+    return p.Sampled(command.id, tuple(tuple(t.shape) for t in tensors), [part for part, _ in found], unwritten=unwritten)
+
+
+def _written(number: int, tensor: torch.Tensor, watch: _Watch, seed: int) -> tuple[list[torch.Tensor], str]:
+    """Indices and values of what was written of an output; and that all programs together leave most of it unwritten."""
+    found = watch.sampled.written(tensor) if type(tensor) is torch.Tensor and tensor.layout is torch.strided else None
+    if found is None:
+        return [], ""
+    indices, most = found
+    text = ""
+    if watch.empty(tensor) and most * _UNEVEN < tensor.numel():
+        text = f"all programs together write about {most:.0f} of the {tensor.numel()} elements of output {number + 1}"
+    if indices.numel() > _MOST:
+        generator = torch.Generator().manual_seed(seed)
+        indices = indices[torch.randint(indices.numel(), (_MOST,), generator=generator)]
+    place = []
+    for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True):
+        place.append(indices // step % size)
+    return [indices, tensor[tuple(place)] if place else tensor.reshape(1)[indices]], text
+
+
+def _steps(shape: torch.Size) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+class _Watch(TorchDispatchMode):
+    """Follows what is missing through torch's operators."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class
+
+    def __init__(self, sampled: SampledLaunches) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sampled = sampled
+        self._all: list[torch.Tensor] = []
+        """Every tensor that torch made: addresses are not used twice while they are held."""
+        self._empty: set[int] = set()
+
+    @property
+    def lacking(self) -> bool:
+        """Whether something is missing of any tensor."""
+        return self.sampled.lacks(self._all)
+
+    def empty(self, tensor: torch.Tensor) -> bool:
+        """Whether kernels alone wrote into it."""
+        return tensor.untyped_storage().data_ptr() in self._empty
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        lacks = self.sampled.lacks(given)
+        if lacks and (name in READING or picks(name, args)):
+            raise Stopped
+        result = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable:
+            self.sampled.changed(given, missing=lacks)
+            self._empty -= {t.untyped_storage().data_ptr() for t in given if t.layout is torch.strided}
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+        self._all += made
+        if name in EMPTY:
+            self._empty |= {t.untyped_storage().data_ptr() for t in made}
+        elif lacks:
+            known = {t.untyped_storage().data_ptr() for t in given if t.layout is torch.strided}
+            self.sampled.changed([t for t in made if t.untyped_storage().data_ptr() not in known], missing=True)
+        return result
+
