@@ -19,9 +19,11 @@ from kernelllm.backends.triton.emulator import interpreter
 interpreter.install()
 
 from kernelllm.compiler.templates import attention as A  # noqa: E402
+from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import joining, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
+from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import pooling as P  # noqa: E402
 from kernelllm.compiler.templates import recurrent as R  # noqa: E402
 from kernelllm.compiler.templates import scan as S  # noqa: E402
@@ -35,6 +37,8 @@ def case(name: str, got: Any, want: Any, tolerance: float | None = None) -> None
     gots, wants = (got, want) if isinstance(got, tuple) else ((got,), (want,))
     for g, w in zip(gots, wants, strict=True):
         limit = tolerance or TOLERANCE.get(g.dtype, 0.0)
+        g = g.transpose(1, 2) if name.startswith("attention") else g
+        w = w.transpose(1, 2) if name.startswith("attention") else w
         good = g.shape == w.shape and g.is_contiguous() and bool(torch.equal(g.isnan(), w.isnan()))
         a, b = g.double().nan_to_num(0), w.double().nan_to_num(0)
         error = ((a - b).abs().max() / b.abs().max().clamp_min(1.0)).item() if good and g.numel() else 0.0
@@ -63,6 +67,15 @@ def products() -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         x, y = a.to(dtype), b.to(dtype)
         case(f"matmul {dtype}", M.matmul(x, y, torch.ones(50, dtype=dtype)), (x.double() @ y.double() + 1).to(dtype))
+    for dtype in (torch.float16, torch.bfloat16):
+        for m, k, n in ((70, 136, 264), (9, 200, 72)):  # descriptors; few rows
+            c = draw(m, n, dtype=dtype)
+            x, y, z = draw(m, k, dtype=dtype), draw(n, k, dtype=dtype).T, draw(n, k, dtype=dtype).T
+            case(f"matmul {dtype, m}", H.half_matmul(x, y, c, False, "gelu"), F.gelu(x.double() @ y.double() + c.double()).to(dtype))
+            want = F.silu(x.double() @ z.double()) * (x.double() @ y.double() + c[0].double())
+            case(f"gated {dtype, m}", H.gated_matmul(x, y, z, "silu", c[0].clone(), torch.zeros_like(c[0])), want.to(dtype))
+        x, y = draw(136, 64, dtype=dtype), draw(136, 72, dtype=dtype)
+        case(f"matmul turned {dtype}", H.half_matmul(x.T, y), (x.T.double() @ y.double()).to(dtype))
     case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())
     case("matmul tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
     activations: dict[str, Any] = {
@@ -120,6 +133,16 @@ def attention() -> None:
         inputs = [x.to(dtype) for x in (q, k, v)]
         want_here = F.scaled_dot_product_attention(*(x.double() for x in inputs), scale=0.3, enable_gqa=True)
         case(f"attention grouped {dtype}", A.attention(*inputs, scale=0.3), want_here.to(dtype))
+    for dtype in (torch.float16, torch.bfloat16):
+        for t, s in ((70, 90), (3, 200)):
+            q, k, v = draw(2, 4, t, 40, dtype=dtype), draw(2, 2, s, 40, dtype=dtype), draw(2, s, 2, 24, dtype=dtype).transpose(1, 2)
+            keep, bias = torch.rand(2, 1, t, s) > 0.3, draw(t, s, dtype=dtype)
+            for name, mask, causal in (("plain", None, False), ("causal", None, True), ("bool", keep, False), ("added", bias, False)):
+                wide = mask.double() if name == "added" else mask
+                want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
+                case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
+    q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)
+    want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=0.3, enable_gqa=True)
     turned = q.transpose(1, 2).contiguous().transpose(1, 2)
     case("attention strided", A.attention(turned, k, v, scale=0.3), want.float())
 

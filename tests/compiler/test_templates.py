@@ -18,7 +18,7 @@ import torch
 from kernelllm.backends.triton.emulator.cubin import resources
 from kernelllm.compiler import template_ops, templates
 from kernelllm.compiler.emit.embed import definitions_for
-from kernelllm.compiler.templates import attention, conv, conv_packed, matmul, pooling, recurrent, scan
+from kernelllm.compiler.templates import attention, attention_half, conv, conv_packed, matmul, matmul_half, pooling, recurrent, scan
 
 FOLDER = Path(templates.__file__).parent
 SHARED_LIMIT = 227 * 1024
@@ -106,7 +106,24 @@ HALF = torch.float16
 LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product": ("matmul_halves_product_kernel", lambda: matmul.matmul(meta(4096, 4096), meta(4096, 4096))),
     "product of odd sizes": ("matmul_kernel", lambda: matmul.matmul(meta(301, 4097), meta(4097, 303))),
-    "product in half precision": ("matmul_kernel", lambda: matmul.matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))),
+    "product in half precision": (
+        "product_kernel", lambda: matmul_half.half_matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))
+    ),
+    "gated product": (
+        "gated_product_kernel",
+        lambda: matmul_half.gated_matmul(*(meta(*shape, dtype=HALF) for shape in ((2048, 1024), (1024, 3072), (1024, 3072))), "silu"),
+    ),
+    "product of few rows in half precision": (
+        "few_rows_kernel", lambda: matmul_half.half_matmul(meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
+    ),
+    "attention in half precision": (
+        "attention_described_kernel",
+        lambda: attention_half.half_attention(*(meta(8, 16, 512, 128, dtype=HALF) for _ in range(3)), None, True),
+    ),
+    "decoding": (
+        "attention_span_kernel",
+        lambda: attention_half.half_attention(meta(8, 16, 1, 128, dtype=HALF), *(meta(8, 8, 512, 128, dtype=HALF) for _ in range(2))),
+    ),
     "product with few rows": ("matmul_kernel", lambda: matmul.matmul(meta(16, 4096), meta(4096, 4096).T)),
     "attention": ("attention_kernel", lambda: attention.attention(*(meta(8, 16, 512, 64) for _ in range(3)), None, True)),
     "conv": (
@@ -133,6 +150,9 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "cumsum": ("scan_kernel", lambda: scan.cumsum(meta(4096, 32768), 1)),
 }
 
+WGMMA = ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel", "product_kernel", "gated_product_kernel",
+         "attention_described_kernel", "few_rows_kernel")  # fmt: skip
+
 
 @pytest.mark.parametrize("name", LARGE)
 def test_kernels_compile_for_hopper_without_spills(name: str, compiled: Compiled) -> None:
@@ -142,7 +162,7 @@ def test_kernels_compile_for_hopper_without_spills(name: str, compiled: Compiled
     for seen, shared, spills, ptx in compiled.kernels:
         assert shared < SHARED_LIMIT, seen
         assert spills == 0, seen
-        if seen in ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel"):
+        if seen in WGMMA:
             assert "wgmma" in ptx, seen
 
 

@@ -1,7 +1,8 @@
 """Custom operators ``kernelllm::<name>`` that stand for the template host functions in graphs and on Inductor's host side.
 
 Each has the name and signature of a function in ``templates/``. They have fake implementations only: nothing runs
-them; the emitter writes a call of the function itself. Every output is a new contiguous tensor.
+them; the emitter writes a call of the function itself. Every output is a new contiguous tensor, attention's with the dimensions of
+heads and queries swapped.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from kernelllm.compiler.capture.derived_sizes import named, pooled
 _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
+    "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
+    "gated_matmul": "(Tensor a, Tensor b, Tensor gate, str activation, Tensor? b_bias=None, Tensor? gate_bias=None, bool allow_tf32=False) "
+    "-> Tensor",
     "addmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
     "batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
     "baddbmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
@@ -26,6 +30,8 @@ SCHEMAS: dict[str, str] = {
     "conv_transpose": "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, "
     "SymInt[] dilation, SymInt groups, bool allow_tf32=False) -> Tensor",
     "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
+    "bool allow_tf32=False) -> Tensor",
+    "half_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
     "bool allow_tf32=False) -> Tensor",
     "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
     "rnn_relu": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
@@ -101,6 +107,11 @@ def _conv_transpose(x: Any, weight: Any, bias: Any, stride: Sequence[Any], paddi
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
+    batch, heads, queries, _ = q.shape
+    return q.new_empty((batch, queries, heads, v.shape[-1])).transpose(1, 2)
+
+
+def _torch_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
@@ -161,6 +172,8 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
 
 _FAKES: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
+    "half_matmul": _matmul,
+    "gated_matmul": _matmul,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,
     "baddbmm": lambda c, a, b, *_, **__: _batched_matmul(a, b),
@@ -168,7 +181,8 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "attention": _attention,
-    "scaled_dot_product_attention": _attention,
+    "half_attention": _attention,
+    "scaled_dot_product_attention": _torch_attention,
     "rnn_tanh": _rnn,
     "rnn_relu": _rnn,
     "gru": _rnn,

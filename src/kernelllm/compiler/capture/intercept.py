@@ -158,7 +158,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
         query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
         if attn_mask is not None and attn_mask.dim() > 2:
             attn_mask = attn_mask.unsqueeze(0)
-    out = mode.namespace.attention(query, key, value, attn_mask, is_causal, scale, allow_tf32=mode.options.matmul_tf32)
+    template = mode.namespace.half_attention if query.dtype in (torch.float16, torch.bfloat16) else mode.namespace.attention
+    out = template(query, key, value, attn_mask, is_causal, scale, allow_tf32=mode.options.matmul_tf32)
     for _ in range(4 - rank):
         out = out.squeeze(0)
     return out

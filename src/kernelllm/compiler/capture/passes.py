@@ -11,6 +11,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.capture.graph_editor import Editor
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 
@@ -34,7 +36,7 @@ def run(graph: GraphModule, options: Options) -> None:
         graph.graph.eliminate_dead_code()
         _refuse_leaving_all(graph)
     else:
-        _fuse_activations(graph)
+        fusions.fuse(graph, options)
         if options.extern == "forbid":
             _refuse(graph)
     graph.graph.eliminate_dead_code()
@@ -48,7 +50,7 @@ def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[
         if rule is None:
             continue
         with graph.graph.inserting_before(node):
-            made = rule(_Editor(graph, node, namespace, options), *node.args, **node.kwargs)
+            made = rule(Editor(graph, node, namespace, options), *node.args, **node.kwargs)
         if made is not None:
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
@@ -77,59 +79,37 @@ def _chain_concatenations(graph: GraphModule, options: Options) -> None:
         joined = made[parts[:start], dim] if start > 1 else parts[0]
         with graph.graph.inserting_before(node):
             for part in parts[start:]:
-                joined = _Editor(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
+                joined = Editor(graph, node, namespace, options).template("concat", joined, part, dim % node.meta["val"].dim())
         made[parts, dim] = joined
         node.replace_all_uses_with(joined)
         graph.graph.erase_node(node)
-
-
-class _Editor:
-    """Inserts template calls with their example values."""
-
-    def __init__(self, graph: GraphModule, node: Node, namespace: Any, options: Options) -> None:
-        self.graph = graph
-        self.node = node
-        self.namespace = namespace
-        self.options = options
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A call node of ``target``; its example value is computed on the arguments' own."""
-        made = self.graph.graph.call_function(target, args, kwargs)
-        values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
-        from torch._dispatch.python import enable_python_dispatcher
-
-        mode = next(v.fake_mode for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch._subclasses.FakeTensor))
-        with mode, enable_python_dispatcher(), torch.no_grad():
-            value = target(*values[0], **values[1])
-        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}
-        made.meta["val"] = value
-        return made
-
-    def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
-        return self.call(getattr(self.namespace, name).default, *args, **kwargs)
 
 
 def _heavy_dtype(node: Node) -> bool:
     return bool(node.meta["val"].dtype.is_floating_point)
 
 
-def _mm(w: _Editor, a: Node, b: Node) -> Node | None:
-    return w.template("matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+def _product(a: Node) -> str:
+    return "half_matmul" if a.meta["val"].dtype in fusions.HALF else "matmul"
 
 
-def _addmm(w: _Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+def _mm(w: Editor, a: Node, b: Node) -> Node | None:
+    return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
     if beta == 1 and alpha == 1:
-        return w.template("matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+        return w.template(_product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
-def _bmm(w: _Editor, a: Node, b: Node) -> Node | None:
+def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
     return w.template("batched_matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
-def _baddbmm(w: _Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
     if beta == 1 and alpha == 1:
@@ -137,11 +117,11 @@ def _baddbmm(w: _Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 
     return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
-def _mv(w: _Editor, a: Node, x: Node) -> Node | None:
+def _mv(w: Editor, a: Node, x: Node) -> Node | None:
     return w.template("matvec", a, x) if _heavy_dtype(a) else None
 
 
-def _convolution(w: _Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+def _convolution(w: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
                  output_padding: Any, groups: Any) -> Node:
     """A template, or torch's convolution as an operator of ours: Inductor's own lowering turns every size that it meets into a number.
 
@@ -174,7 +154,7 @@ def _each(value: Any, spatial: int) -> list[Any]:
 
 
 def _avg_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: _Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    def rule(w: Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
              divisor_override: int | None = None) -> Node | None:
         kernel = _each(kernel, spatial)
         if math.prod(kernel) <= _INDUCTOR_WINDOW:
@@ -186,7 +166,7 @@ def _avg_pool(spatial: int) -> Callable[..., Node | None]:
 
 
 def _max_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: _Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    def rule(w: Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
              ceil_mode: bool = False) -> Node | None:
         kernel = _each(kernel, spatial)
         if math.prod(kernel) <= _INDUCTOR_WINDOW:
@@ -201,18 +181,18 @@ def _adaptive(name: str) -> Callable[..., Node | None]:
     return lambda w, x, output_size: w.template(name, x, list(output_size))
 
 
-def _sort(w: _Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
+def _sort(w: Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
     return _ranked(w, x, dim, "sort", dim, descending)
 
 
-def _topk(w: _Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
+def _topk(w: Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
     return _ranked(w, x, dim, "topk", k, dim, largest)
 
 
 _LONGEST_SORT = 32768
 
 
-def _ranked(w: _Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 1
     known = length if isinstance(length, int) else length.node.hint
@@ -240,29 +220,6 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
 
 
 _TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution}
-
-
-_ACTIVATIONS = {aten.relu.default: "relu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh"}
-
-
-def _fuse_activations(graph: GraphModule) -> None:
-    """Let a matrix product apply the activation that follows it, where only heavy operators or the caller read the result.
-
-    Anywhere else the activation is better computed inside the elementwise kernel that reads it.
-    """
-    matmul = template_ops.register().matmul.default
-    for node in list(graph.graph.nodes):
-        source = node.args[0] if node.target in _ACTIVATIONS else None
-        if not isinstance(source, Node) or source.target is not matmul or len(source.users) != 1:
-            continue
-        if all(_takes_stored(user) for user in node.users):
-            source.kwargs = {**source.kwargs, "activation": _ACTIVATIONS[node.target]}
-            node.replace_all_uses_with(source)
-            graph.graph.erase_node(node)
-
-
-def _takes_stored(user: Node) -> bool:
-    return user.op == "output" or str(user.target).startswith("kernelllm.")
 
 
 def _refuse(graph: GraphModule) -> None:

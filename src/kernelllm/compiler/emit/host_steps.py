@@ -180,14 +180,15 @@ def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
     called = ast.unparse(value.func).removeprefix("torch.ops.kernelllm.").removesuffix(".default")
     known = [_known(a, sizes, program) for a in value.args]
     match called, known:
-        case "matmul", [Tensor() as a, Tensor() as b, *_]:
+        case ("matmul" | "half_matmul" | "gated_matmul"), [Tensor() as a, Tensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]
         case "addmm", [_, Tensor() as a, Tensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]
         case "batched_matmul", [Tensor() as a, Tensor() as b, *_]:
             shape = [a.shape[0], a.shape[1], b.shape[2]]
-        case "attention", [Tensor() as q, _, Tensor() as v, *_]:
-            shape, a = [*q.shape[:-1], v.shape[-1]], q
+        case ("attention" | "half_attention"), [Tensor() as q, _, Tensor() as v, *_]:
+            batch, heads, queries, width = *q.shape[:-1], v.shape[-1]
+            return Tensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
         case (("cumsum" | "cumprod" | "logcumsumexp"), [Tensor() as a, *_]):
             shape = a.shape
         case _:

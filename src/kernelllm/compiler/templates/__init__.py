@@ -13,6 +13,13 @@ host function                    file         semantics (``T`` is a tensor; ever
 ``matmul(a, b, bias=None,        matmul       ``a [M,K] @ b [K,N] (+ bias)``; ``bias`` broadcasts to ``[M,N]`` (``[N]``,
 allow_tf32=False,                             ``[M,1]``, ``[M,N]``, ``[]``...); then ``activation``: ``""``, ``"relu"``,
 activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"sigmoid"``, ``"tanh"``, ``"silu"``
+``half_matmul(...)``,            matmul_half  as ``matmul`` and ``attention``, in fp16 and bf16
+``half_attention(...)``          and
+                                 attention_half
+``gated_matmul(a, b, gate,       matmul_half  ``activation(a @ gate + gate_bias) * (a @ b + b_bias)``, biases ``[N]`` or None,
+activation, b_bias=None,                      in fp16 and bf16
+gate_bias=None,
+allow_tf32=False) -> T``
 ``addmm(c, a, b, beta=1.0,       matmul       ``beta * c + alpha * (a @ b)``, ``c`` broadcasts to ``[M,N]``; ``c`` unread where
 alpha=1.0, allow_tf32=False)                  ``beta == 0``
 -> T
@@ -32,7 +39,8 @@ output_padding, dilation,
 groups, allow_tf32=False) -> T
 ``attention(q, k, v, mask=None,  attention    scaled_dot_product_attention without dropout: q ``[B,H,T,D]``, k ``[B,Hk,S,D]``,
 is_causal=False, scale=None,                  v ``[B,Hk,S,Dv]``, Hk divides H; mask bool (True: attend) or additive, broadcasts
-allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-left aligned as in torch; scale default ``1/sqrt(D)``
+allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-left aligned as in torch; scale default ``1/sqrt(D)``;
+                                              the result lies in memory as ``[B,T,H,Dv]``
 ``rnn_tanh(x, hx, params,        recurrent    as aten.rnn_tanh.input: -> (output, h_n); ``params`` flat, torch's order. x
 has_biases, num_layers, dropout,              ``[T,B,I]`` (``[B,T,I]`` if batch_first), hx ``[layers*dirs,B,H]``. ``dropout > 0``
 train, bidirectional,                         with ``train`` and several layers raises ValueError (a random stream)
@@ -68,7 +76,7 @@ output_size) -> (T, T)``
 ================================ ============ ====================================================================================
 
 Precision: fp32 inputs keep fp32's accuracy unless ``allow_tf32``: as ``tf32x3`` (three TF32 products) or, for large work, as sums of two
-fp16 halves (three fp16 products; see matmul.py). With ``allow_tf32`` they are one TF32 product. fp16 and bf16 natively with fp32 sums;
-fp64 and integers by plain sums (slow).
+fp16 halves (three fp16 products; see matmul.py). With ``allow_tf32`` they are one TF32 product. fp16 and bf16 natively with fp32 sums, by
+tensor descriptors where the GPU has them and strides allow (matmul_half.py, attention_half.py); fp64 and integers by plain sums (slow).
 Any sizes and strides are right, zero-size included; offsets are 64 bit where a tensor may exceed 2**31 elements.
 """

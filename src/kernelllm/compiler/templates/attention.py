@@ -56,7 +56,7 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
         acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new_top
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]  # a query with no key at all gives zeros
-    out = out_ptr + ((batch * H + head) * T + ts.to(tl.int64))[:, None] * Dv + dvs[None, :]
+    out = out_ptr + ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & (dvs < Dv)[None, :])
 
 
@@ -97,7 +97,8 @@ def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32):
         scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, scale, mask_kind, is_causal,
         triton.next_power_of_2(max(s, 1)), num_warps=4 if s <= 4096 else 16,
     )
-    return batched_matmul(weights, v, None, allow_tf32).view(batch, heads, t, dv)
+    out = batched_matmul(weights, v, None, allow_tf32).view(batch, heads, t, dv)
+    return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def attention_tiles(t, s, width, element_size):
@@ -111,7 +112,8 @@ def attention_tiles(t, s, width, element_size):
 def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
     """softmax(scale * q @ k^T, masked) @ v: q [B,H,T,D], k [B,Hk,S,D], v [B,Hk,S,Dv], mask broadcasting to [B,H,T,S] -> [B,H,T,Dv].
 
-    Hk divides H. A boolean mask says where to attend, any other is added to the scores. Causal: query t sees keys up to t.
+    The result lies in memory as [B,T,H,Dv]. Hk divides H.
+    A boolean mask says where to attend, any other is added to the scores. Causal: query t sees keys up to t.
     """
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
@@ -126,9 +128,9 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
     if mask is not None:
         mask = mask.expand(batch, heads, t, s)
         mask_kind, mask_strides = 1 if mask.dtype == torch.bool else 2, mask.stride()
-    out = torch.empty((batch, heads, t, dv), device=q.device, dtype=q.dtype)
+    out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
     if out.numel() == 0:
-        return out
+        return out.transpose(1, 2)
     if precision == "sum" or max(d, dv) > (128 if q.dtype == torch.float32 else 256):
         return attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
@@ -138,4 +140,4 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
         *mask_strides, mask_kind, is_causal, precision, block_t, block_s, block_d, block_dv,
         num_warps=warps, num_stages=stages,
     )
-    return out
+    return out.transpose(1, 2)

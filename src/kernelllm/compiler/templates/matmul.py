@@ -11,59 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def matmul_activation(x, ACTIVATION: tl.constexpr):
-    """The elementwise function fused behind a product, in the accumulator's precision."""
-    if ACTIVATION == "relu":
-        x = tl.where(x < 0, 0.0, x)
-    elif ACTIVATION == "sigmoid":
-        x = 1.0 / (1.0 + tl.exp(-x))
-    elif ACTIVATION == "silu":
-        x = x / (1.0 + tl.exp(-x))
-    elif ACTIVATION == "tanh":
-        x = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
-    elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif ACTIVATION == "gelu_tanh":
-        x = x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
-    return x
-
-
-@triton.jit
-def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn,
-                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr):
-    """ALPHA * acc + BETA * c, then the activation; C_KIND: 0 no c, 1 one row for all, 2 any other. rows [R,1], cols [1,C], int64."""
-    if ALPHA != 1.0:
-        acc = acc * ALPHA
-    if C_KIND == 1:
-        c = tl.load(c_ptr + cols * stride_cn, mask=cols < N, other=0.0)
-        acc += c.to(acc.dtype) * BETA
-    elif C_KIND == 2:
-        c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
-        acc += c.to(acc.dtype) * BETA
-    return matmul_activation(acc, ACTIVATION)
-
-
-@triton.jit
-def matmul_store(out_ptr, acc, plane, row, col, M, N, INDEX: tl.constexpr):
-    """Writes the tile acc at (row, col) of plane ``plane`` of contiguous out [planes, M, N]; INDEX holds the offsets inside a tile."""
-    rows = tl.arange(0, acc.shape[0])[:, None]
-    cols = tl.arange(0, acc.shape[1])[None, :]
-    out_ptr += (plane.to(tl.int64) * M + row) * N + col
-    tl.store(out_ptr + rows.to(INDEX) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(row + rows < M) & (col + cols < N))
-
-
-@triton.jit
-def matmul_tile(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """(plane, tile row, tile column) of a program: GROUP_M rows of tiles at a time, so that neighbours share operands in L2."""
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    n_tiles = tl.cdiv(N, BLOCK_N)
-    plane = pid // (m_tiles * n_tiles)
-    pid = pid % (m_tiles * n_tiles)
-    group = pid // (GROUP_M * n_tiles)
-    group_rows = tl.minimum(m_tiles - group * GROUP_M, GROUP_M)
-    return plane, group * GROUP_M + (pid % (GROUP_M * n_tiles)) % group_rows, (pid % (GROUP_M * n_tiles)) // group_rows
+from .matmul_parts import matmul_finish, matmul_store, matmul_sum_splits_kernel, matmul_tile
 
 
 @triton.jit
@@ -100,25 +48,6 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
         b_ptrs += BLOCK_K * stride_bk
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
     matmul_store(out_ptr, acc, plane, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, INDEX)
-
-
-@triton.jit
-def matmul_sum_splits_kernel(part_ptr, c_ptr, out_ptr, M, N, splits, stride_cb, stride_cm, stride_cn,
-                             ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Adds the partial products [batch, splits, M, N] of a product whose K was split, in a fixed order."""
-    pid = tl.program_id(0)
-    n_tiles = tl.cdiv(N, BLOCK_N)
-    tiles = tl.cdiv(M, BLOCK_M) * n_tiles
-    batch = (pid // tiles).to(tl.int64)
-    rows = (pid % tiles // n_tiles * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
-    cols = (pid % tiles % n_tiles * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
-    mask = (rows < M) & (cols < N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=part_ptr.dtype.element_ty)
-    for split in range(splits):
-        acc += tl.load(part_ptr + ((batch * splits + split) * M + rows) * N + cols, mask=mask, other=0.0)
-    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -1,0 +1,219 @@
+"""What template operators take over from around them: activations, gates, and heads that were repeated for attention."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.graph_editor import Editor
+from kernelllm.compiler.options import Options
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+_ACTIVATIONS = {
+    "aten.relu.default": ("relu", (aten.relu.default,)),
+    "aten.sigmoid.default": ("sigmoid", (aten.sigmoid.default,)),
+    "aten.tanh.default": ("tanh", (aten.tanh.default,)),
+    "aten.silu.default": ("silu", (aten.exp.default, aten.sigmoid.default, aten.silu.default)),
+    "aten.gelu.default": ("gelu", (aten.erf.default,)),
+}
+"""By the operator that the module called: the templates' name, and the operators of which its decomposition has one."""
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+
+
+def fuse(graph: GraphModule, options: Options) -> None:
+    """Apply all fusions, in place."""
+    namespace = template_ops.register()
+    for node in list(graph.graph.nodes):
+        edit = Editor(graph, node, namespace, options)
+        if node.target in (namespace.attention.default, namespace.half_attention.default):
+            _share_heads(edit)
+        elif node.target is aten.mul.Tensor:
+            _gate(edit)
+    graph.graph.eliminate_dead_code()
+    for node in list(graph.graph.nodes):
+        _activate(node)
+        graph.graph.eliminate_dead_code()
+
+
+def _share_heads(edit: Editor) -> None:
+    """Attention reads a key head for each of its query heads: what repeats heads is left out."""
+    query, *pair = edit.node.args[:3]
+    single = [_unrepeated(n) for n in pair]
+    if all(single):
+        with edit.graph.graph.inserting_before(edit.node):
+            edit.node.args = (query, *(edit.call(aten.squeeze.dim, n, 2) for n in single), *edit.node.args[3:])
+
+
+def _unrepeated(node: Any) -> Node | None:
+    """[B, H, 1, S, D] where the node is that, each head repeated, as [B, H * times, S, D]."""
+    if node.target not in _VIEWS:
+        return None
+    inner = node.args[0]
+    inner = inner.args[0] if inner.target is aten.clone.default else inner
+    if inner.target is not aten.expand.default:
+        return None
+    single, whole, seen = (n.meta["val"].shape for n in (inner.args[0], inner, node))
+    fits = len(whole) == 5 and len(single) == 5 and len(seen) == 4 and str(single[2]) == "1"
+    same = fits and [str(n) for n in (*single[:2], *single[3:])] == [str(n) for n in (*whole[:2], *whole[3:])]
+    return inner.args[0] if same and str(seen[1]) == str(whole[1] * whole[2]) else None
+
+
+def _activate(node: Node) -> None:
+    """Let a product apply the activation that follows it, where heavy operators or the caller read the result from memory.
+
+    Anywhere else the activation is better computed inside the elementwise kernel that reads it.
+    """
+    found = _activation(node)
+    if found is None or not all(_reads_memory(u) for u in node.users):
+        return
+    name, source, group = found
+    chain = [source]
+    while chain[-1].target in _VIEWS:
+        chain.append(chain[-1].args[0])
+    product = chain[-1]
+    if not _is_product(product) or product.kwargs.get("activation"):
+        return
+    if product.meta["val"].dtype == node.meta["val"].dtype and all(u in group or u in chain for n in chain for u in n.users):
+        product.kwargs = {**product.kwargs, "activation": name}
+        node.replace_all_uses_with(source)
+
+
+def _is_product(node: Node) -> bool:
+    return str(node.target) in ("kernelllm.matmul.default", "kernelllm.half_matmul.default")
+
+
+def _reads_memory(user: Node) -> bool:
+    if user.target in _VIEWS:
+        return all(_reads_memory(u) for u in user.users)
+    return user.op == "output" or str(user.target).startswith("kernelllm.")
+
+
+def _called(node: Node) -> str:
+    """The operator that the module called, of which ``node`` is a part."""
+    return str(node.meta.get("original_aten"))
+
+
+def _activation(node: Node) -> tuple[str, Node, set[Node]] | None:
+    """The activation whose result ``node`` is, decomposed or not: its name, its input and its nodes."""
+    called = _called(node)
+    if node.op != "call_function" or called not in _ACTIVATIONS:
+        return None
+    name, telling = _ACTIVATIONS[called]
+    group, outside, todo = {node}, set(), [node]
+    while todo:
+        for source in todo.pop().all_input_nodes:
+            if source.op != "call_function" or _called(source) != called:
+                outside.add(source)
+            elif source not in group:
+                group.add(source)
+                todo.append(source)
+    targets = [n.target for n in group]
+    if name == "gelu" and aten.tanh.default in targets:
+        name, telling = "gelu_tanh", (aten.tanh.default,)
+    whole = len(outside) == 1 and sum(t in telling for t in targets) == 1
+    closed = all(u in group for n in group - {node} for u in n.users) and not any(_called(u) == called for u in node.users)
+    return (name, outside.pop(), group) if whole and closed else None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Some columns of a matrix product, as they are read."""
+
+    product: Node
+    start: int | None
+    """None for all columns."""
+    end: int | None
+    rows: tuple[Any, ...]
+    """The sizes that the rows are viewed in; empty for a matrix."""
+    chain: tuple[Node, ...]
+
+
+def _gate(edit: Editor) -> None:
+    """``activation(x @ gate) * (x @ up)`` in half precision as one operator: of two products, or of two halves of one."""
+    node = edit.node
+    if node.meta["val"].dtype not in HALF or not all(isinstance(a, Node) for a in node.args):
+        return
+    for gate, up in (node.args, node.args[::-1]):
+        found = _activation(gate)
+        one, other = (_columns(found[1]), _columns(up)) if found else (None, None)
+        if not found or one is None or other is None or not _one_pair(one, other):
+            continue
+        inside = {node, *found[2], *one.chain, *other.chain}
+        if not all(u in inside or not u.users for n in inside - {node} for u in n.users):
+            continue
+        with edit.graph.graph.inserting_before(node):
+            (b, b_bias), (g, g_bias) = _weight(edit, other), _weight(edit, one)
+            out = edit.template("gated_matmul", one.product.args[0], b, g, found[0], b_bias, g_bias, allow_tf32=edit.options.matmul_tf32)
+            if one.rows:
+                out = edit.call(aten.view.default, out, [*one.rows, out.meta["val"].shape[1]])
+        node.replace_all_uses_with(out)
+        return
+
+
+def _one_pair(one: _Columns, other: _Columns) -> bool:
+    left = [_viewed(c.product.args[0]) for c in (one, other)]
+    same = left[0] == left[1] and len(one.rows) == len(other.rows)
+    widths = [c.chain[0].meta["val"].shape[-1] for c in (one, other)]
+    biased = [len(c.product.args) > 2 for c in (one, other)]
+    rows = all(_vector(c.product.args[2]) for c in (one, other)) if biased[0] else True
+    distinct = one.product is not other.product or one.start != other.start
+    return same and distinct and isinstance(widths[0], int) and widths[0] == widths[1] and biased[0] == biased[1] and rows
+
+
+def _viewed(node: Node) -> tuple[Node, list[str]]:
+    """What a node is a view of, and in which shape."""
+    shape = [str(n) for n in node.meta["val"].shape]
+    while node.target in _VIEWS:
+        node = node.args[0]
+    return node, shape
+
+
+def _vector(bias: Node) -> bool:
+    return bias is None or bias.meta["val"].dim() == 1
+
+
+def _columns(node: Node) -> _Columns | None:
+    """What columns of which product ``node`` is; None where it is something else."""
+    start: int | None = None
+    end: int | None = None
+    rows: tuple[Any, ...] = ()
+    chain = [node]
+    while not _is_product(chain[-1]):
+        at = chain[-1]
+        if at.op != "call_function" or not at.args or not isinstance(at.args[0], Node):
+            return None
+        last = at.meta["val"].dim() - 1 if isinstance(at.meta.get("val"), torch.Tensor) else -1
+        if at.target in _VIEWS and not rows and str(at.args[0].meta["val"].shape[-1]) == str(at.meta["val"].shape[-1]):
+            rows = tuple(at.args[1][:-1])
+        elif at.target is operator.getitem and at.args[0].target is aten.split.Tensor and start is None:
+            _, size, *dim = at.args[0].args
+            if not isinstance(size, int) or (dim[0] if dim else 0) not in (-1, last):
+                return None
+            start, end = at.args[1] * size, (at.args[1] + 1) * size
+            chain.append(at.args[0])
+        elif at.target is aten.slice.Tensor and start is None and len(at.args) == 4 and at.args[1] in (-1, last):
+            width = at.args[0].meta["val"].shape[-1]
+            if not all(isinstance(n, int) for n in (*at.args[2:4], width)):
+                return None
+            start, end = at.args[2] % width, min(at.args[3], width)
+        else:
+            return None
+        chain.append(chain[-1].args[0])
+    product = chain[-1]
+    plain = not product.kwargs.get("activation") and (not rows or all(not isinstance(r, int) or r >= 0 for r in rows))
+    return _Columns(product, start, end, rows, tuple(chain)) if plain else None
+
+
+def _weight(edit: Editor, columns: _Columns) -> tuple[Node, Node | None]:
+    """The columns' part of the product's right operand and bias."""
+    weight, bias = columns.product.args[1], columns.product.args[2] if len(columns.product.args) > 2 else None
+    if columns.start is None:
+        return weight, bias
+    part = edit.call(aten.slice.Tensor, weight, 1, columns.start, columns.end)
+    return part, edit.call(aten.slice.Tensor, bias, 0, columns.start, columns.end) if bias is not None else None

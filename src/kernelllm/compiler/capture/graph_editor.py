@@ -1,0 +1,36 @@
+"""Inserting operators into a captured graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler.options import Options
+
+
+class Editor:
+    """Inserts template calls with their example values."""
+
+    def __init__(self, graph: GraphModule, node: Node, namespace: Any, options: Options) -> None:
+        self.graph = graph
+        self.node = node
+        self.namespace = namespace
+        self.options = options
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A call node of ``target``; its example value is computed on the arguments' own."""
+        made = self.graph.graph.call_function(target, args, kwargs)
+        values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        from torch._dispatch.python import enable_python_dispatcher
+
+        mode = next(v.fake_mode for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch._subclasses.FakeTensor))
+        with mode, enable_python_dispatcher(), torch.no_grad():
+            value = target(*values[0], **values[1])
+        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}
+        made.meta["val"] = value
+        return made
+
+    def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
+        return self.call(getattr(self.namespace, name).default, *args, **kwargs)

@@ -1,0 +1,226 @@
+"""Attention in half precision on GPUs with tensor descriptors (Hopper and later), and decoding: few queries against many keys.
+
+The result lies in memory as [batch, queries, heads, width], where the projection behind it reads it without a copy.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from .attention import attention
+from .matmul_half import described_cores, described_scratch
+
+
+@triton.jit
+def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride_ms,
+                    MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
+    """One step of the online softmax in base 2: (weights, acc shrunk, top, total). EDGE: keys beyond S or the diagonal are inside."""
+    if MASK_KIND == 2:
+        inside = (ts < T)[:, None] & (s < S)[None, :]
+        added = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0.0)
+        scores = scores * scale + added.to(tl.float32) * 1.4426950408889634
+    elif MASK_KIND == 1:
+        inside = (ts < T)[:, None] & (s < S)[None, :]
+        keep = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0) != 0
+        scores = tl.where(keep, scores * scale, float("-inf"))
+    if EDGE:
+        keep = (s < S)[None, :]
+        if CAUSAL:
+            keep = keep & (s[None, :] <= ts[:, None])
+        scores = tl.where(keep, scores, float("-inf"))
+    if MASK_KIND == 0:  # scale > 0; every query sees a key of the first block
+        new_top = tl.maximum(top, tl.max(scores, axis=1) * scale)
+        weights = tl.exp2(scores * scale - new_top[:, None])
+        shrink = tl.exp2(top - new_top)
+    else:
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weights = tl.exp2(scores - safe_top[:, None])
+        shrink = tl.exp2(top - safe_top)
+    return weights, acc * shrink[:, None], new_top, total * shrink + tl.sum(weights, axis=1)
+
+
+@triton.jit
+def attention_described_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
+                               stride_qb, stride_qh, stride_qt, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+                               stride_mb, stride_mh, stride_mt, stride_ms, MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr,
+                               BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
+    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check."""
+    pid = tl.program_id(0)
+    head = (pid % H).to(tl.int64)
+    batch = (pid // H % B).to(tl.int64)
+    t_start = (tl.cdiv(T, BLOCK_T) - 1 - pid // H // B) * BLOCK_T
+    q_blocks = tl.make_tensor_descriptor(q_ptr + batch * stride_qb + head * stride_qh, shape=[T, D], strides=[stride_qt, 1],
+                                         block_shape=[BLOCK_T, BLOCK_D])
+    k_blocks = tl.make_tensor_descriptor(k_ptr + batch * stride_kb + head // group * stride_kh, shape=[S, D], strides=[stride_ks, 1],
+                                         block_shape=[BLOCK_S, BLOCK_D])
+    v_blocks = tl.make_tensor_descriptor(v_ptr + batch * stride_vb + head // group * stride_vh, shape=[S, Dv], strides=[stride_vs, 1],
+                                         block_shape=[BLOCK_S, BLOCK_DV])
+    ts = t_start + tl.arange(0, BLOCK_T)
+    keys = tl.arange(0, BLOCK_S)
+    mask_at = mask_ptr + batch * stride_mb + head * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
+    q = q_blocks.load([t_start, 0])
+    top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_T,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
+    end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
+    whole = (tl.minimum(S, t_start) if CAUSAL else S) // BLOCK_S * BLOCK_S
+    for s_start in range(0, whole, BLOCK_S):
+        scores = tl.dot(q, k_blocks.load([s_start, 0]).T)
+        weights, acc, top, total = attention_weigh(acc, top, total, scores, scale, mask_at, ts, s_start + keys, T, S, stride_ms,
+                                                   MASK_KIND, CAUSAL, False)
+        v = v_blocks.load([s_start, 0])
+        acc = tl.dot(weights.to(v.dtype), v, acc)
+    for s_start in range(whole, end, BLOCK_S):
+        scores = tl.dot(q, k_blocks.load([s_start, 0]).T)
+        weights, acc, top, total = attention_weigh(acc, top, total, scores, scale, mask_at, ts, s_start + keys, T, S, stride_ms,
+                                                   MASK_KIND, CAUSAL, True)
+        v = v_blocks.load([s_start, 0])
+        acc = tl.dot(weights.to(v.dtype), v, acc)
+    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    dvs = tl.arange(0, BLOCK_DV)
+    at = ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
+    tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & (dvs < Dv)[None, :])
+
+
+@triton.jit
+def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, heads, group, T, S, D, Dv, span, scale,
+                          stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
+                          stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
+                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr,
+                          ROWS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
+    """All queries of the ``group`` heads that share a key head against one span of keys: their mean value and its weight's log2."""
+    batch = (tl.program_id(0) // heads).to(tl.int64)
+    kv = (tl.program_id(0) % heads).to(tl.int64)
+    rows = tl.arange(0, ROWS)
+    ts = rows % T
+    head = kv * group + rows // T
+    ds = tl.arange(0, BLOCK_D)
+    dvs = tl.arange(0, BLOCK_DV)
+    valid = rows < group * T
+    q_at = q_ptr + batch * stride_qb + head[:, None] * stride_qh + ts.to(tl.int64)[:, None] * stride_qt + ds[None, :] * stride_qd
+    q = tl.load(q_at, mask=valid[:, None] & (ds < D)[None, :], other=0.0)
+    k_at = k_ptr + batch * stride_kb + kv * stride_kh + ds[None, :] * stride_kd
+    v_at = v_ptr + batch * stride_vb + kv * stride_vh + dvs[None, :] * stride_vd
+    mask_at = mask_ptr + batch * stride_mb + head[:, None] * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
+    top = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    acc = tl.zeros((ROWS, BLOCK_DV), dtype=tl.float32)
+    first = tl.program_id(1) * span
+    for s_start in range(first, tl.minimum(first + span, S), BLOCK_S):
+        s = (s_start + tl.arange(0, BLOCK_S)).to(tl.int64)
+        k = tl.load(k_at + s[:, None] * stride_ks, mask=(s < S)[:, None] & (ds < D)[None, :], other=0.0)
+        v = tl.load(v_at + s[:, None] * stride_vs, mask=(s < S)[:, None] & (dvs < Dv)[None, :], other=0.0)
+        scores = tl.dot(q, k.T) * scale
+        keep = (s < S)[None, :] & valid[:, None]
+        if CAUSAL:
+            keep = keep & (s[None, :] <= ts[:, None])
+        if MASK_KIND == 1:
+            keep = keep & (tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0) != 0)
+        elif MASK_KIND == 2:
+            scores += tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32) * 1.4426950408889634
+        scores = tl.where(keep, scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weights = tl.exp2(scores - safe_top[:, None])
+        shrink = tl.exp2(top - safe_top)
+        total = total * shrink + tl.sum(weights, axis=1)
+        acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None])
+        top = new_top
+    at = (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * group * T + rows
+    tl.store(part_ptr + at[:, None] * Dv + dvs[None, :], acc / tl.where(total == 0.0, 1.0, total)[:, None],
+             mask=valid[:, None] & (dvs < Dv)[None, :])
+    tl.store(sum_ptr + at, tl.where(total == 0.0, float("-inf"), top + tl.log2(total)), mask=valid)
+
+
+@triton.jit
+def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans, SPANS: tl.constexpr, BLOCK_DV: tl.constexpr):
+    """Joins the spans of one query of one head."""
+    pid = tl.program_id(0)
+    row = pid % (group * T)
+    shared = (pid // (group * T)).to(tl.int64)  # (batch, key head)
+    span = tl.arange(0, SPANS)
+    dvs = tl.arange(0, BLOCK_DV)
+    at = (shared * spans + span) * group * T + row
+    logs = tl.load(sum_ptr + at, mask=span < spans, other=float("-inf"))
+    top = tl.max(logs, axis=0)
+    weights = tl.exp2(logs - tl.where(top == float("-inf"), 0.0, top))
+    parts = tl.load(part_ptr + at[:, None] * Dv + dvs[None, :], mask=(span < spans)[:, None] & (dvs < Dv)[None, :], other=0.0)
+    total = tl.sum(weights, axis=0)
+    out = tl.sum(parts * weights[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
+    head = shared % heads * group + row // T
+    where = ((shared // heads * T + row % T) * heads * group + head) * Dv + dvs
+    tl.store(out_ptr + where, out.to(out_ptr.dtype.element_ty), mask=dvs < Dv)
+
+
+def attention_readable(x):
+    """Whether descriptors can read the matrices of x [B, H, S, D]."""
+    wide = 16 // x.element_size()
+    return x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(stride % wide == 0 for stride in x.stride()[:3]) and x.stride(2) > 0
+
+
+def attention_described_tiles(t, s, width, causal):
+    """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_described_kernel."""
+    if width > 128:
+        return 128, 64, 8, 2
+    return 128, 128 if width <= 64 else 64, 8, 3
+
+
+def attention_by_descriptors(q, k, v, mask, mask_kind, is_causal, scale, tiles=None):
+    """attention() for half-precision tensors that descriptors can read, scale > 0; the result's memory is [B,T,H,Dv]."""
+    batch, heads, t, d = q.shape
+    s, dv = k.shape[2], v.shape[3]
+    out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
+    block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
+    block_t, block_s, warps, stages = tiles or attention_described_tiles(t, s, max(block_d, block_dv), is_causal)
+    triton.set_allocator(described_scratch)
+    attention_described_kernel[(batch * heads * triton.cdiv(t, block_t),)](
+        q, k, v, mask if mask_kind else q, out, batch, heads, heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
+        block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+    )
+    return out.transpose(1, 2)
+
+
+def attention_spans(shared, s, block_s):
+    """Into how many spans the keys of each of ``shared`` key heads are cut."""
+    return max(1, min(64, 528 // max(shared, 1), s // (2 * block_s)))
+
+
+def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale, tiles=None):
+    """attention() for up to 64 queries of the heads that share a key head, in half precision; the result's memory is [B,T,H,Dv]."""
+    batch, heads, t, d = q.shape
+    kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
+    group = heads // kv_heads
+    out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
+    block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
+    block_s, warps, stages, spans = tiles or (64, 4, 3, attention_spans(batch * kv_heads, s, 64))
+    span = triton.cdiv(triton.cdiv(s, spans), block_s) * block_s
+    spans = triton.cdiv(s, span)
+    part = torch.empty((batch * kv_heads, spans, group * t, dv), device=q.device, dtype=torch.float32)
+    sums = torch.empty((batch * kv_heads, spans, group * t), device=q.device, dtype=torch.float32)
+    attention_span_kernel[(batch * kv_heads, spans)](
+        q, k, v, mask if mask_kind else q, part, sums, kv_heads, group, t, s, d, dv, span, scale * 1.4426950408889634,
+        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
+        max(16, triton.next_power_of_2(group * t)), block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+    )
+    attention_join_kernel[(batch * heads * t,)](part, sums, out, kv_heads, group, t, dv, spans, triton.next_power_of_2(spans), block_dv,
+                                                num_warps=4)
+    return out.transpose(1, 2)
+
+
+def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
+    """attention() in half precision: by descriptors, for few queries, or as it is there."""
+    batch, heads, t, d = q.shape
+    kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
+    factor = 1.0 / math.sqrt(d) if scale is None else float(scale)
+    if batch * heads * t * s * dv > 0 and max(d, dv) <= 256:
+        kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
+        wide = mask.expand(batch, heads, t, s) if kind else None
+        if t * (heads // kv_heads) <= 64 and (t <= 16 or batch * heads < 64):
+            return attention_of_few(q, k, v, wide, kind, is_causal, factor)
+        if factor > 0 and described_cores(q) and attention_readable(q) and attention_readable(k) and attention_readable(v):
+            return attention_by_descriptors(q, k, v, wide, kind, is_causal, factor)
+    return attention(q, k, v, mask, is_causal, scale, allow_tf32)
