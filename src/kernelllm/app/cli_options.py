@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXTERN = ("avoid", "forbid", "allow", "auto")
 F = TypeVar("F", bound=Callable[..., Any])
 
+FLOATS = ("float32", "float16", "bfloat16", "float64")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "bool")
 
 
@@ -60,15 +61,33 @@ problem_options = together(
     ),
     click.option("--init", metavar="ARGS", help='For FILE.py:Class: the constructor\'s arguments, e.g. "64, heads=4".'),
     click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Type of the inputs of --shape."),
+    click.option("--submodule", metavar="PATH", help="A part of the module, e.g. model.layers.0; its inputs come from a run of the whole."),
+    click.option("--model-dtype", type=click.Choice(FLOATS), help="For modules: parameters and inputs are cast to this type."),
+    click.option("--eval/--train", "eval_mode", default=None, help="For modules: the mode.  [default: eval() where a layer depends on it]"),
 )
 
 
 
 def problem_of(spec: str, given: dict[str, Any]) -> Problem:
-    """The problem that ``spec`` names, read as the options above say; they are taken out of ``given``. Raises UsageError, ProblemError."""
-    from kernelllm.app import pipeline
+    """The problem that ``spec`` names, read as the options above say; they are taken out of ``given``. A remark goes to standard error.
 
-    return pipeline.as_problem(spec, **{name: given.pop(name) for name in ("inputs", "shapes", "init", "dtype")})
+    Raises UsageError, ProblemError, CaptureError.
+    """
+    from kernelllm.app import pipeline
+    from kernelllm.app.problem_specs import in_suite
+    from kernelllm.problems import wrap
+
+    described = wrap.Arguments(**{name: given.pop(name) for name in ("inputs", "shapes", "init", "dtype")})
+    submodule, dtype, evaluated = (given.pop(name) for name in ("submodule", "model_dtype", "eval_mode"))
+    plain = submodule is None and dtype is None and evaluated is None
+    if plain and (in_suite(spec) or (":" not in spec and spec.endswith(".py"))):  # torch is not needed to read it
+        return pipeline.as_problem(spec, **vars(described))
+    from kernelllm.app.live import targets
+
+    problem, remark = targets.opened(spec, described, targets.Options(submodule, dtype, None if evaluated is None else not evaluated))
+    if remark:
+        click.echo(remark, err=True)
+    return problem
 
 
 judge_options = together(

@@ -14,6 +14,29 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
+DRAW = "_draw_inputs"
+"""What get_inputs of the file is called where it is wrapped."""
+_BY_NAME = '''
+
+def get_inputs():
+    value = {draw}()
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], (list, tuple)) and isinstance(value[1], dict)
+    args, kwargs = value if pair else ((), value) if isinstance(value, dict) else (value, {{}})
+    if not kwargs:
+        return list(args) if isinstance(args, (list, tuple)) else [args]
+    import inspect
+
+    forward = inspect.signature(Model.forward)
+    bound = forward.bind(None, *args, **kwargs)
+    last = max(i for i, name in enumerate(forward.parameters) if name in bound.arguments)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"forward takes {{', '.join(bound.kwargs)}} by keyword alone")
+    return list(bound.args)[1 : last + 1]
+'''
+"""get_inputs of a callable that returns a tensor, a list or tuple of arguments, a dictionary of keyword arguments, or (args, kwargs)."""
+
+
 @dataclass(frozen=True)
 class Arguments:
     """What the command line says of a class: a callable for its inputs or their shapes, their dtype, its constructor's arguments."""
@@ -37,7 +60,6 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
         hint = f" Did you mean {near[0]}?" if near else ""
         what = f"The file defines no class {class_name}.{hint}"
         raise UsageError(what, where=where, fix=f"It defines: {', '.join(known) or 'no class'}.")
-    forward = _forward(tree, class_name)
     parts = [source.rstrip("\n"), ""]
     taken = bound or frozenset()
     if class_name != "Model":
@@ -48,7 +70,7 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
                 fix=f"Rename Model in the file, or move {class_name} to a file of its own.",
             )
         parts += ["", f"Model = {class_name}"]
-    parts += _inputs(arguments, taken, bound is None, forward, where)
+    parts += _inputs(arguments, taken, bound is None, where)
     if arguments.init is not None:
         parts += ["", "", "def get_init_inputs():", f"    return {_call_arguments(arguments.init)}"]
     elif "get_init_inputs" not in taken:
@@ -56,7 +78,7 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
     return "\n".join(parts) + "\n"
 
 
-def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, forward: list[tuple[str, str | None]], where: str) -> list[str]:
+def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, where: str) -> list[str]:
     """Lines that define get_inputs."""
     if arguments.inputs and arguments.shapes:
         raise UsageError("--inputs and --shape exclude each other.", where=where, fix="Give one of them.")
@@ -68,21 +90,10 @@ def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, forward
             raise UsageError(f"The file defines no {name}, which --inputs names.", where=where, fix=hint)
         if not name.isidentifier():
             raise UsageError(f"--inputs takes the name of a function in the file, not {name!r}.", where=where)
-        order = "".join(f"({p!r}, {default if default is not None else '...'}), " for p, default in forward)
-        return [
-            *(["", "", f"_draw_inputs = {name}"] if name == "get_inputs" else []),
-            "",
-            "",
-            "def get_inputs():",
-            f"    value = {'_draw_inputs' if name == 'get_inputs' else name}()",
-            "    if isinstance(value, dict):  # by name: in the order of forward's parameters",
-            f"        parameters = [{order.rstrip(', ')}]" if order else "        parameters = [(name, ...) for name in value]",
-            "        last = max((i for i, (name, _) in enumerate(parameters) if name in value), default=-1)",
-            "        return [value[name] if name in value else default for name, default in parameters[: last + 1]]",
-            "    return list(value) if isinstance(value, (list, tuple)) else [value]",
-        ]
+        renamed = [*(["", "", f"{DRAW} = {name}"] if name == "get_inputs" else [])]
+        return [*renamed, *_BY_NAME.format(draw=DRAW if name == "get_inputs" else name).rstrip().split("\n")]
     if arguments.shapes:
-        lines = [f"        {_tensor(shape, arguments.dtype, where)}," for shape in arguments.shapes]
+        lines = [f"        {tensor_call(shape, arguments.dtype, where)}," for shape in arguments.shapes]
         return ["", "", "def get_inputs():", "    import torch", "", "    return [", *lines, "    ]"]
     if anything or "get_inputs" in taken:
         return []
@@ -90,7 +101,7 @@ def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, forward
     raise UsageError("Nothing says what the inputs of the class look like.", where=where, fix=fix)
 
 
-def _tensor(shape: str, dtype: str, where: str) -> str:
+def tensor_call(shape: str, dtype: str, where: str) -> str:
     """The call that draws one input from ``8,128``, ``8,128:int64`` or ``8,128:int64:50`` (whole numbers below 50, else below 100)."""
     dims, _, own = shape.partition(":")
     own, _, high = own.partition(":")
@@ -154,15 +165,3 @@ def bound_names(tree: ast.Module) -> frozenset[str] | None:
             names.add(node.id)
         queue.extend(ast.iter_child_nodes(node))
     return frozenset(names)
-
-
-def _forward(tree: ast.Module, class_name: str) -> list[tuple[str, str | None]]:
-    """Parameters of the class's own ``forward`` with the text of their defaults; empty where it is inherited or imported."""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == "forward":
-                    params = [a.arg for a in [*item.args.posonlyargs, *item.args.args]][1:]
-                    defaults: list[str | None] = [ast.unparse(d) for d in item.args.defaults]
-                    return list(zip(params, [None] * (len(params) - len(defaults)) + defaults, strict=True))
-    return []

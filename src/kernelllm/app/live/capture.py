@@ -42,6 +42,8 @@ class LiveGraph:
     signature: Signature
     output: Nest
     """How the graph's outputs make the module's result."""
+    plain: dict[str, Any]
+    """Arguments that are numbers, strings or None, by name: the graph holds for these values."""
 
 
 class _Flat(torch.nn.Module):
@@ -89,11 +91,12 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     places = [n for n in graph.graph.find_nodes(op="placeholder") if n.name not in state]
     for node, name in zip(places, found, strict=True):
         node.meta["argument"] = name
+    plain = {n: v for n, v in named.items() if n.isidentifier() and (v is None or type(v) in (bool, int, float, str))}
     signature = Signature(
         names=tuple(found), nest=nest, dtypes=tuple(t.dtype for t in tensors), modes=tuple(depends.items()),
         written=frozenset(i for i, n in enumerate(places) if _is_written(n)), **_sizes(places),
     )  # fmt: skip
-    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1])
+    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain)
 
 
 def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
@@ -218,7 +221,8 @@ def _sizes(places: list[torch.fx.Node]) -> dict[str, Any]:
             if isinstance(size, torch.SymInt):
                 env = size.node.shape_env
                 symbols |= {str(s): s for s in size.node.expr.free_symbols}
-            shape.append(printer.doprint(size.node.expr) if isinstance(size, torch.SymInt) else int(size))
+            symbolic = isinstance(size, torch.SymInt) and not size.node.expr.is_number
+            shape.append(printer.doprint(size.node.expr) if symbolic else int(size))
         shapes.append(tuple(shape))
     if env is None:
         return {"shapes": tuple(shapes)}
@@ -252,9 +256,8 @@ def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
     output = graph.graph.output_node()
     output.args = (_plain_result(live.output, list(output.args[0])),)
     problem = graph_problem(graph, inputs, name=name, state=state)
-    if live.signature.modes:
-        problem = msgspec.structs.replace(problem, source=_in_one_mode(problem.source, live.signature.modes[0][1]))
-    return problem
+    mode = live.signature.modes[0][1] if live.signature.modes else None
+    return msgspec.structs.replace(problem, source=_restricted(problem.source, mode, live.plain))
 
 
 def _member(module: torch.nn.Module, name: str) -> torch.Tensor:
@@ -330,13 +333,21 @@ def _inline(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
         graph.graph.erase_node(block)
 
 
-def _in_one_mode(source: str, training: bool) -> str:
-    """The source with a Model that is made in this mode and refuses the other."""
+def _restricted(source: str, training: bool | None, plain: Mapping[str, Any]) -> str:
+    """The source with a Model that is made in the mode, where that matters, and refuses the other and other plain arguments."""
     head, constructor, body = source.rpartition("        super().__init__()\n")
     made, signature, forward = body.rpartition("    def forward(")
     arguments, _, forward = forward.partition("\n")
-    mode = "" if training else "        self.eval()\n"
-    call = "train()" if training else "eval()"
-    refusal = f'        if {"not " if training else ""}self.training:\n'
-    refusal += f'            raise RuntimeError("This is what the module does after {call}")\n'
-    return "".join([head, constructor, mode, made, signature, arguments, "\n", refusal, forward])
+    taken = {word.strip() for word in arguments.removesuffix("):").split(",")}
+    lines = []
+    if training is not None:
+        call = "train()" if training else "eval()"
+        lines = [f"if {'not ' if training else ''}self.training:", f'    raise RuntimeError("This is what the module does after {call}")']
+    kept = {n: v for n, v in plain.items() if n not in taken}
+    for name, value in kept.items():
+        text = f"{name}={value!r}"
+        lines += [f"if {name} {'is not' if value is None else '!='} {value!r}:", f"    raise ValueError({f'The graph is for {text}'!r})"]
+    if kept:
+        arguments = f"{arguments.removesuffix('):')}, *, {', '.join(f'{n}={v!r}' for n, v in kept.items())}):"
+    mode = "        self.eval()\n" if training is False else ""
+    return "".join([head, constructor, mode, made, signature, arguments, "\n", *(f"        {line}\n" for line in lines), forward])

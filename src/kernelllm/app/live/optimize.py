@@ -15,7 +15,6 @@ from kernelllm.app.live.arguments import Call, Names, apart, calls
 from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule
 from kernelllm.app.live.program import Program, reason, runs_on
-from kernelllm.app.live.signature import PROVEN, Signature
 from kernelllm.app.result import Result
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
@@ -86,7 +85,7 @@ def _worked(module: torch.nn.Module, inputs: Any, train: bool, work: Callable[[P
     graphs: list[LiveGraph] = []
     with in_mode(original, train):
         for call in given:
-            if any(_serves(original, graph.signature, call) for graph in graphs):
+            if any(not graph.signature.unfit(original, call) for graph in graphs):
                 continue
             graphs.append(captured(original, call))
             name = type(original).__name__ + (f"_{len(graphs)}" if len(graphs) > 1 else "")
@@ -129,12 +128,6 @@ def materialize(module: torch.nn.Module, call: Call) -> None:
             module(*call[0], **call[1])
 
 
-def _serves(module: torch.nn.Module, signature: Signature, call: Call) -> bool:
-    tensors: list[torch.Tensor] = []
-    nest = apart(Names(module.forward).named(*call), tensors, "An argument of the module")
-    return not signature.refusal(nest, tensors) and signature.sizes(tensors) == PROVEN
-
-
 def _mode_notes(graphs: list[LiveGraph], train: bool) -> list[str]:
     """That the graph is of eval() mode, where that makes a difference."""
     if not train and any(g.signature.modes for g in graphs):
@@ -148,16 +141,17 @@ def _compare(made: KernelModule, given: list[Call]) -> list[str]:
     for call in given:
         tensors: list[torch.Tensor] = []
         apart(Names(dispatch.original.forward).named(*call), tensors, "An argument of the module")
-        program = next((p for p in dispatch.programs if _serves(dispatch.original, p.signature, call)), None)
+        program = next((p for p in dispatch.programs if not p.signature.unfit(dispatch.original, call)), None)
         why = runs_on(tensors[0].device) if tensors and program else ""
         if program is None or why:
             notes += [f"Not compared on the example inputs, and .module runs the original: {why}."] if why else []
             continue
         try:
             wrong = dispatch.difference(program, tensors)
+            wrong = wrong and f"On the example inputs the kernels differ from the original: {wrong}"
         except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler: the original answers for it
-            wrong = reason(error)
+            wrong = f"The kernels fail in this process: {reason(error)}."
         if wrong:
-            program.refused = f"on the example inputs {wrong}"
-            notes.append(f"On the example inputs the kernels differ from the original, so .module does not use them: {wrong}")
+            program.refused = wrong.rstrip(".")
+            notes.append(f"{wrong} .module runs the original.")
     return list(dict.fromkeys(notes))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelllm.app.live.arguments import Nest
+from kernelllm.app.live.arguments import Call, Names, Nest, apart
 
 PROVEN, UNPROVEN = "proven", "unproven"
 """Sizes under which the graph holds; those of which only a dimension of 1 was never tried: results are compared once."""
@@ -46,6 +46,12 @@ class Signature:
             if tensor.dim() != len(shape):
                 return f"{name} has {tensor.dim()} dimensions, not {len(shape)}"
         return ""
+
+    def unfit(self, module: torch.nn.Module, call: Call) -> str:
+        """Why the graph was not captured for such a call of the module; empty where it was."""
+        tensors: list[torch.Tensor] = []
+        nest = apart(Names(module.forward).named(*call), tensors, "An argument of the module")
+        return self.refusal(nest, tensors) or self.sizes(tensors).removeprefix(PROVEN)
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> str:
         """:data:`PROVEN`, :data:`UNPROVEN`, or what does not fit."""

@@ -18,7 +18,7 @@ def noted(model: torch.nn.Module, found: dict[str, bool]) -> Iterator[None]:
 
     def read(module: torch.nn.Module) -> bool:
         training = bool(vars(module).get("training", True))
-        if module in paths and not _same_in_both(module):
+        if module in paths and not same_in_both(module):
             found[paths[module]] = training
         return training
 
@@ -30,7 +30,7 @@ def noted(model: torch.nn.Module, found: dict[str, bool]) -> Iterator[None]:
         yield
 
 
-def _same_in_both(module: torch.nn.Module) -> bool:
+def same_in_both(module: torch.nn.Module) -> bool:
     """Whether one of torch's layers reads its mode and computes the same in both."""
     match module:
         case torch.nn.modules.dropout._DropoutNd():
