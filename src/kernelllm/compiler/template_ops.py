@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.compiler import template_gradients
 from kernelllm.compiler.capture.derived_sizes import named, pooled
 
 _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
@@ -215,4 +216,5 @@ def register() -> Any:
     for name, (_, schema) in TORCH_SCHEMAS.items():
         torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
         torch.library.register_fake(f"kernelllm::{name}", _FAKES[name.removeprefix("torch_")])
+    template_gradients.register()
     return torch.ops.kernelllm

@@ -32,5 +32,20 @@ class Editor:
         made.meta["val"] = value
         return made
 
+    def size(self, tensor: Node, dim: int) -> Any:
+        """A size of a tensor: a number, or a node that gives it."""
+        size = tensor.meta["val"].shape[dim]
+        return size if isinstance(size, int) else self.integer(torch.ops.aten.sym_size.int, tensor, dim)
+
+    def integer(self, target: Any, *args: Any) -> Any:
+        """What ``target`` makes of sizes: a number, or a node that gives it."""
+        values = [a.meta["val"] if isinstance(a, Node) else a for a in args]
+        value = values[0].shape[values[1]] if target is torch.ops.aten.sym_size.int else target(*values)
+        if isinstance(value, int):
+            return value
+        made = self.graph.graph.call_function(target, args)
+        made.meta["val"] = value
+        return made
+
     def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
         return self.call(getattr(self.namespace, name).default, *args, **kwargs)

@@ -149,6 +149,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
                scale: float | None = None, enable_gqa: bool = False) -> Any:
     if not query.is_floating_point():
         return NotImplemented
+    if mode.options.backward and (mode.options.extern == "allow" or (attn_mask is not None and attn_mask.requires_grad)):
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if mode.options.extern == "allow":
         return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):

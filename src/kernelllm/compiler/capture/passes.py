@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import Editor
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -199,6 +200,16 @@ def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     return w.template(name, x, *args) if known is not None and known <= _LONGEST_SORT else None
 
 
+def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:
+    """Sums in half precision take place in float32: Triton has no atomic addition for every type."""
+    dtype = x.meta["val"].dtype
+    if not accumulate or not dtype.is_floating_point or dtype.itemsize > 2:
+        return None
+    cast = torch.ops.prims.convert_element_type.default
+    wide = [w.call(cast, t, torch.float32) for t in (x, added)]
+    return w.call(cast, w.call(aten.index_put.default, wide[0], indices, wide[1], True), dtype)
+
+
 _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.mm: _mm,
     aten.addmm: _addmm,
@@ -206,6 +217,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.baddbmm: _baddbmm,
     aten.mv: _mv,
     aten.convolution: _convolution,
+    aten.convolution_backward: replace_gradients,
     aten.avg_pool2d: _avg_pool(2),
     aten.avg_pool3d: _avg_pool(3),
     aten.max_pool2d_with_indices: _max_pool(2),
@@ -214,12 +226,13 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool"),
     aten.adaptive_max_pool2d: _adaptive("adaptive_max_pool"),
     aten.adaptive_max_pool3d: _adaptive("adaptive_max_pool"),
+    aten.index_put: _index_put,
     aten.sort: _sort,
     aten.topk: _topk,
 }
 
 
-_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution}
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution, aten.index_put: _index_put}
 
 
 def _refuse(graph: GraphModule) -> None:

@@ -18,6 +18,8 @@ from kernelllm.judge.checks.operators import HEAVY, family
 
 _CONVOLVED = 3
 """Inputs and weights of convolutions have at least so many dimensions; the weights of products two."""
+_OPERANDS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
+"""How many of an operator's first arguments are convolved."""
 
 
 def hides_products(operators: Mapping[str, int]) -> bool:
@@ -52,9 +54,10 @@ class Tf32Convolutions(TorchDispatchMode):
         return False  # torch would import all of dynamo to say that it skips this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.convolution.default and args[0].dtype is torch.float32:
+        operands = _OPERANDS.get(func, 0)
+        if operands and args[0].dtype is torch.float32:
             shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
-            args = (shorten(args[0]), shorten(args[1]), *args[2:])
+            args = (*map(shorten, args[:operands]), *args[operands:])
         return func(*args, **(kwargs or {}))
 
 
