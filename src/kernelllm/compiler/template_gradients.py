@@ -10,7 +10,8 @@ import torch
 
 def register() -> None:
     """Tell autograd, once in this process, how to differentiate the operators."""
-    torch.library.register_autograd("kernelllm::attention", _attention_backward, setup_context=_attention_kept)
+    for name in ("attention", "half_attention"):
+        torch.library.register_autograd(f"kernelllm::{name}", _attention_backward, setup_context=_attention_kept)
 
 
 def _attention_kept(ctx: Any, inputs: Any, output: Any) -> None:
