@@ -23,6 +23,7 @@ COMMANDS = {
     "bench": "kernelllm.app.commands.bench:bench",
     "report": "kernelllm.app.commands.report:report",
     "compare": "kernelllm.app.commands.report:compare",
+    "pairs": "kernelllm.app.commands.pairs:pairs",
     "prompt": "kernelllm.app.commands.prompt:prompt",
     "repl": "kernelllm.app.commands.repl:repl",
     "runs": "kernelllm.app.commands.runs:runs",

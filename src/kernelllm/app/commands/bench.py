@@ -57,7 +57,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
             click.echo(to_json(plans) if as_json else "\n".join(_plan_line(p) for p in plans))
             return
         for one in opened:
-            _run(one, limited=any(options[key] is not None for key in ("max_tokens_total", "max_cost")))
+            run_shown(one, limited=any(options[key] is not None for key in ("max_tokens_total", "max_cost")))
         summaries = [_summary(one) for one in opened]
     if as_json:
         click.echo(to_json(summaries))
@@ -109,7 +109,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
     return f"{plan['model']} on {plan['suite']}: {counts}{guess if plan['left'] else ''}"
 
 
-def _run(one: Bench, limited: bool) -> None:
+def run_shown(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
     from kernelllm.app.interrupt import remembered
     from kernelllm.app.meter import Meter

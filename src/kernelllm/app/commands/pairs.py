@@ -1,0 +1,189 @@
+"""``kernelllm pairs``: make and look at sets of (torch, triton) pairs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelllm.app.cli_options import json_option, verbose_option
+
+if TYPE_CHECKING:
+    from kernelllm.core.store import Store
+    from kernelllm.pairs.row import Pair
+
+PROVENANCE = "provenance.json"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def pairs() -> None:
+    """Make sets of verified pairs of PyTorch modules and Triton kernels, and look at them."""
+
+
+@pairs.command()
+@click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the problem files.")
+@verbose_option
+def harvest(packages: tuple[str, ...], output: Path, **_: Any) -> None:
+    """Write the nn.Module classes of installed packages as problem files, each with all that it needs, under free licences only."""
+    import msgspec
+
+    from kernelllm.app.progress import Console
+    from kernelllm.pairs.harvest import Harvest
+
+    found: dict[str, Any] = {}
+    harvested = Harvest(list(packages))
+    output.mkdir(parents=True, exist_ok=True)
+    with Console() as console:
+        for problem, origin in harvested.problems():
+            (output / f"{problem.name}.py").write_text(problem.source, encoding="utf-8")
+            found[problem.name] = {k: v for k, v in msgspec.to_builtins(origin).items() if k != "file"}
+            console.stage(f"{len(found)} modules, {problem.name}")
+        (output / PROVENANCE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    click.echo(f"{len(found)} problems in {output}.")
+    for reason, count in harvested.dropped.most_common():
+        click.echo(f"  left out {count:5}: {reason}")
+
+
+@pairs.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
+@click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
+@click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto.")
+@click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like this suite's problems.  [default: builtin, kernelbench]")
+@click.option("--db", metavar="URL", help="The attempt store.")
+@json_option
+@verbose_option
+@click.pass_context
+def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
+    """Write and judge a kernel for each module of the SOURCEs, and keep the pairs that are right. The same command resumes.
+
+    A SOURCE is a suite (synth/1000, hf/DATASET), a folder that `kernelllm pairs harvest` made, or run:ID for what a stored run found.
+
+    \b
+    kernelllm pairs build synth/1000 -o pairs
+    kernelllm pairs build harvested run:last -o pairs
+    """
+    from kernelllm.app.session import open_store
+    from kernelllm.core.types import to_json
+    from kernelllm.pairs import files
+    from kernelllm.pairs.cleaning import cleaned
+
+    suites = [s for s in sources if not s.startswith("run:")]
+    with open_store(options["db"]) as store:
+        runs = [store.run(s.removeprefix("run:")).id for s in sources if s.startswith("run:")]
+        if suites:
+            runs.append(_judged(suites, store, options))
+        rows = [row for run in runs for row in _rows(store, run, suites)]
+    kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options["per_module"])
+    written = files.write(kept, output, report)
+    if as_json:
+        click.echo(to_json(report))
+    else:
+        click.echo(f"{report.kept} pairs of {report.families} families in {output} ({len(written)} files); {report.rows} were right.")
+        for reason, count in sorted(report.dropped.items(), key=lambda item: -item[1]):
+            click.echo(f"  dropped {count:6}: {reason}")
+    ctx.exit(0 if kept else 1)
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+@verbose_option
+def stats(folder: Path, as_json: bool, **_: Any) -> None:
+    """Count what is in a set."""
+    from kernelllm.pairs import files
+
+    told = files.statistics(list(files.read(folder)))
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return
+    for name, value in told.items():
+        click.echo(f"{name:32} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("number", type=click.IntRange(min=0), default=0)
+@verbose_option
+def show(folder: Path, number: int, **_: Any) -> None:
+    """Show one pair of a set, by its NUMBER from 0."""
+    from kernelllm.core.errors import UsageError
+    from kernelllm.pairs import files
+
+    for index, row in enumerate(files.read(folder)):
+        if index == number:
+            facts = f"{row.name}  {row.split}  {row.kind}  right at {row.sizes} sets of sizes, {row.trials} trials"
+            click.echo(f"# {facts}  {', '.join(row.licenses)}".rstrip() + f"\n\n{row.python_code.rstrip()}\n")
+            click.echo(f"# ---- {row.model}\n\n{row.triton_code.rstrip()}")
+            return
+    raise UsageError(f"The set has no pair {number}.", where=str(folder))
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(("chat", "kernelbook")), default="chat", show_default=True, help="Which JSON lines.")
+@click.option("--split", help="Only rows of this split.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: standard output]")
+@verbose_option
+def export(folder: Path, form: str, split: str | None, output: Path | None, **_: Any) -> None:
+    """Write a set as JSON lines."""
+    from kernelllm.pairs import files
+
+    rows = (row for row in files.read(folder) if split in (None, row.split))
+    lines = (files.chat if form == "chat" else files.kernelbook)(rows)
+    if output is None:
+        for line in lines:
+            click.echo(line)
+        return
+    with output.open("w", encoding="utf-8") as out:
+        out.writelines(line + "\n" for line in lines)
+
+
+def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
+    """The run in which every module of the suites has its kernels, judged."""
+    from kernelllm.app import suite_runs
+    from kernelllm.app.commands.bench import run_shown
+    from kernelllm.app.session import Asking
+    from kernelllm.core.writer import require
+    from kernelllm.judge import JudgeSettings
+
+    require(options["model"])
+    asking = Asking(db=options["db"])
+    judge = JudgeSettings(device=options["device"], track="kernels-only")
+    plan = suite_runs.make_plan(suite_runs.problems_of(suites), options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
+    devices = suite_runs.devices_of(options["device"])
+    workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
+    one = suite_runs.open_bench(plan, store, asking=asking, devices=devices, per_device=workers)
+    run_shown(one, limited=False)
+    return one.id
+
+
+def _rows(store: Store, run: str, suites: list[str]) -> list[Pair]:
+    from kernelllm.core.store import Run
+    from kernelllm.pairs.from_runs import rows_of
+
+    known: dict[str, Any] = {}
+    for path in (Path(s.removeprefix("folder/")) / PROVENANCE for s in suites):
+        if path.is_file():
+            known |= {name: {**v, "licenses": tuple(v["licenses"])} for name, v in json.loads(path.read_text(encoding="utf-8")).items()}
+    return list(rows_of(Run(store, run), known))
+
+
+def _benchmarks(against: tuple[str, ...]) -> Any:
+    """What rows are held against; KernelBench is left out, with a warning, where no checkout is known."""
+    from kernelllm.core import settings
+    from kernelllm.pairs.cleaning import Benchmarks
+    from kernelllm.suites import open_suite
+
+    chosen = against or ("builtin", "kernelbench")
+    if not against and not settings.load().kernelbench:
+        click.echo("No checkout of KernelBench is known (setting kernelbench): the set is held against builtin alone.", err=True)
+        chosen = ("builtin",)
+    return Benchmarks((name, open_suite(name).problems()) for name in chosen)

@@ -1,0 +1,130 @@
+"""From rows to a set: duplicates go, benchmarks' problems go, families are split. Every row that goes is counted with its reason."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kernelllm.core.types import Problem, digest
+from kernelllm.pairs import canonical, operator_graph
+from kernelllm.pairs.row import Pair
+from kernelllm.pairs.similar import Similar
+
+EXAMPLES = 3
+"""Dropped rows that the report shows for each reason."""
+SPLITS = {"train": 0.96, "validation": 0.02, "test": 0.02}
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What was kept and what went, and why."""
+
+    rows: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = {}
+    """Reason to rows."""
+    examples: dict[str, list[str]] = {}
+    """Reason to ``row: what it is like``."""
+    benchmarks: dict[str, int] = {}
+    """Suite to the problems that rows were held against."""
+    splits: dict[str, int] = {}
+    families: int = 0
+
+    def drop(self, reason: str, row: str, like: str) -> None:
+        """Count one."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        shown = self.examples.setdefault(reason, [])
+        if len(shown) < EXAMPLES:
+            shown.append(f"{row}: {like}")
+
+
+class Benchmarks:
+    """The problems that no row may be like: by text without names, by text without names and numbers, by graph, by runs of tokens."""
+
+    def __init__(self, suites: Iterable[tuple[str, Iterable[Problem]]]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._exact: dict[str, str] = {}
+        self._numberless: dict[str, str] = {}
+        self._graphs: dict[str, str] = {}
+        self._similar = Similar()
+        for suite, problems in suites:
+            for problem in problems:
+                self.counts[suite] += 1
+                key = f"{suite}:{problem.name}"
+                self._exact[canonical.fingerprint(problem.source)] = key
+                self._numberless[canonical.fingerprint(problem.source, numbers=False)] = key
+                graph, operators = operator_graph.graph_hash(problem)
+                if len(operators) > 1:  # a single operator is no problem of anybody's
+                    self._graphs[graph] = key
+                self._similar.add(key, problem.source)
+
+    def like(self, row: Pair) -> tuple[str, str]:
+        """(in what way, which problem) a row is like one of a benchmark; ("", "") where it is like none."""
+        if found := self._exact.get(row.fingerprint):
+            return "in a benchmark: same text", found
+        if found := self._numberless.get(canonical.fingerprint(row.python_code, numbers=False)):
+            return "in a benchmark: same text but for numbers", found
+        if found := self._graphs.get(row.graph):
+            return "in a benchmark: same operators in the same graph", found
+        if found := self._similar.nearest(row.python_code):
+            return "in a benchmark: nearly the same text", found
+        return "", ""
+
+
+def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: int = 1) -> tuple[list[Pair], Report]:
+    """The rows that stay, split by family, and the report. At most ``per_module`` kernels stay for one module."""
+    report = Report(benchmarks=dict(benchmarks.counts) if benchmarks else {})
+    kept: list[Pair] = []
+    modules: Counter[str] = Counter()
+    texts: set[tuple[str, str]] = set()
+    near = Similar(0.95)
+    for row in rows:
+        report.rows += 1
+        text = (row.fingerprint, digest(row.triton_code))
+        if text in texts:
+            report.drop("the same pair", row.name, "an earlier row")
+            continue
+        texts.add(text)
+        if modules[row.fingerprint] >= per_module:
+            report.drop("the same module", row.name, f"more than {per_module} kernels for it")
+            continue
+        if benchmarks is not None:
+            reason, problem = benchmarks.like(row)
+            if reason:
+                report.drop(reason, row.name, problem)
+                continue
+        if not modules[row.fingerprint]:
+            like = near.nearest(row.python_code)
+            if like and _same_numbers(row, like, kept):
+                report.drop("nearly the same module", row.name, like)
+                continue
+            near.add(row.uuid, row.python_code)
+        modules[row.fingerprint] += 1
+        kept.append(row)
+    done = _split(kept)
+    report.kept, report.families = len(done), len({r.family for r in done})
+    report.splits = dict(Counter(r.split for r in done))
+    return done, report
+
+
+def _same_numbers(row: Pair, like: str, kept: Sequence[Pair]) -> bool:
+    """Modules of the same form with other operators or constants are worth keeping; only the very same graph is not."""
+    return bool(row.graph) and any(other.uuid == like and other.graph == row.graph for other in kept[-20_000:])
+
+
+def _split(rows: Sequence[Pair]) -> list[Pair]:
+    """Each family in one split, by a hash of its name: the same family is in the same split in every build."""
+    made = []
+    for row in rows:
+        place = random.Random(row.family).random()
+        total = 0.0
+        split = "train"
+        for name, share in SPLITS.items():
+            total += share
+            if place < total:
+                split = name
+                break
+        made.append(msgspec.structs.replace(row, split=split))
+    return made

@@ -1,0 +1,49 @@
+"""Rows out of stored runs: every correct attempt, repairs, and faster versions of what was right already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from kernelllm.core.store import Run
+from kernelllm.core.types import Attempt, Problem
+from kernelllm.pairs.row import Pair, pair_of
+
+FASTER = 1.1
+"""From this ratio of times on, two right kernels make a pair of a slow and a faster one."""
+
+
+def rows_of(run: Run, provenance: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[Pair]:
+    """The rows of a run, a problem at a time. ``provenance``: by problem, further columns such as ``licenses``."""
+    for problem in run.problems():
+        known = dict((provenance or {}).get(problem.name, {}))
+        yield from (msgspec.structs.replace(row, **known) if known else row for row in rows_of_problem(problem, run.attempts(problem.name)))
+
+
+def rows_of_problem(problem: Problem, attempts: Sequence[Attempt]) -> Iterator[Pair]:
+    """The pairs of one problem, the fastest kernel first where kernels were timed."""
+    by_digest = {a.candidate.digest: a for a in attempts}
+    right = sorted((a for a in attempts if a.verdict.correct), key=lambda a: (_ms(a), a.round, a.candidate.sample))
+    for attempt in right:
+        row = pair_of(problem, attempt)
+        yield row
+        for parent in (by_digest[p] for p in attempt.candidate.parents if p in by_digest):
+            if not parent.verdict.correct:
+                yield _with_before(row, parent, "repair")
+            elif _ms(parent) > FASTER * _ms(attempt):
+                yield _with_before(row, parent, "faster")
+
+
+def _with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
+    told = f"{parent.verdict.status}: {parent.verdict.message}"
+    if kind == "faster":
+        told = f"correct, {_ms(parent):.4g} ms. Make it faster."
+    return msgspec.structs.replace(
+        row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"
+    )
+
+
+def _ms(attempt: Attempt) -> float:
+    timing = attempt.verdict.timing
+    return timing.candidate.median_ms if timing else float("inf")
