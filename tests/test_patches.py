@@ -111,7 +111,8 @@ def test_all_that_the_compiler_replaces_is_listed(monkeypatch: pytest.MonkeyPatc
 
     for module in [m for n, m in sys.modules.items() if n.startswith("kernelllm.compiler") and getattr(m, "patch", None) is patch]:
         monkeypatch.setattr(module, "patch", noted)
-    assert "@triton.jit" in compiled(Problem(name="everything", source=TEXT), Options())
+    for options in (Options(), Options(extern="allow", symbolic=False)):
+        assert "@triton.jit" in compiled(Problem(name="everything", source=TEXT), options)
     assert len(replaced) > 50
     assert replaced <= {p.target for p in PATCHES}
 

@@ -36,6 +36,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     matmul_tf32: bool = False
     """fp32 matrix products may round their inputs to TF32; torch's default does not."""
 
+    @property
+    def library(self) -> bool:
+        """Whether the graph is lowered as ``torch.compile`` lowers it: fixed sizes, Inductor's layouts and its library calls."""
+        return self.extern == "allow" and not self.symbolic and not self.backward
+
     def differences(self) -> dict[str, Any]:
         """The fields that differ from the defaults, for a candidate's ``params``."""
         default = Options()

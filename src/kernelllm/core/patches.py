@@ -85,6 +85,10 @@ CAPTURE = (
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
     *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),
+    *_each(
+        "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",
+        "Module._apply(self, fn, recurse)",
+    ),
     *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
     *_each(
         "compiler/capture/derived_sizes.py", "output sizes of convolutions and pools get symbols of their own", "torch._meta_registrations",
@@ -135,6 +139,23 @@ INDUCTOR = (
         "_device_supports_tma;has_triton;triton_backend;has_triton_experimental_host_tma;has_triton_tensor_descriptor_host_tma;"
         "has_triton_tma;has_triton_tma_device;has_datacenter_blackwell_tma_device;has_triton_stable_tma_api;triton_hash_with_backend",
         "called",
+    ),
+    *_each("compiler/inductor/heuristics.py", "block sizes are read", "torch._inductor.runtime.triton_heuristics", "cached_autotune"),
+    *_each(
+        "compiler/inductor/library_calls.py", "layouts are those of cuDNN, which this build may lack", "torch._C",
+        "_conv_determine_backend_memory_format",
+    ),
+    *_each(
+        "compiler/inductor/library_calls.py", "attention that is written out becomes our stand-in for torch's",
+        "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention",
+    ),
+    *_each(
+        "compiler/inductor/library_calls.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",
+        "called",
+    ),
+    *_each(
+        "compiler/inductor/library_calls.py", "results keep their strides", "torch._inductor.compile_fx",
+        "record_original_output_strides(gm)", "called",
     ),
     *_each("compiler/inductor/lower.py", "the method wants a GPU's driver", "torch._subclasses.fake_tensor", "FakeTensor.copy_"),
     *_each(

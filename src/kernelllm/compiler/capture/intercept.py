@@ -302,13 +302,36 @@ class _Position(int):
         return int(self)
 
 
+def _converted() -> Callable[..., Any]:
+    """``Module._apply`` (``half()``, ``to(dtype)``) with new parameters: torch would swap fake ones in place, and cannot."""
+    made: dict[tuple[Any, int], tuple[Any, Any]] = {}
+
+    def new(fn: Callable[..., Any], tensor: Any) -> Any:
+        before, after = made.get((fn, id(tensor)), (None, None))
+        if before is not tensor:
+            after = fn(tensor)
+            after = torch.nn.Parameter(after, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else after
+            made[fn, id(tensor)] = tensor, after  # a tied parameter stays tied
+        return after
+
+    def apply(module: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        for child in module.children() if recurse else ():
+            child._apply(fn)
+        for members in (module._parameters, module._buffers):
+            members.update({name: new(fn, tensor) for name, tensor in members.items() if tensor is not None})
+        return module
+
+    return apply
+
+
 @contextmanager
 def real_factories() -> Iterator[None]:
-    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), and recurrent cells,
-    which inputs may be computed with, pin no size."""
+    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), recurrent cells,
+    which inputs may be computed with, pin no size, and modules of fake tensors may be converted."""
     with _RealFactories() as known, ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
+        patch(stack, torch.nn.Module, "_apply", _converted())
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
                 patch(stack, owner, name, _either(rule, None, getattr(owner, name)))

@@ -31,8 +31,9 @@ def run(graph: GraphModule, options: Options) -> None:
 
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
-    _chain_concatenations(graph, options)
-    _replace(graph, options, _TORCH_RULES if options.extern == "allow" else _RULES)
+    if not options.library:
+        _chain_concatenations(graph, options)
+        _replace(graph, options, _TORCH_RULES if options.extern == "allow" else _RULES)
     if options.extern == "allow":
         graph.graph.eliminate_dead_code()
         _refuse_leaving_all(graph)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from kernelllm.compiler.inductor import heuristics
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.options import Options
 
@@ -35,6 +36,8 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
+    if options.library and (known := heuristics.tried(kernel)):
+        return _as_inductor(kernel, known, tune=options.autotune and not mutates)
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
     elif any(k.startswith("r1") for k in kernel.hints):
@@ -47,6 +50,20 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
         chosen.tuned = _tuned(chosen, kernel)
     return chosen
+
+
+def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks], *, tune: bool) -> LaunchConfig:
+    """Inductor's first choice, or with ``tune`` all of its choices. Rows of one program each need no block of rows."""
+    persistent = any(b.startswith("r") for b in kernel.hints) and "R0_BLOCK" not in kernel.blocks
+    whole = {"R0_BLOCK": kernel.hints["r0_"]} if persistent else {}
+    known = [({**blocks, **whole}, warps) for blocks, warps in known]
+    rows = "R0_BLOCK" in known[0][0] and "YBLOCK" not in kernel.blocks and known[0][0].get("XBLOCK", 1) == 1
+    if rows:
+        known = [({b: v for b, v in blocks.items() if b != "XBLOCK"}, warps) for blocks, warps in known if blocks.get("XBLOCK", 1) == 1]
+    first, warps = known[0]
+    several = tune and len(known) > 1 and not kernel.meta.get("atomic_add_found")
+    varied = [({b: v for b, v in blocks.items() if b not in whole}, w) for blocks, w in known]
+    return LaunchConfig(rows=rows, blocks=first, warps=warps, tuned=varied if several else [])
 
 
 def _scale(options: Options) -> float:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import foreign_constructors, formatting
+from kernelllm.compiler.emit import foreign_constructors, formatting, prepared
 from kernelllm.compiler.emit.gradients import Gradients
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
 from kernelllm.compiler.emit.guards import Guards, refused
@@ -26,7 +26,7 @@ class CandidateFile(GraphCode):
         super().__init__(lowered)
         self.problem = problem
         self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {p.name for p in self.definitions}
+        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of"} | {p.name for p in self.definitions}
         arguments = self.kept.forward.args
         names = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
         self.name(self.top | {"grid"} | names, self._input_paths())
@@ -118,6 +118,7 @@ class CandidateFile(GraphCode):
         templates = sorted({*self.definitions, *(gradients.definitions if gradients else ())}, key=lambda d: d.order)
         sections = [HELPERS[h].text for h in helpers] + [p.text for p in templates] + kernel_texts + self.guards.definitions()
         sections += [gradients.function()] if gradients else []
+        sections += [prepared.STATE.strip()] if self.methods else []
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
@@ -146,15 +147,9 @@ class CandidateFile(GraphCode):
     def _model(self, body: list[str]) -> str:
         self._guarded_constructor()
         model = formatting.text([self.kept.model])
-        signature = self.kept.forward.args
-        head = f"    def forward({ast.unparse(signature)}):"
-        lines = formatting.broken(head.strip(), formatting.WIDTH - 4)
-        text = [model, *([""] if self.kept.model.body else []), *("    " + line for line in lines)]
-        for line in body:
-            inner = line.lstrip()
-            pad = " " * (8 + len(line) - len(inner))
-            text += [pad + part if part else "" for part in formatting.broken(inner, formatting.WIDTH - len(pad))]
-        return "\n".join(text)
+        signature = ast.unparse(self.kept.forward.args)
+        text = [model, *([""] if self.kept.model.body else []), *_indented(self.methods, 4)]
+        return "\n".join([*text, *_indented([f"def forward({signature}):", *("    " + line for line in body)], 4)])
 
     def _imports(self, code: str) -> str:
         lines = ["import torch"]
@@ -170,6 +165,16 @@ class CandidateFile(GraphCode):
         if re.search(r"\blibdevice\.", code):
             lines.append("from triton.language.extra import libdevice")
         return "\n".join(lines)
+
+
+def _indented(lines: list[str], by: int) -> list[str]:
+    """Statements that far to the right, broken where they are too long."""
+    made = []
+    for line in lines:
+        inner = line.lstrip()
+        pad = " " * (by + len(line) - len(inner))
+        made += [pad + part if part else "" for part in formatting.broken(inner, formatting.WIDTH - len(pad))]
+    return made
 
 
 def _grouped(definitions: list[str]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,11 +101,22 @@ class HostPrinter:
             func = ast.Attribute(self.expr(node.func.value), node.func.attr, ast.Load())
         return ast.Call(func, arguments, keywords)
 
+    def assigned(self, step: Assign) -> list[str]:
+        """The statements of a step; what a library gives is put into the layout that the kernels expect, mostly for nothing."""
+        name, value = self.paths[step.target], self.expr(step.value)
+        if step.layout is None or not isinstance(step.value, ast.Call) or not _LAID_OUT.match(ast.unparse(step.value.func)):
+            return [f"{name} = {ast.unparse(value)}"]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "contiguous":
+            value = value.func.value
+        laid_out = _in_layout(*step.layout)
+        return [f"{name} = {ast.unparse(value)}", *([f"{name} = {name}{laid_out}"] if laid_out else [])]
+
     def _extern(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
         if name == "convolution":
             texts = {k.arg: k.value for k in keywords}
-            order = ["bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"]
-            return ast.Call(integers.to_ast("torch.ops.aten.convolution"), [*arguments, *(texts[o] for o in order)], [])
+            transposed = ast.unparse(texts["transposed"]) == "True"
+            order = ["bias", "stride", "padding", *(["output_padding"] if transposed else []), "dilation", "groups"]
+            return _convolution([*arguments, *(texts[o] for o in order)])
         drop = {"alpha": "1", "beta": "1"}
         keywords = [k for k in keywords if not (k.arg in drop and ast.unparse(k.value) == drop[k.arg])]
         if name in ("mm", "bmm", "addmm", "baddbmm"):
@@ -145,6 +158,23 @@ def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]
     return ast.Call(integers.to_ast(function), arguments, keywords)
 
 
+_LAID_OUT = re.compile(r"extern_kernels\.convolution|torch\.ops\.kernelllm\.torch_(conv|scaled_dot)")
+"""Calls whose result's layout is the library's choice."""
+
+
+def _in_layout(size: Sequence[Any], stride: Sequence[Any]) -> str:
+    """A suffix that gives a tensor these strides; it copies nothing where it has them already."""
+    if not all(isinstance(n, int | sympy.Integer) for n in (*size, *stride)):
+        return ""
+    order = sorted(range(len(size)), key=lambda d: (-stride[d], size[d] == 1, d))
+    dense = all(stride[d] == math.prod(size[e] for e in order[i + 1 :]) or size[d] == 1 for i, d in enumerate(order))
+    if order == list(range(len(size))) or not dense:
+        return ".contiguous()" if dense else ""
+    if order == [0, *range(2, len(size)), 1] and len(size) in (4, 5):
+        return f".contiguous(memory_format=torch.channels_last{'_3d' if len(size) == 5 else ''})"
+    return f"{_moved(order)}.contiguous(){_moved([order.index(d) for d in range(len(size))])}"
+
+
 def _contiguous(call: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(call, "contiguous", ast.Load()), [], [])
 
@@ -162,7 +192,8 @@ def _convolution(arguments: list[ast.expr]) -> ast.expr:
         if any(ast.unparse(e) != default for e in window or (argument,)):
             given.append(ast.keyword(name, ast.Tuple(list(window), ast.Load()) if window else argument))
     function = f"torch.nn.functional.conv{'_transpose' if transposed else ''}{len(windows[0])}d"
-    return ast.Call(integers.to_ast(function), arguments[:2], given)
+    bias = [] if ast.unparse(arguments[2]) == "None" else [arguments[2]]
+    return ast.Call(integers.to_ast(function), [*arguments[:2], *bias], given)
 
 
 def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
@@ -340,4 +371,7 @@ def allocation(tensor: Tensor, host: HostPrinter, device: str, exact: bool, like
             if same and other.dtype == tensor.dtype and is_contiguous(other) and tensor.shape:
                 return f"torch.empty_like({name})"
         return f"torch.empty({host.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype})"
+    if _in_layout(tensor.shape, tensor.stride).startswith(".contiguous(memory_format"):
+        last = f"torch.channels_last{'_3d' if len(tensor.shape) == 5 else ''}"
+        return f"torch.empty({host.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype}, memory_format={last})"
     return f"torch.empty_strided({host.tuple(tensor.shape)}, {host.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"

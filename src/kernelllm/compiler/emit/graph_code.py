@@ -6,12 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from kernelllm.compiler.emit import chunks, integers
+from kernelllm.compiler.emit import chunks, integers, prepared
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
-from kernelllm.compiler.emit.host_steps import Program, read
+from kernelllm.compiler.emit.host_steps import Program, Tensor, read
 from kernelllm.compiler.emit.launch_code import LaunchWriter
+from kernelllm.compiler.emit.prepared import Prepared
+from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
@@ -40,6 +42,12 @@ class GraphCode:
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)
         self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, self.options)
+        state = {g.variable for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and not g.mutated}
+        self.prepared = Prepared(self.program, state if self.options.library else ())
+        for buffer, source in self.prepared.copies().items():
+            self.host.paths[buffer] = fresh_name("_".join(re.findall(r"[A-Za-z_]\w*", self.host.paths[source])[-2:]), local)
+        self.methods: list[str] = []
+        """Methods of ModelNew besides forward, as lines without indentation."""
 
     def _splits(self, taken: set[str]) -> list[tuple[chunks.Split, Any]]:
         """Marked split reductions made symbolic; each with its length."""
@@ -60,30 +68,47 @@ class GraphCode:
         exact = fw.touched_by_torch(self.program)
         inputs = self.tensor_inputs()
         like = [(self.host.paths[v], self.program.tensors[v]) for v, _ in inputs if v in self.program.tensors]
-        steps: list[str] = []
         launching = LaunchWriter(self.kernels, self.local)
+        steps = self._prepared(launching, exact)
         scratch = sum(isinstance(i, Allocate | Assign) for i in self.program.items)
         unpacked = self._unpacked()
-        for item in self.program.items:
+        for item in [left for i in self.program.items if (left := self.prepared.split(i))]:
             if isinstance(item, Allocate):
-                path = self.host.paths[item.target]
-                tensor = self.program.tensors[item.target]
-                steps.append(f"{path} = {fw.allocation(tensor, self.host, device, item.target in exact, like)}")
+                steps.append(self._allocated(item, device, exact, like))
             elif isinstance(item, Launch):
                 steps.extend(launching.lines(item))
             elif isinstance(item, Assign):
                 line = unpacked.get(id(item), None)
-                if line is None:
-                    line = (
-                        f"{self.host.paths[item.target]} = {self.host.text(item.value)}" if item.target else self.host.text(item.value)
-                    )
-                if line:
-                    steps.append(line)
+                if line is not None:
+                    steps += [line] if line else []
+                elif item.target:
+                    steps += self.host.assigned(item)
+                else:
+                    steps.append(self.host.text(item.value))
             elif scratch > 8:
                 names = [self.host.paths[t] for t in item.targets if self._droppable(t)]
                 if names:
                     steps.append(f"del {', '.join(names)}")
         return steps
+
+    def _allocated(self, step: Allocate, device: str, exact: set[str], like: list[tuple[str, Tensor]]) -> str:
+        tensor = self.program.tensors[step.target]
+        return f"{self.host.paths[step.target]} = {fw.allocation(tensor, self.host, device, step.target in exact, like)}"
+
+    def _prepared(self, launching: LaunchWriter, exact: set[str]) -> list[str]:
+        """The statement that fetches what follows from the parameters; the method that makes it is noted."""
+        if not self.prepared.steps:
+            return []
+        sources = [self.host.paths[s] for s in self.prepared.sources]
+        lines: list[str] = []
+        for item in self.program.items:
+            if id(item) in self.prepared.steps and isinstance(item, Allocate | Launch):
+                lines += [self._allocated(item, sources[0], exact, [])] if isinstance(item, Allocate) else launching.lines(item)
+        results = [self.host.paths[b] for b in self.prepared.wanted()]
+        members = {word for s in self.captured.graph_inputs for word in s.name.split(".")}
+        name, kept = (fresh_name(wish, members) for wish in ("prepared", "made_of"))
+        self.methods += [f"{kept} = None, None, None", "", *prepared.method(name, kept, sources, lines, results), ""]
+        return [f"{', '.join(results)}{',' if len(results) == 1 else ''} = self.{name}()"]
 
     def split_lines(self, text: str) -> list[str]:
         """How the long reductions in ``text`` are split."""

@@ -126,11 +126,12 @@ def _items(step: HostStep, sizes: SizeNames, program: Program) -> Iterator[HostS
                 yield Free(free)
         case Assign("", ast.Call() as call):
             yield from _out_call(call, program)
-        case Assign(name, value):
-            yield from _assignment(name, value, sizes, program)
+        case Assign():
+            yield from _assignment(step, sizes, program)
 
 
-def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+def _assignment(step: Assign, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+    name, value = step.target, step.value
     if held := program.members.get(ast.unparse(value)):
         program.same[name] = held
         return
@@ -151,7 +152,7 @@ def _assignment(name: str, value: ast.expr, sizes: SizeNames, program: Program) 
     made = _made(value, sizes, program)
     if made is not None:
         program.tensors[name] = made
-    yield Assign(name, value)
+    yield step
 
 
 def _counted(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:

@@ -75,6 +75,8 @@ def kernel_name(cleaned: Cleaned, taken: set[str]) -> str:
     words = spoken(cleaned.kernel.ops)
     if not words:
         words = ["copy"]
+    if words == ["bias"] and len(cleaned.pointers) == 2 and not any(p.startswith("in_out") for p in cleaned.pointers):
+        words = ["reorder"]  # a convolution's input or weights, put into another order
     if len(words) > _LIMIT:
         words = [*words[: _LIMIT - 1], words[-1]]
     return fresh_name("_".join(words) + "_kernel", taken)

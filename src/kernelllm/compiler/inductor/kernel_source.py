@@ -30,6 +30,8 @@ class Kernel:
     """Argument name to Triton type: ``*fp32``, ``i32``, ``constexpr`` ..."""
     meta: dict[str, Any]
     """Those entries of ``inductor_meta`` that are literals."""
+    heuristic: ast.Call
+    """The decorator with which Inductor chooses block sizes."""
     text: str
     """All that Inductor wrote about it, its comment included."""
 
@@ -80,6 +82,7 @@ def parse(name: str, definition: str, comment: str) -> Kernel:
         reduction_hint=ast.unparse(hint).rsplit(".", 1)[-1] if hint is not None else "",
         signature=signature,
         meta=_literals(keywords.get("inductor_meta")),
+        heuristic=heuristic,
         text=f"{comment}\n{definition}",
     )
 

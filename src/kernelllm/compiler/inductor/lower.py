@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import regions, row_reductions, split_reductions, wrapper_lines
+from kernelllm.compiler.inductor import library_calls, regions, row_reductions, split_reductions, wrapper_lines
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
@@ -44,8 +44,8 @@ _CUDA = torch.device("cuda", 0)
 def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
     """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
     return {
-        "layout_optimization": False,
-        "comprehensive_padding": False,
+        "layout_optimization": options.library,
+        "comprehensive_padding": options.library,
         "shape_padding": False,
         "fx_graph_cache": False,
         "fx_graph_remote_cache": False,
@@ -163,6 +163,8 @@ def lower(captured: Captured, options: Options) -> Lowered:
     from torch._inductor.virtualized import V
 
     derived_sizes.freeze(captured.env)
+    if options.library:
+        library_calls.rewritten(captured)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with TORCH, warnings.catch_warnings(), ExitStack() as stack:
@@ -173,8 +175,10 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options)))
         stack.enter_context(row_reductions.symbolic_rows())
-        stack.enter_context(split_reductions.marked())
+        stack.enter_context(split_reductions.marked(marks=not options.library))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
+        if options.library:
+            stack.enter_context(library_calls.cudnn_layouts())
         try:
             tidy(captured.graph)
             wrapper = None

@@ -31,6 +31,9 @@ def choices(options: Options) -> Any:
     from torch._inductor.choices import InductorChoices
     from torch._inductor.runtime.hints import ReductionHint
 
+    if options.library and options.persistent == "auto":
+        return InductorChoices()
+
     class HintChoices(InductorChoices):  # type: ignore[misc]
         @staticmethod
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:

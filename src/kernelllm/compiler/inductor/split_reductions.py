@@ -39,8 +39,9 @@ def is_prime(n: int) -> bool:
 
 
 @contextmanager
-def marked() -> Iterator[None]:
-    """While open, Inductor's split reductions of symbolic length have a marked number of parts; running sums are not split."""
+def marked(*, marks: bool = True) -> Iterator[None]:
+    """While open, Inductor's split reductions of symbolic length have a marked number of parts (unless sizes are fixed); running sums
+    are not split."""
     from torch._inductor.ir import Reduction, Scan
 
     plain, scan = Reduction.num_splits, Scan.num_splits
@@ -60,6 +61,7 @@ def marked() -> Iterator[None]:
         return scan(*args, **kwargs)[0], 1  # a split scan needs Inductor's runtime: its programs hand results on through memory
 
     with ExitStack() as stack:
-        patch(stack, Reduction, "num_splits", staticmethod(num_splits))
+        if marks:
+            patch(stack, Reduction, "num_splits", staticmethod(num_splits))
         patch(stack, Scan, "num_splits", staticmethod(in_one))
         yield

@@ -41,6 +41,8 @@ class Assign:
 
     target: str
     value: ast.expr
+    layout: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """Size and strides that the value must have, where both are known numbers."""
 
 
 @dataclass
@@ -164,7 +166,7 @@ class _Reader:
             case lines.ExternKernelAllocLine() if line.node.get_name() and not _returns_nothing(line.node):
                 node = line.node
                 call = f"{node.get_kernel_name()}({', '.join([*node.codegen_args(), *node.codegen_kwargs()])})"
-                return [Assign(node.get_name(), expression(call))]
+                return [Assign(node.get_name(), expression(call), _layout(node))]
             case (
                 lines.CommentLine() | lines.NullLine() | lines.EnterDeviceContextManagerLine() | lines.ExitDeviceContextManagerLine()
                 | lines.LineContext() | lines.KernelDefinitionLine()
@@ -212,6 +214,20 @@ class _Reader:
         except SyntaxError as error:
             raise CaptureError(f"A line of Inductor's wrapper is not understood: {text.strip()[:200]}", where="inductor") from error
         return [step for statement in statements for step in _step(statement)]
+
+
+def _layout(node: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Size and strides of an operator's one result, where they are numbers."""
+    from torch._inductor.ir import Layout
+
+    members: Any = getattr(node, "outputs", None) or ()
+    if len(members) == 1:  # an operator that Inductor does not know stands for a list of results
+        node = members[0]
+    if not isinstance(getattr(node, "layout", None), Layout):
+        return None
+    size, stride = node.get_size(), node.get_stride()
+    known = all(getattr(n, "is_Integer", isinstance(n, int)) for n in (*size, *stride))
+    return (tuple(map(int, size)), tuple(map(int, stride))) if known else None
 
 
 def _returns_nothing(node: Any) -> bool:

@@ -1,0 +1,91 @@
+"""What a path computes from parameters alone, such as weights in the layout of a library: made once, and again where one has changed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from kernelllm.compiler.emit.host_steps import Program
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Free, HostStep, Launch
+
+STATE = '''
+def state_of(tensors):
+    """Where tensors lie and how often they were written: as long as it stays, so does what was made of them."""
+    return [(t.data_ptr(), object() if t.is_inference() else t._version) for t in tensors]
+'''
+
+
+class Prepared:
+    """The launches of a program that read parameters alone, with the buffers that they fill."""
+
+    def __init__(self, program: Program, parameters: Collection[str]) -> None:
+        """``parameters``: variables of the module's parameters."""
+        self.program = program
+        self.sources: dict[str, None] = {}
+        """Parameters that they read, in order."""
+        self.buffers: dict[str, None] = {}
+        """Buffers that they fill, in order."""
+        self.steps: set[int] = set()
+        written: dict[str, list[Launch]] = {}
+        launches = [i for i in program.items if isinstance(i, Launch)]
+        for launch in launches:
+            for name in self._writes(launch):
+                written.setdefault(name, []).append(launch)
+        made = {i.target for i in program.items if isinstance(i, Allocate)}
+        made -= {program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)}  # the caller may write there
+        for launch in launches:
+            writes, reads = self._writes(launch), self._reads(launch)
+            known = all(r in parameters or r in self.buffers for r in reads) and reads
+            if known and all(w in made and written[w] == [launch] for w in writes):
+                self.steps.add(id(launch))
+                self.sources.update(dict.fromkeys(r for r in reads if r in parameters))
+                self.buffers.update(dict.fromkeys(writes))
+        self.steps |= {id(i) for i in program.items if isinstance(i, Allocate) and i.target in self.buffers}
+
+    def copies(self) -> dict[str, str]:
+        """Buffers that are one parameter in another form, with that parameter."""
+        launches = [i for i in self.program.items if id(i) in self.steps and isinstance(i, Launch)]
+        pairs = [(self._writes(launch), self._reads(launch) & self.sources.keys()) for launch in launches]
+        return {next(iter(w)): next(iter(r)) for w, r in pairs if len(w) == len(r) == 1}
+
+    def wanted(self) -> list[str]:
+        """Those of the buffers that other steps read."""
+        used: set[str] = set()
+        for step in self.program.items:
+            if id(step) not in self.steps and not isinstance(step, Free):
+                nodes = list(step.arguments.values()) if isinstance(step, Launch) else [getattr(step, "value", None)]
+                used |= {self.program.base(n.id) for node in nodes if node for n in ast.walk(node) if isinstance(n, ast.Name)}
+        used |= {self.program.base(n.id) for e in self.program.result for n in ast.walk(e) if isinstance(n, ast.Name)}
+        return [b for b in self.buffers if b in used]
+
+    def split(self, step: HostStep) -> HostStep | None:
+        """A step of forward without what is prepared; None where nothing of it is left."""
+        if isinstance(step, Free):
+            left = [t for t in step.targets if self.program.base(t) not in self.buffers]
+            return Free(left) if left else None
+        return None if id(step) in self.steps else step
+
+    def _reads(self, launch: Launch) -> set[str]:
+        return {n for p, v in launch.arguments.items() if p.startswith("in_") for n in self._names(v)}
+
+    def _writes(self, launch: Launch) -> set[str]:
+        return {n for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr")) for n in self._names(v)}
+
+    def _names(self, value: ast.expr) -> list[str]:
+        return [self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id != "reinterpret_tensor"]
+
+
+def method(name: str, kept: str, sources: list[str], lines: list[str], results: list[str]) -> list[str]:
+    """The method ``name``, without indentation. ``kept``: the attribute that holds what was made."""
+    one = len(results) == 1
+    return [
+        f"def {name}(self):",
+        '    """What follows from the parameters alone, made anew where one was written or replaced."""',
+        f"    sources = ({', '.join(sources)}{',' if len(sources) == 1 else ''})",
+        "    state = state_of(sources)",
+        f"    if self.{kept}[0] != state:",
+        *("        " + line for line in lines),
+        "        held = [source.detach() for source in sources]  # so that no other tensor comes to lie there",
+        f"        self.{kept} = state, held, ({', '.join(results)}{',' if one else ''})",
+        f"    return self.{kept}[2]",
+    ]

@@ -1,0 +1,90 @@
+"""A graph of fixed sizes lowered as torch.compile lowers it: its layouts, its library calls, its attention."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from compiled import IMPORTS, problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+
+LIBRARY = Options(extern="allow", symbolic=False)
+
+NETWORK = """
+class Model(nn.Module):
+    def __init__(self, channels, hidden):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(channels, hidden, 3, padding=1, bias=False), nn.BatchNorm2d(hidden)
+        self.again = nn.Conv2d(hidden, channels, 3, padding=1)
+        self.eval().double().float()
+    def forward(self, x):
+        y = torch.relu(self.norm(self.conv(x)))
+        y = self.again(y).flatten(2)
+        return torch.softmax(y @ y.transpose(-2, -1) / 2.0, -1) @ y + x.flatten(2)
+batch, channels, hidden, size = 2, 8, 72, 4
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return [channels, hidden]
+"""
+
+RUN = """
+import importlib.util, torch
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND, Problem
+from kernelllm.judge.worker import setup
+from kernelllm.problems.instance import Instance
+instance = Instance(Problem(name="network", source=open({problem!r}).read()))
+reference, (x,), (sizes, _) = instance.model(0), instance.inputs(1), instance.init_inputs(0)
+with torch.no_grad():
+    first = reference(x)
+    changed = {{k: v * 1.5 if v.is_floating_point() else v for k, v in reference.state_dict().items()}}
+    before = {{k: v.clone() for k, v in reference.state_dict().items()}}
+    reference.load_state_dict(changed)
+    second = reference(x)
+setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
+spec = importlib.util.spec_from_file_location("candidate", {candidate!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+model = module.ModelNew(*sizes)
+with torch.no_grad():
+    for state, wanted in ((before, first), (changed, second)):
+        model.load_state_dict(state)
+        torch.testing.assert_close(model(x), wanted, atol=1e-4, rtol=1e-4)
+    made = model.prepared()
+    assert all(a is b for a, b in zip(made, model.prepared()))
+    model.conv.weight = torch.nn.Parameter(before["conv.weight"] * 1.5)
+    assert made[0] is not model.prepared()[0]
+    torch.testing.assert_close(model(x), second, atol=1e-4, rtol=1e-4)
+print("ran")
+"""
+
+
+def test_convolutions_run_channels_last_and_their_weights_are_reordered_when_they_change(tmp_path: Path) -> None:
+    text = compiled(problem(NETWORK), LIBRARY)
+    assert text.count("memory_format=torch.channels_last") >= 4
+    assert "sources = (self.conv.weight, self.again.weight)" in text
+    (tmp_path / "problem.py").write_text(IMPORTS + NETWORK)
+    (tmp_path / "candidate.py").write_text(text)
+    script = RUN.format(problem=str(tmp_path / "problem.py"), candidate=str(tmp_path / "candidate.py"))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip().endswith("ran"), done.stderr[-3000:]
+
+
+WRITTEN_OUT = """
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return torch.softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v + 1.0
+batch, heads, steps, width = 2, 4, 48, 64
+def get_inputs(): return [torch.rand(batch, heads, steps, width, dtype=torch.bfloat16) for _ in range(3)]
+def get_init_inputs(): return []
+"""
+
+
+def test_attention_that_is_written_out_becomes_torchs() -> None:
+    text = compiled(problem(WRITTEN_OUT), LIBRARY)
+    assert "scaled_dot_product_attention(" in text
+    assert "torch.bmm" not in text
