@@ -59,6 +59,10 @@ def test_language_models(shell: Shell, root: Path) -> None:
     assert first["verdict"]["message"].split(".")[0] in second["prompt"]
 
 
+def test_live_modules(shell: Shell, root: Path) -> None:
+    run(root / "docs" / "how-to" / "live-modules.md", shell)
+
+
 @pytest.fixture
 def plugin(shell: Shell, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The page on extending; its package is installed in the shell's folder, as pip does it: metadata with entry points."""

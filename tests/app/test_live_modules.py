@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-import kernelllm
+import kernelllm.app.interpreter
 from kernelllm.app.live.arguments import calls
 from kernelllm.app.live.capture import captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
@@ -54,7 +54,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
 
 @pytest.fixture(autouse=True)
 def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(kernelllm.app.interpreter, "chosen", lambda: True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -118,11 +118,27 @@ def test_modes_and_gradients(net: Net) -> None:
         made(x)["out"].sum().backward()
     assert made.train() is made
     assert net.training
-    with pytest.warns(KernelsNotUsed, match="training"):
+    with pytest.warns(KernelsNotUsed, match="train"):
         made(x)["out"].sum().backward()
     assert net.first.weight.grad is not None
-    made.eval()
+    made.kernelllm.programs[0].differentiable = True
+    net.zero_grad()
+    made.eval()(x)["out"].sum().backward()
+    assert net.first.weight.grad is not None
+    assert made.kernelllm.kernel_calls == 2
+    made.kernelllm.programs[0].differentiable = False
     assert made(x.requires_grad_())["out"].sum().backward() is None
+    assert made.kernelllm.kernel_calls == 2
+
+
+@torch.no_grad()
+def test_layers_inside_of_a_fused_one_have_a_mode_too() -> None:
+    layer, x = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.5, batch_first=True).eval(), torch.randn(2, 3, 8)
+    made = with_kernels(layer, (x,))
+    torch.testing.assert_close(made(x), layer(x))
+    made.train()
+    with pytest.warns(KernelsNotUsed, match=r"train\(\) mode"):
+        made(x)
     assert made.kernelllm.kernel_calls == 1
 
 
@@ -147,9 +163,13 @@ def test_changes_that_kernels_would_not_see_go_to_the_original(net: Net) -> None
     net.register_forward_hook(lambda module, args, output: {**output, "more": 1})
     assert made(x)["more"] == 1  # the module's own hooks run around both
     assert made.kernelllm.kernel_calls == 1
+    net.norm.eps = 1.0
+    same(made(x), net(x))
+    same(copy.deepcopy(made)(x), net(x))
+    net.norm.eps = 1e-5
     net.first = nn.Linear(4, 4)
     same(made(x), net(x))
-    assert made.kernelllm.original_calls["a submodule was replaced"] == 1
+    assert made.kernelllm.original_calls["a submodule or a plain attribute was changed"] == 2
 
 
 @torch.no_grad()

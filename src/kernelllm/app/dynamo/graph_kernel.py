@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from kernelllm.app import interpreter
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart
 from kernelllm.app.dynamo.report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
@@ -131,7 +131,7 @@ class GraphKernel:
         assert parts is not None
         device = next(n.device for n in map(noted, self._graph.graph.nodes) if isinstance(n, torch.Tensor))
         try:
-            if device.type == "cpu" and not _interpreter():
+            if device.type == "cpu" and not interpreter.chosen():
                 _warn_of_cpu()
                 self._run = self._eager
                 return self.record.became("checked")
@@ -210,17 +210,6 @@ def _device(values: list[Any]) -> str | None:
         return None
     device = devices.pop()
     return str(device) if device.type in ("cpu", "cuda") else None
-
-
-def _interpreter() -> bool:
-    """Whether Triton's interpreter was chosen for this process; it is then made to run what written files contain."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        return False
-    from kernelllm.backends.triton.emulator import driver, interpreter
-
-    driver.install("sm_90")
-    interpreter.install()
-    return True
 
 
 def _warn_of_cpu() -> None:

@@ -117,6 +117,8 @@ class Nest:
 
     def build(self, tensors: Sequence[Any]) -> Any:
         """The value with these tensors in it."""
+        if self.items == (0,) and self.spec.is_leaf():
+            return tensors[0]
         leaves = [
             tensors[item] if isinstance(item, int) else item.build(tensors) if isinstance(item, Nest) else item[0] for item in self.items
         ]

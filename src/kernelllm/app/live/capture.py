@@ -117,7 +117,7 @@ def _first_run(module: torch.nn.Module, names: Names, nest: Nest, tensors: list[
     """Run the module as it is, with its buffers and inputs put back; the modules whose mode it asks for. Raises ProblemError."""
     args, kwargs = names.call(nest.build([t.clone() for t in tensors]))
     found: dict[str, bool] = {}
-    with TORCH, kept_state(module), modes.noted(module, found), torch.no_grad():
+    with TORCH, kept_state(module), _layer_by_layer(), modes.noted(module, found), torch.no_grad():
         try:
             module.forward(*args, **kwargs)
         except Exception as error:
@@ -146,7 +146,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
     shapes: Any
     for shapes in ((automatic,), None):
         try:
-            with TORCH, warnings.catch_warnings(), _quiet(), torch.no_grad():
+            with TORCH, warnings.catch_warnings(), _quiet(), _layer_by_layer(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
         except UsageError:
@@ -159,6 +159,17 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
         f"The forward of {type(flat.module).__name__} cannot be captured as one graph: {text}",
         fix="Name a part of it: kernelllm.optimize(module.layers[0], its_inputs).",
     ) from failures[-1]
+
+
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Without torch's fused path for attention in eval() mode, which asks no layer inside for its mode."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.app.live.arguments import Names, Nest, apart
+from kernelllm.app.live.arguments import PLAIN, Names, Nest, apart
 from kernelllm.app.live.comparison import difference
 from kernelllm.app.live.program import Program, reason, runs_on
 from kernelllm.app.live.signature import PROVEN, UNPROVEN
@@ -19,6 +21,8 @@ from kernelllm.core.errors import UsageError
 _MOST_KEYS = 4096
 _OWN = ("training", "kernelllm")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+"""Attributes that are no module's own."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -44,11 +48,14 @@ class Dispatch:
         state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
         self._state: tuple[Any, str] = next(((o, n) for o, n in state if o[n] is not None and o[n].is_floating_point()), (None, ""))
         self._hooks = [vars(m)[kind] for path, m in modules if path for kind in _HOOKS]
-        self._places = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
+        held = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
+        held += [(vars(m), n, v) for _, m in modules for n, v in vars(m).items() if type(v) in PLAIN and n not in _EVERY_MODULE]
+        self._held = [list(column) for column in zip(*held, strict=True)] or [[], [], []]
         self._modes = [[(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in ("original", "programs", "kernel_calls", "original_calls")}
+        state = {name: vars(self)[name] for name in ("original", "programs", "kernel_calls", "original_calls")}
+        return {**state, "programs": []} if self._changed() else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -77,13 +84,12 @@ class Dispatch:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> Any:
         """The kernels' result for these tensors. Raises what the file raises."""
-        model = program.model(self.original)
-        written = program.signature.written
-        given = [t if i in written or t.is_contiguous() else t.contiguous() for i, t in enumerate(tensors)]
-        with torch.no_grad():
+        model, written, grad = program.model(self.original), program.signature.written, torch.is_grad_enabled()
+        given = [t if t.is_contiguous() or i in written else t.contiguous() for i, t in enumerate(tensors)]
+        with torch.no_grad() if grad and not program.differentiable else contextlib.nullcontext():
             results = model(*given)
         flat = [results] if isinstance(results, torch.Tensor) else [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
-        return program.output.build(self._without_backward(flat) if torch.is_grad_enabled() else flat)
+        return program.output.build(flat if program.differentiable or not grad else self._without_backward(flat))
 
     def difference(self, program: Program, tensors: Sequence[torch.Tensor]) -> str:
         """What differs between kernels and original for these tensors; empty where nothing does. Raises what either raises."""
@@ -125,18 +131,21 @@ class Dispatch:
         """Why no program may run now, whatever the arguments; empty where one may."""
         if any(self._hooks):
             return "hooks on a submodule"
-        if any(place.get(name) is not child for place, name, child in self._places):
-            return "a submodule was replaced"
+        if self._changed():
+            return "a submodule or a plain attribute was changed"
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             return "autocast"
         return ""
 
+    def _changed(self) -> bool:
+        """Whether the original has other submodules or plain attributes than when its kernels were written."""
+        owners, names, values = self._held
+        try:
+            return list(map(operator.getitem, owners, names)) != values
+        except KeyError:
+            return True
+
     def _decided(self, named: dict[str, Any], tensors: list[torch.Tensor], nest: Nest | None) -> tuple[Program | None, str]:
-        grad = torch.is_grad_enabled()
-        if grad and any(t.requires_grad for t in tensors):
-            return None, "an input requires gradients, and the kernels are for inference"
-        if grad and self.original.training and any(p.requires_grad for p in self.original.parameters()):
-            return None, "training: the kernels are for inference (torch.no_grad() runs them)"
         key = _key(named, tensors, nest, self._sample())
         known = self._known.get(key)
         if known is None:
@@ -150,6 +159,11 @@ class Dispatch:
         for module, mode in self._modes[self.programs.index(program)]:
             if module.training is not mode:
                 return None, f"{'train' if module.training else 'eval'}() mode"
+        if not program.differentiable and torch.is_grad_enabled():
+            if any(t.requires_grad for t in tensors):
+                return None, "an input requires gradients, and the kernels are for inference"
+            if self.original.training and any(p.requires_grad for p in self.original.parameters()):
+                return None, "training: the kernels are for inference (torch.no_grad() runs them, backward=True writes others)"
         return known
 
     def _remember(self, named: dict[str, Any], tensors: list[torch.Tensor], program: Program | None, why: str) -> None:

@@ -35,6 +35,7 @@ def optimize(
     example_inputs: Any = None,
     *,
     train: bool = False,
+    backward: bool | None = None,
     judge: JudgeSettings | None = None,
     out: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -42,14 +43,19 @@ def optimize(
     """Verified kernels for a live module: :func:`kernelllm.optimize` with a module. ``options``: those of a problem.
 
     ``example_inputs``: a tensor, a tuple of arguments, a dictionary of keyword arguments, ``(args, kwargs)``, or a list of such sets.
-    ``train``: write what the module does in train() mode; otherwise in eval() mode. Judged on the track ``hybrid`` where ``judge`` names
+    ``train``: write what the module does in train() mode; otherwise in eval() mode. ``backward``: write gradients as well; None does so
+    for train() mode where something requires gradients. Judged on the track ``hybrid`` where ``judge`` names
     none. Raises UsageError for a module or inputs that cannot be taken, ProblemError where the module fails on them, CaptureError.
     """
 
-    def found(problem: Problem, first: bool) -> Result:
-        return pipeline.optimize(problem, judge=on_hybrid(judge), out=out if first else None, **options)
+    how = on_hybrid(judge)
+    wanted = backward if backward is not None else train and any(p.requires_grad for p in module.parameters())
+    how = replace(how, backward=how.backward or wanted)
 
-    return _worked(module, example_inputs, train, found)
+    def found(problem: Problem, first: bool) -> Result:
+        return pipeline.optimize(problem, judge=how, out=out if first else None, **options)
+
+    return _worked(module, example_inputs, train, how, found)
 
 
 def check(
@@ -62,10 +68,12 @@ def check(
 ) -> LiveResult:
     """Judge a file, or its text, against a live module: :func:`kernelllm.check` with a module."""
 
-    def found(problem: Problem, first: bool) -> Result:
-        return pipeline.check(candidate, problem, judge=on_hybrid(judge))
+    how = on_hybrid(judge)
 
-    return _worked(module, inputs, train, found)
+    def found(problem: Problem, first: bool) -> Result:
+        return pipeline.check(candidate, problem, judge=how)
+
+    return _worked(module, inputs, train, how, found)
 
 
 def on_hybrid(judge: JudgeSettings | None) -> JudgeSettings:
@@ -73,7 +81,9 @@ def on_hybrid(judge: JudgeSettings | None) -> JudgeSettings:
     return judge if judge is not None and judge.track else replace(judge or JudgeSettings(), track=HYBRID)
 
 
-def _worked(module: torch.nn.Module, inputs: Any, train: bool, work: Callable[[Problem, bool], Result]) -> LiveResult:
+def _worked(
+    module: torch.nn.Module, inputs: Any, train: bool, how: JudgeSettings, work: Callable[[Problem, bool], Result]
+) -> LiveResult:
     """One problem for each set of inputs that no earlier one serves, the work on them, and the module with what is right of it."""
     start = time.monotonic()
     original = module.kernelllm.original if isinstance(module, KernelModule) else module
@@ -92,7 +102,8 @@ def _worked(module: torch.nn.Module, inputs: Any, train: bool, work: Callable[[P
             result = work(problem_of(original, graphs[-1], name), len(graphs) == 1)
             results.append(result)
             if result.best is not None:
-                programs.append(Program(result.best.candidate.source, graphs[-1].signature, graphs[-1].output, graphs[-1].constants))
+                graph, source = graphs[-1], result.best.candidate.source
+                programs.append(Program(source, graph.signature, graph.output, graph.constants, differentiable=how.backward))
             if result.interrupted:
                 break
         made = KernelModule(original, programs)

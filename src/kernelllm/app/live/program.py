@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.app import interpreter
 from kernelllm.app.live.arguments import Nest
 from kernelllm.app.live.signature import Signature
 from kernelllm.app.output import write_text
@@ -31,6 +32,8 @@ class Program:
     output: Nest
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors of the module that no state dict holds, by name."""
+    differentiable: bool = False
+    """Whether its results have a backward."""
     refused: str = ""
     """Why it is not used at all; empty where it is."""
 
@@ -98,7 +101,7 @@ def runs_on(device: torch.device) -> str:
     """Why kernels cannot run on a device in this process; empty where they can."""
     if not find_spec("triton"):
         return "Triton is not installed"
-    if device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+    if device.type == "cuda" or interpreter.chosen():
         return ""
     if not torch.cuda.is_available():
         return "there is no GPU: the kernels ran in the judge alone"
