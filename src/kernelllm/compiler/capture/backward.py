@@ -38,7 +38,7 @@ class GradientTrace:
     def tracked(self, values: Sequence[Any]) -> list[Any]:
         """The arguments, those that can have a gradient as leaves of an autograd graph."""
         pairs = zip(values, self.leaves, strict=True)
-        self.arguments = [v.detach().requires_grad_() if _differentiable(leaf) else v for v, leaf in pairs]
+        self.arguments = [v.requires_grad_() if _differentiable(leaf) else v for v, leaf in pairs]
         return self.arguments
 
     def gradients(self, results: Sequence[Any]) -> list[torch.Tensor]:

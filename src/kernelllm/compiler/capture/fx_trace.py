@@ -61,7 +61,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
     def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor]]:
         current = [leaf.value for leaf in leaves]
         for i, value in zip(dynamic, values, strict=True):
-            current[i] = value
+            current[i] = value.requires_grad_() if leaves[i].trained else value  # a forward may ask for gradients itself
         start = len(built.table)
         named = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind in ("parameter", "buffer")}
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
