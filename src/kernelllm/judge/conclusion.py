@@ -17,6 +17,7 @@ from kernelllm.judge import verdict
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.observation import Observation
+from kernelllm.judge.operator_counter import LIGHT
 from kernelllm.judge.settings import device_name
 from kernelllm.judge.timing.measure import Measurement
 from kernelllm.judge.transport.protocol import Reported
@@ -61,7 +62,8 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
     seen.kernels, lines = verdict.merge_kernels(ran, seen.compiled, context.target)
     if seen.report:
         launches = sum(run.launches for run in seen.trials.runs)
-        seen.coverage = verdict.coverage(seen.left_to_torch(), seen.trials.reference_flops, launches)
+        more = seen.report.ops.get(LIGHT, 0) / max(seen.trials.observed_runs, 1) - seen.trials.reference_ops.get(LIGHT, 0)
+        seen.coverage = verdict.coverage(seen.left_to_torch(), seen.trials.reference_flops, launches, more)
     found = all_checks.observed_findings(context.checks, _observation(context, seen))
     never_compiled = _never_compiled(context, seen)
     seen.findings = all_checks.tidy([*seen.findings, *never_compiled, *seen.trials.findings, *seen.measured.findings, *found])

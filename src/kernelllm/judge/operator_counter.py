@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from kernelllm.judge.checks.operators import weight
 from kernelllm.problems.flops import heavy_flops
 
+LIGHT = "elements"
+"""Among the counts of operators: elements that all but the heavy ones computed, as :func:`.operators.weight` counts them."""
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 
@@ -48,6 +52,10 @@ class OperatorCounter(TorchDispatchMode):
                 name = name.replace("index_put", "index_add")
             self.ops[name] += 1
             amount = heavy_flops(func, args, kwargs or {}, result)
+            elements = 0 if amount else weight(name)
+            if elements:
+                sizes = (t.numel() for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor))
+                self.ops[LIGHT] += elements * max(sizes, default=0)
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result

@@ -110,10 +110,13 @@ def merge_ended(ended: Sequence[Ended]) -> Ended:
     )  # fmt: skip
 
 
-def coverage(candidate: Mapping[str, float], reference: Mapping[str, float], launches: int) -> float | None:
-    """Share of the reference's heavy FLOPs that the candidate did not leave to ATen; None when the reference has none."""
+def coverage(candidate: Mapping[str, float], reference: Mapping[str, float], launches: int, more: float = 0.0) -> float | None:
+    """Share of the reference's heavy FLOPs that the candidate did not leave to ATen; None when the reference has none.
+
+    ``more``: arithmetic of other operators beyond the reference's own, by which a heavy one can be written.
+    """
     total = sum(reference.values())
     if total <= 0:
         return None
-    left = min(sum(v for v in candidate.values() if v > 0), total)
+    left = min(sum(v for v in candidate.values() if v > 0) + max(more, 0.0), total)
     return round(max(0.0, 1.0 - left / total), 4) if launches else 0.0

@@ -109,5 +109,8 @@ _OWN_FORMULAS: dict[str, Callable[[Any], int]] = {
     "_cdist_forward": lambda args: 2 * args[0].numel() * args[1].shape[-2],
     "_scaled_dot_product_flash_attention_for_cpu": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
     "_scaled_dot_product_attention_math_for_mps": lambda args: 4 * math.prod(args[0].shape) * args[1].shape[-2],
+    "_euclidean_dist": lambda args: 2 * args[0].numel() * args[1].shape[-2],
+    "mkldnn._linear_pointwise": _weight_last,
+    "mkldnn._convolution_pointwise": lambda args: 2 * args[0].numel() * args[1].numel() // args[1].shape[1],
     "_fused_sdp_choice": lambda args: 0,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 _FREE = frozenset((
     "_assert_async", "_assert_tensor_metadata", "_conj", "_has_compatible_shallow_copy_type", "_local_scalar_dense", "_pin_memory",
@@ -114,6 +115,10 @@ _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpa
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
 HEAVY = {"matmul", "convolution", "attention", "recurrent", "matrix function", "distance", "fourier"}
 """Families whose work is counted in FLOPs."""
+_WEIGHTS = {
+    "norm": 6, "batch norm": 6, "softmax": 5, "log softmax": 5, "logsumexp": 3, "var": 3, "std": 3, "var_mean": 3, "std_mean": 3,
+    "addcmul": 2, "addcdiv": 2, "lerp": 2,
+}  # fmt: skip
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
 
 
@@ -136,6 +141,15 @@ def computing(ops: dict[str, int]) -> dict[str, int]:
         if namespace(name) in _LIBRARIES and operator(name) not in _FREE | _MOVES:
             found[family(name)] = found.get(family(name), 0) + count
     return found
+
+
+@lru_cache(maxsize=2**12)
+def weight(name: str) -> int:
+    """Operations of an operator that is not heavy for each element of its largest operand or result; 0 where it computes nothing."""
+    base = operator(name)
+    if namespace(name) not in _LIBRARIES or base in _FREE | _MOVES:
+        return 0
+    return _WEIGHTS.get(family(name), 1)
 
 
 def number_by_number(ops: dict[str, int]) -> int:

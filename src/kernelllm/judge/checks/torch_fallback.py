@@ -16,10 +16,13 @@ from kernelllm.judge.checks.attribute_names import own_object
 from kernelllm.judge.checks.operators import HEAVY, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
+from kernelllm.judge.operator_counter import LIGHT
 from kernelllm.judge.settings import HYBRID, KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""
+_LITTLE = 0.25
+"""Share of all arithmetic below which the kernels do little, where torch does as much as the whole reference."""
 _MANY = 32
 """Values of a run that are read as Python numbers and written back, from which on they are the work."""
 _COMPILERS = (
@@ -40,6 +43,9 @@ _INTO_TENSORS = {"new_tensor", "fill_", "set_"}
 _ELEMENTWISE = {"apply_", "map_", "map2_"}
 """Methods of tensors that call a Python function for every element: no operator runs."""
 _NUMBERS = {"tolist"}
+_BYTES = {"untyped_storage", "_typed_storage"}
+_OF_MEMORY = {"data_ptr", "nbytes", "size", "resize_", "_cdata", "device"}
+"""Of a tensor's memory: what reads no values."""
 _LOOPS = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _WHOLE = ("torch.int", "torch.long", "torch.short", "torch.uint8", "torch.bool")
 _SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._inductor.codegen")
@@ -74,6 +80,7 @@ class TorchFallback:
         """Values that leave torch, as arrays or as numbers, and come back as tensors."""
         made: list[ast.expr] = [call for call, path in known.calls() if path in _TO_ARRAYS and not _written_out(call)]
         leaves = [node for node in known.attributes() if node.attr in ("numpy", "__array__", "__dlpack__") and not known.paths(node)]
+        leaves += [node for node in known.attributes() if node.attr in _BYTES and not known.paths(node) and not _of_memory(known, node)]
         numbers = _numbers(known)
         into = any(starts(path, "numpy") and any(k.arg == "out" for k in call.keywords) for call, path in known.calls())
         stored = leaves and any(isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) for node in known.nodes)
@@ -118,6 +125,9 @@ class TorchFallback:
         named = _named(ours)
         if theirs and _all_of_it(ours, theirs, seen):
             return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
+        if seen.track != HYBRID and _as_much(seen):
+            message = f"Torch did as much arithmetic as the reference asks for, the kernels little: {named}."
+            return [Finding(check=self.name, message=message)]
         bodies = [seen.kernel_bodies.get(kernel.name, "") for kernel in seen.kernels if kernel.launches]
         if theirs and bodies and all(bodies) and not any(open_backend(seen.candidate.backend).computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]
@@ -129,12 +139,20 @@ def _little(seen: Observation) -> str:
     shares = [("", seen.coverage, seen.heavy_flops)]
     for one in seen.elsewhere:
         total, left = sum(one.reference_flops.values()), sum(one.flops.values())
+        left += max(one.ops.get(LIGHT, 0) - one.reference_ops.get(LIGHT, 0), 0)
         shares.append((f" {one.where}", 1.0 - left / total if total > 0 else None, one.flops))
     for where, share, left_to in shares:
-        if share is not None and share < _SOME and left_to:
-            done = ", ".join(sorted(left_to))
+        if share is not None and share < _SOME:
+            done = ", ".join(sorted(left_to)) or "by elementwise operators and sums"
             return f"The kernels do {percent(max(share, 0.0))} of the reference's heavy work{where}, torch the rest ({done})."
     return ""
+
+
+def _as_much(seen: Observation) -> bool:
+    """Whether torch did as much arithmetic as the whole reference, which has nothing heavy, and the kernels far less."""
+    runs = max(seen.observed_runs, 1)
+    ours, theirs, kernels = seen.aten_ops.get(LIGHT, 0) / runs, seen.reference_ops.get(LIGHT, 0), seen.kernel_flops / runs
+    return not sum(seen.reference_flops.values()) and 0 < theirs <= ours and 0 < kernels < _LITTLE * (kernels + ours)
 
 
 def _numbers(known: Source) -> list[ast.Call]:
@@ -167,6 +185,13 @@ def _come_back(known: Source, *, whole: bool) -> bool:
                 return True
     methods = (node for node in known.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
     return any(node.func.attr in _INTO_TENSORS and not _written_out(node) for node in methods if isinstance(node.func, ast.Attribute))
+
+
+def _of_memory(known: Source, node: ast.AST) -> bool:
+    """``x.untyped_storage().data_ptr()`` and the like."""
+    call = known.parents.get(node)
+    above = known.parents.get(call) if call is not None else None
+    return isinstance(above, ast.Attribute) and above.attr in _OF_MEMORY
 
 
 def _written_out(call: ast.Call) -> bool:

@@ -131,6 +131,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Without fences: to the candidate, memory is what it is in timed runs."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
+    again: bool = False
+    """The inputs are the same tensors as in the run before, with other values in them, as a loop that reuses its buffers has them."""
     undefined: tuple[str, ...] | None = None
     """Places of the report's ``undefined_lanes`` whose lanes stay undefined in this run; those of all others hold ``fill``. None: all."""
     fill: float = 0.0

@@ -29,6 +29,7 @@ HEAVY = "heavy"
 
 EXPLANATIONS = {
     REPEATED: "Right at first, wrong when the same inputs came again: something is kept from one call to the next.",
+    TOUCHED: "Right before, wrong when the same tensors came with a few other values: results are kept for an input that is known again.",
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""

@@ -16,7 +16,7 @@ from kernelllm.judge.trials import input_distribution, undefined_lanes
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.held_output import HeldOutput
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, OWN_VALUES
+from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.output_stats import stats
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
@@ -58,12 +58,13 @@ class CandidateCall:
 
 
 def call_candidate(
-    process: CandidateProcess, position: int, inputs: list[Any], seed: int, seeds: TrialSeeds, *, hold: bool = False
+    process: CandidateProcess, position: int, inputs: list[Any], seed: int, seeds: TrialSeeds, *, hold: bool = False,
+    again: bool = False,
 ) -> CandidateCall:
     """Run the candidate. Operators are watched in every run: a candidate may behave in its first call alone."""
     run_seed = seeds.derive("run", seed)
     try:
-        run = process.run(inputs, run_seed, observe=position == 0, apart=position > 0, hold=hold)
+        run = process.run(inputs, run_seed, observe=position == 0, apart=position > 0, hold=hold, again=again)
     except CandidateFailure as failure:
         return CandidateCall(seed, run_seed, inputs, failure=failure.kept())
     return CandidateCall(seed, run_seed, inputs, run)
@@ -78,7 +79,8 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     state = STATES.get(planned.state)
     if state is not None and state.inputs is not None:
         inputs = state.inputs(inputs)
-    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, size.seeds, hold=planned.held))
+    again = planned.distribution == TOUCHED
+    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, size.seeds, hold=planned.held, again=again))
 
 
 def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:

@@ -51,15 +51,23 @@ class CudaOnCpu(TorchFunctionMode):
             self._values_read()
         if func is torch.device:
             return func(*args, **(kwargs or {}))
+        if func is torch.Tensor.__array_wrap__:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+        if func in _SHARED and args and isinstance(args[0], torch.Tensor):
+            args = (args[0].clone(), *args[1:])  # on a GPU it is a copy on the host: what is written into it changes nothing
         is_to = getattr(func, "__name__", "") == "to"
+        wanted = (*args[1:], (kwargs or {}).get("device")) if is_to else ()
+        to_host = any(value in ("cpu", _HERE) for value in wanted if isinstance(value, str | torch.device))
         args = tuple(_here(a, is_to) for a in args)
         kwargs = {k: _here(v, k == "device") for k, v in (kwargs or {}).items()}
         result = func(*args, **kwargs)
         if self.noise and func in EMPTY:
             fill_noise(result)
-        return result
+        return result.clone() if to_host and result is args[0] else result
 
 
+_SHARED = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__})
+"""What gives memory on the host."""
 EMPTY = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, torch.Tensor.new_empty,
                    torch.Tensor.new_empty_strided})  # fmt: skip
 

@@ -36,10 +36,12 @@ class Sampling(SampledLaunches):
         self._random, self._end, self._launch_seconds = random.Random(seed), time.process_time() + seconds, seconds / 4
         self._missing: Storages = {}
         """Memory that lacks something, by address; held, so that no other gets the address."""
-        self._written: dict[int, tuple[int, float, list[Any]]] = {}
-        """Memory to bytes of an element, elements that all programs would write at most, and indices of some that were written."""
+        self._written: dict[int, tuple[int, list[Any]]] = {}
+        """Memory to bytes of an element, and indices of some elements that have their final value."""
+        self._most: dict[int, float] = {}
+        """Memory to the elements that all launches so far write at most, by what the programs that ran wrote."""
         self._now: dict[int, tuple[int, float, list[Any]]] = {}
-        """The same of the launch under way, with the elements that were written."""
+        """Of the launch under way: memory to bytes of an element, elements written, and indices of some of them."""
         self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
         """What it was before programs ran in groups."""
         self._storages: Storages = {}
@@ -94,15 +96,15 @@ class Sampling(SampledLaunches):
         useless = self._reads_missing or (self._adds and not complete)
         for start in storages if useless or not complete else ():
             self._written.pop(start, None)  # programs left out may write there
+            if start not in self._now:
+                self._most[start] = math.inf
         for start, (width, count, indices) in self._now.items():
             if useless or not complete:
                 self._missing[start] = storages[start]
+            self._most[start] = self._most.get(start, 0.0) + (count * total / self._ran if width and not useless else math.inf)
             if not useless:
-                count *= total / self._ran
-                known = self._written.get(start)
-                if known is not None and known[0] == width:
-                    count, indices = count + known[1], [*known[2], *indices]
-                self._written[start] = width, count, indices
+                known = self._written.get(start, (width, []))
+                self._written[start] = width, [*(known[1] if known[0] == width else []), *indices]
 
     def loads(self, start: int) -> None:
         """A program reads from the memory at this address; -1: from several."""
@@ -138,7 +140,7 @@ class Sampling(SampledLaunches):
 
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
         """See :meth:`SampledLaunches.written`."""
-        width, count, indices = self._written.get(address(tensor), (0, 0.0, []))
+        width, indices = self._written.get(address(tensor), (0, []))
         if width != tensor.element_size() or not indices:
             return None
         rest = torch.from_numpy(np.unique(np.concatenate(indices))) - int(tensor.storage_offset())
@@ -150,7 +152,7 @@ class Sampling(SampledLaunches):
                 inside &= place < size
                 flat += place * step
                 rest = rest - place * stride
-        return flat[inside & (rest == 0)], count
+        return flat[inside & (rest == 0)], self._most[address(tensor)]
 
 
 def address(tensor: torch.Tensor) -> int:
