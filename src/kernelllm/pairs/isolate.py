@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 import math
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
@@ -53,38 +53,60 @@ class _Text:
         except (OSError, TypeError) as error:
             raise UsageError(f"the source of {name} is not to be had") from error
         tree = ast.parse(source)
-        scope = vars(inspect.getmodule(what) or builtins)
+        module = inspect.getmodule(what)
         for free in _free_names(tree):
-            self._need(free, scope)
+            self._need(free, module)
         self._parts[name] = source.rstrip()
 
-    def _need(self, name: str, scope: dict[str, Any]) -> None:
-        if name not in scope:
-            if hasattr(builtins, name):
-                return
-            raise UsageError(f"it needs {name}, which its module does not define")
+    def _need(self, name: str, module: ModuleType | None) -> None:
+        scope = vars(module) if module else {}
+        if name not in scope or name in self._parts or name in self._under_way:
+            return  # a builtin, known, or a name that the package does not define here either
         value = scope[name]
         home = str(getattr(value, "__module__", None) or "")
         own = getattr(value, "__name__", "")
         if isinstance(value, ModuleType):
             self._import(name, f"import {own} as {name}" if own != name else f"import {name}", own)
-        elif isinstance(value, type | FunctionType) and home.partition(".")[0] == self._package:
-            if own != name:
-                raise UsageError(f"it needs {name}, another name of {own}")
+        elif isinstance(value, type | FunctionType) and home.partition(".")[0] == self._package and own == name:
             self.add(value)
-        elif home and own and getattr(sys.modules.get(home), own, None) is value:
+        elif home and own and home.partition(".")[0] != self._package and getattr(sys.modules.get(home), own, None) is value:
             self._import(name, f"from {home} import {own}" + (f" as {name}" if own != name else ""), home)
         elif "typing" in (home, type(value).__module__):
             self._import(name, f"from typing import {name}", "typing")
         elif _plain(value):
-            self._parts.setdefault(name, f"{name} = {value!r}")
+            self._parts[name] = f"{name} = {value!r}"
         else:
-            raise UsageError(f"it needs {name}, a {type(value).__name__} of its module")
+            self._assigned(name, value, module)
+
+    def _assigned(self, name: str, value: Any, module: ModuleType | None) -> None:
+        """A name that its module, or the one that it was imported from, assigns: the statement, after all that it needs."""
+        homes = [module, *(m for n, m in list(sys.modules.items()) if n.partition(".")[0] == self._package)]
+        for home in homes:
+            if home is None or vars(home).get(name) is not value:
+                continue
+            for statement in _statements(home):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if statement.value is not None and [name] == [t.id for t in targets if isinstance(t, ast.Name)]:
+                    self._under_way.add(name)
+                    for free in _free_names(ast.Module([ast.Expr(statement.value)], [])):
+                        self._need(free, home)
+                    self._parts[name] = f"{name} = {ast.unparse(statement.value)}"
+                    return
+        raise UsageError(f"it needs {name}, a {type(value).__name__} of its module")
 
     def _import(self, name: str, line: str, home: str) -> None:
         if home.partition(".")[0] not in _STANDARD:
             raise UsageError(f"it needs the package {home.partition('.')[0]}")
         self._imports[name] = line
+
+
+@lru_cache(maxsize=4096)
+def _statements(module: ModuleType) -> list[ast.Assign | ast.AnnAssign]:
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    return [s for s in tree.body if isinstance(s, ast.Assign | ast.AnnAssign)]
 
 
 def _plain(value: Any) -> bool:
