@@ -52,7 +52,10 @@ class CandidateFile(GraphCode):
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""
-        steps = merged_dels([*self.steps(), *self._bound(), *self._return()])
+        steps = self.steps()
+        if self.gradients and self.calls_torch():  # autograd would keep what torch's operators read
+            steps = ["with torch.no_grad():", *(f"    {line}" for line in steps)]
+        steps = merged_dels([*steps, *self._bound(), *self._return()])
         top = self._reading([p for _, p in self.tensor_inputs()], " ".join(steps))
         return [*top, "", *steps] if top else steps
 

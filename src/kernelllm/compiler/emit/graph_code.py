@@ -110,6 +110,12 @@ class GraphCode:
         self.methods += [f"{kept} = None, None, None", "", *prepared.method(name, kept, sources, lines, results), ""]
         return [f"{', '.join(results)}{',' if len(results) == 1 else ''} = self.{name}()"]
 
+    def calls_torch(self) -> bool:
+        """Whether an operator of torch computes a part."""
+        values = [ast.unparse(i.value) for i in self.program.items if isinstance(i, Assign) and isinstance(i.value, ast.Call)]
+        ours = r"reinterpret_tensor\(|torch\.ops\.kernelllm\.(?!torch_)"
+        return not all(re.match(ours, value) for value in values)
+
     def split_lines(self, text: str) -> list[str]:
         """How the long reductions in ``text`` are split."""
         lines: list[str] = []

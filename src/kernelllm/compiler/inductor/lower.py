@@ -154,7 +154,7 @@ def _one_kernel_an_operator(base: type) -> Any:
     return Unfused
 
 
-def lower(captured: Captured, options: Options) -> Lowered:
+def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lowered:
     """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
     from torch._inductor.debug import DebugContext
@@ -173,7 +173,7 @@ def lower(captured: Captured, options: Options) -> Lowered:
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(V.set_debug_handler(DebugContext()))
         stack.enter_context(derived_sizes.naming())
-        stack.enter_context(V.set_choices_handler(choices(options)))
+        stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         stack.enter_context(split_reductions.marked(marks=not options.library))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
@@ -199,7 +199,8 @@ def lower(captured: Captured, options: Options) -> Lowered:
                 where=captured.problem.name,
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
-    return Lowered(wrapper, captured, options, lower(captured.backward.captured, options) if captured.backward else None)
+    gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
+    return Lowered(wrapper, captured, options, gradients)
 
 
 def _wrapper(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captured: Captured) -> Wrapper:

@@ -26,10 +26,11 @@ def hint(expression: Any) -> int:
     return int(V.graph.sizevars.optimization_hint(expression, fallback=8192))
 
 
-def choices(options: Options) -> Any:
-    """Inductor's choices with reductions decided by hints."""
+def choices(options: Options, *, backward: bool = False) -> Any:
+    """Inductor's choices with reductions decided by hints. ``backward``: sums over a batch, which may be of any size, are loops."""
     from torch._inductor.choices import InductorChoices
     from torch._inductor.runtime.hints import ReductionHint
+    from torch.fx.experimental.symbolic_shapes import free_symbols
 
     if options.library and options.persistent == "auto":
         return InductorChoices()
@@ -39,7 +40,8 @@ def choices(options: Options) -> Any:
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
             if options.persistent == "never" or cooperative_reduction:
                 return False
-            limit = _INNER if features.get_reduction_hint() == ReductionHint.INNER else _OUTER
+            inner = features.get_reduction_hint() == ReductionHint.INNER
+            limit = _INNER if inner else 0 if backward and free_symbols(features.reduction_numel) else _OUTER
             return hint(features.reduction_numel) <= (_LARGEST if options.persistent == "always" else limit)
 
     return HintChoices()

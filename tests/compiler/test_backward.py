@@ -1,0 +1,126 @@
+"""Forward and backward as a pair: what is written trains as eager does, keeps no more than eager, and is judged with its gradients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiler.compiled import IMPORTS, LINEAR, captured, problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
+
+BACKWARD = Options(backward=True)
+SIZES = """
+batch = 6
+width = 12
+hidden = 18
+def get_inputs(): return [torch.randn(batch, width)]
+def get_init_inputs(): return [width, hidden]
+"""
+NORM = (
+    """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.fc = nn.Linear(width, hidden)
+        self.norm = nn.LayerNorm(hidden)
+    def forward(self, x):
+        return F.gelu(self.norm(self.fc(x)))
+"""
+    + SIZES
+)
+ATTENTION = (
+    """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * hidden)
+    def forward(self, x):
+        q, k, v = self.qkv(x)[None, None].chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+"""
+    + SIZES
+)
+CONVOLUTION = """
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 4, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+batch = 2
+channels = 5
+height = 7
+def get_inputs(): return [torch.randn(batch, channels, height, height)]
+def get_init_inputs(): return [channels]
+"""
+PARTICULAR = (
+    """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.unused = nn.Parameter(torch.rand(hidden), requires_grad=False)
+    def forward(self, x):
+        y = torch.sigmoid(x * self.scale)
+        return y, y.argmax(-1), y.softmax(0)
+"""
+    + SIZES
+)
+TRAINED = {"norm": NORM, "attention": ATTENTION, "convolution": CONVOLUTION}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("backward")
+    for name, body in {**TRAINED, "particular": PARTICULAR}.items():
+        (folder / f"{name}.py").write_text(IMPORTS + body)
+        (folder / f"{name}_new.py").write_text(compiled(problem(body, name), BACKWARD))
+    script = Path(__file__).with_name("backward_cases.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), str(folder), *TRAINED, "particular"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {case["name"]: case for case in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_follows_eagers_losses_and_keeps_no_more(results: dict[str, dict[str, Any]], name: str) -> None:
+    theirs, mine = results[name]["losses"]
+    assert theirs[-1] < theirs[0]
+    assert mine == pytest.approx(theirs, rel=2e-3 if name == "convolution" else 1e-4)  # convolutions round to TF32
+    assert results[name]["kept"][1] <= results[name]["kept"][0]
+
+
+def test_outputs_inputs_and_parameters_without_gradients(results: dict[str, dict[str, Any]]) -> None:
+    found = results["particular"]
+    for name in ("all", "one output", "expanded gradient", "no gradient of the input", "frozen parameter"):
+        assert found[name] < 1e-5, name
+    assert found["has gradients"] == [True, False, True]
+    assert "once_differentiable" in found["second backward"]
+    assert found["without gradients"] is False
+
+
+def test_what_is_kept_is_as_small_as_it_can_be() -> None:
+    pair = captured(LINEAR, BACKWARD)
+    assert pair.backward is not None
+    assert [kind for kind, _ in pair.backward.sources] == ["parameter", "parameter", "input"]
+    assert len(pair.backward.saved) == 3  # input, weight and the product
+
+
+def test_a_file_for_inference_names_the_option() -> None:
+    assert "write it with --backward" in compiled(problem(LINEAR), Options())
+
+
+def test_a_module_without_gradients_is_refused() -> None:
+    body = "class Model(nn.Module):\n    def forward(self, x): return x.argmax(-1)\n" + SIZES.replace("[width, hidden]", "[]")
+    with pytest.raises(CaptureError, match="no gradients"):
+        compiled(problem(body), BACKWARD)
