@@ -150,9 +150,11 @@ def apart(value: Any, tensors: list[torch.Tensor], what: str) -> Nest:
             items.append(Nest(inner.spec, inner.items, type(leaf)))
         else:
             kind = "a generator" if isinstance(leaf, Iterator) else f"a {type(leaf).__module__}.{type(leaf).__name__}"
+            cache = type(leaf).__name__.endswith("Cache")
             raise UsageError(
                 f"{what} is or holds {kind}, which is neither a tensor nor a number, a string or None.",
-                fix="Wrap the module in one whose forward takes and returns tensors, in lists, dictionaries or dataclasses.",
+                fix="Switch the cache off: module.config.use_cache = False." if cache
+                else "Wrap the module in one whose forward takes and returns tensors, in lists, dictionaries or dataclasses.",
             )
     return Nest(spec, tuple(items))
 

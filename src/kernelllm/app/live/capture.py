@@ -27,6 +27,8 @@ _BLOCKS: dict[Any, tuple[int, int | None]] = {
     torch.ops.higher_order.wrap_with_autocast: (4, 2),
 }
 """Operators that run a block: the block's place among the arguments, and that of whether it is switched on."""
+_NAMED = {getattr(torch.ops.aten, n).input: getattr(torch, n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+"""Operators that a reader, and the compiler, knows as functions of torch."""
 
 
 @dataclass
@@ -316,6 +318,7 @@ def _tidied(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if node.target in _BLOCKS:
             _inline(graph, node)
     for node in list(graph.graph.nodes):
+        node.target = _NAMED.get(node.target, node.target)
         same = node.target is torch.ops.aten.slice.Tensor and node.args[2:] in ((0, _ALL), ())
         same = same or (node.target is torch.ops.aten.dropout.default and not (node.args[1] and node.args[2]))
         if same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import torch
 from kernelllm.app.live.arguments import apart
 from kernelllm.app.live.capture import kept_state
 from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,8 @@ def difference(
 ) -> str:
     """Run both on copies of the same tensors. What differs in results or written inputs, empty where nothing does. Raises what they raise.
 
-    ``torchs`` runs the original, or a copy of it in float64, which decides between the two where they differ.
+    ``torchs`` runs the original, or a copy of it in float64, which decides between the two where they differ. fp32 convolutions may round
+    to TF32 where torch lets them.
     """
     rules = Rules(precise=False)
     mine, theirs = _copies(tensors), _copies(tensors)
@@ -39,10 +42,14 @@ def difference(
             try:
                 twin = copy.deepcopy(original).double()
                 exact = [*_tensors(torchs(twin, inputs)), *inputs]
+                rounded = _copies(tensors)
+                convolved: Any = Tf32Convolutions if torch.backends.cudnn.allow_tf32 else contextlib.nullcontext
+                with convolved(), kept_state(original):
+                    as_right = ([*_tensors(torchs(original, rounded)), *rounded],)
             except Exception as error:  # noqa: BLE001 - code of others: what cannot run in float64 is compared as it is
                 log.debug("no float64 result of %s: %s", type(original).__name__, error)
                 return compared.message
-            compared = compare(results, Expected(expected, exact, True), rules)
+            compared = compare(results, Expected(expected, exact, True, as_right), rules)
     return "" if compared.ok else compared.message
 
 

@@ -301,6 +301,12 @@ class KernelModule(torch.nn.Module):
         by_torch = dispatch.original_calls.total()
         return f"{type(dispatch.original).__name__} by kernels in {dispatch.kernel_calls} calls, by torch in {by_torch}"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "kernelllm" in vars(self):
+            setattr(self.kernelllm.original, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

@@ -107,7 +107,7 @@ def _worked(
             if result.interrupted:
                 break
         made = KernelModule(original, programs)
-        notes = [*_mode_notes(graphs, train), *_compare(made, given)]
+        notes = [*_notes(graphs, train), *_compare(made, given)]
     whole = {name: getattr(results[0], name) for name in results[0].__struct_fields__}
     whole["message"] = " ".join([*(r.message for r in results if r.message), *notes])
     whole["seconds"] = time.monotonic() - start
@@ -139,11 +139,15 @@ def materialize(module: torch.nn.Module, call: Call) -> None:
             module(*call[0], **call[1])
 
 
-def _mode_notes(graphs: list[LiveGraph], train: bool) -> list[str]:
-    """That the graph is of eval() mode, where that makes a difference."""
+def _notes(graphs: list[LiveGraph], train: bool) -> list[str]:
+    """What is fixed and a person may not expect: eval() mode where that makes a difference, a batch of one."""
+    notes = []
     if not train and any(g.signature.modes for g in graphs):
-        return ["Written for eval() mode, on which some layers depend; train=True is for the other."]
-    return []
+        notes.append("Written for eval() mode, on which some layers depend; train=True is for the other.")
+    single = [g.signature.names[0] for g in graphs if g.inputs and g.inputs[0].shape[:1] == (1,)]
+    if single and len(single) == len(graphs):
+        notes.append(f"{single[0]} has a first dimension of 1, which is fixed now; example inputs of at least 2 let it vary.")
+    return notes
 
 
 def _compare(made: KernelModule, given: list[Call]) -> list[str]:
