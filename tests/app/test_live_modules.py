@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-import kernelllm.app.interpreter
+import kernelllm.app.in_process
 from kernelllm.app.live.arguments import calls
 from kernelllm.app.live.capture import captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
@@ -54,7 +54,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
 
 @pytest.fixture(autouse=True)
 def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(kernelllm.app.interpreter, "chosen", lambda: True)
+    monkeypatch.setattr(kernelllm.app.in_process, "interpreted", lambda: True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 

@@ -45,7 +45,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Referen
     made = References()
     monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(graph_kernel, "_process", lambda: made)
-    monkeypatch.setattr(graph_kernel, "_interpreter", lambda: True)
+    monkeypatch.setattr(graph_kernel.in_process, "interpreted", lambda: True)
     compile_report().clear()
     torch._dynamo.reset()
     yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from kernelllm.app import interpreter
+from kernelllm.app import in_process
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart
 from kernelllm.app.dynamo.report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
@@ -131,7 +130,7 @@ class GraphKernel:
         assert parts is not None
         device = next(n.device for n in map(noted, self._graph.graph.nodes) if isinstance(n, torch.Tensor))
         try:
-            if device.type == "cpu" and not interpreter.chosen():
+            if device.type == "cpu" and not in_process.interpreted():
                 _warn_of_cpu()
                 self._run = self._eager
                 return self.record.became("checked")
@@ -148,7 +147,7 @@ class GraphKernel:
         def run(inputs: list[Any]) -> Sequence[Any]:
             given = [*inputs, *parts.constants]
             try:
-                with _on(device):
+                with in_process.on(device):
                     computed = forward(*(given[i] for i in taken))
             except torch.OutOfMemoryError:
                 raise
@@ -220,13 +219,6 @@ def _warn_of_cpu() -> None:
             "There is no GPU: graphs are written and verified, and eager runs them. TRITON_INTERPRET=1, set before Python starts, runs the"
             " written kernels in Triton's interpreter, slowly."
         )
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Kernels go to the current device's stream: that of their tensors."""
-    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
-        return contextlib.nullcontext()
-    return torch.cuda.device(device)
 
 
 def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from kernelllm.app import in_process
 from kernelllm.app.live.arguments import PLAIN, Names, Nest, apart
 from kernelllm.app.live.comparison import difference
 from kernelllm.app.live.program import Program, reason, runs_on
@@ -86,7 +87,8 @@ class Dispatch:
         """The kernels' result for these tensors. Raises what the file raises."""
         model, written, grad = program.model(self.original), program.signature.written, torch.is_grad_enabled()
         given = [t if t.is_contiguous() or i in written else t.contiguous() for i, t in enumerate(tensors)]
-        with torch.no_grad() if grad and not program.differentiable else contextlib.nullcontext():
+        quiet = torch.no_grad() if grad and not program.differentiable else contextlib.nullcontext()
+        with quiet, in_process.on(self._device(tensors)):
             results = model(*given)
         flat = [results] if isinstance(results, torch.Tensor) else [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
         return program.output.build(flat if program.differentiable or not grad else self._without_backward(flat))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.app import interpreter
+from kernelllm.app import in_process
 from kernelllm.app.live.arguments import Nest
 from kernelllm.app.live.signature import Signature
 from kernelllm.app.output import write_text
@@ -101,7 +101,7 @@ def runs_on(device: torch.device) -> str:
     """Why kernels cannot run on a device in this process; empty where they can."""
     if not find_spec("triton"):
         return "Triton is not installed"
-    if device.type == "cuda" or interpreter.chosen():
+    if device.type == "cuda" or in_process.interpreted():
         return ""
     if not torch.cuda.is_available():
         return "there is no GPU: the kernels ran in the judge alone"
