@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,10 @@ from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, UsageError
 from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem
 from kernelllm.core.writer import Writer
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
+    from kernelllm.compiler.inductor.lower import Lowered
 
 log = logging.getLogger(__name__)
 
@@ -133,16 +137,32 @@ class Compiler(Writer):
         return ways
 
 
+def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | None:
+    """The forward at the problem's own sizes, lowered as ``torch.compile`` does; None where that does not work."""
+    from kernelllm.compiler.capture.capture import captured_for
+    from kernelllm.compiler.inductor.lower import lower
+
+    as_torch = msgspec.structs.replace(options, extern="allow", symbolic=False, fixed=False)
+    if not as_torch.library or general.way == "static" or general.bound or any(g.mutated or g.number for g in general.graph_inputs):
+        return None
+    try:
+        return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))
+    except CaptureError as error:
+        log.info("%s: no path for its own sizes: %s", problem.name, error)
+        return None
+
+
 def compiled(problem: Problem, options: Options) -> str:
     """The standalone file for a problem, written in the first way that works. Raises CaptureError or ProblemError."""
     from kernelllm.compiler.capture.capture import capture, captured_for
-    from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.loop import loop_step
 
     def written(part: Problem, captured: Captured) -> str:
-        return emit(part, lower(captured, options), options)
+        lowered = lower(captured, options)
+        lowered.fixed = _fixed(part, captured, options) if options.fixed else None
+        return emit(part, lowered, options)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next

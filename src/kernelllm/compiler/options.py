@@ -19,6 +19,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Compile target whose device figures Inductor sees."""
     symbolic: bool = True
     """Sizes stay symbols; False bakes the problem's own sizes in."""
+    fixed: bool = False
+    """The file has a path of its own for the problem's sizes, with the layouts and library calls of ``torch.compile``, ahead of the
+    general one."""
     backward: bool = False
     """Write the backward as well: gradients of floating inputs and of parameters. Without it the file is for inference."""
     persistent: Literal["auto", "always", "never"] = "auto"

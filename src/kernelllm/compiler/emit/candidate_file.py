@@ -6,7 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import foreign_constructors, formatting, prepared
+from kernelllm.compiler.emit import foreign_constructors, formatting, launcher, prepared
+from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradients import Gradients
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
 from kernelllm.compiler.emit.guards import Guards, refused
@@ -16,6 +17,7 @@ from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
 
 if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.inductor.lower import Lowered
 
 
@@ -26,17 +28,19 @@ class CandidateFile(GraphCode):
         super().__init__(lowered)
         self.problem = problem
         self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of"} | {p.name for p in self.definitions}
+        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of", launcher.NAME} | {p.name for p in self.definitions}
         arguments = self.kept.forward.args
-        names = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
-        self.name(self.top | {"grid"} | names, self._input_paths())
+        self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
+        self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
         self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local)
         self.top |= set(self.guards.names.values())
         self.gradients = Gradients(self, lowered.backward) if lowered.backward else None
+        self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed else None
 
-    def _input_paths(self) -> dict[str, str]:
+    def input_paths(self, captured: Captured) -> dict[str, str]:
+        """How the file reaches the arguments of a graph, by variable."""
         paths = {}
-        for given in self.captured.graph_inputs:
+        for given in captured.graph_inputs:
             if given.kind == "input":
                 paths[given.variable] = given.name
             elif given.kind != "size":
@@ -48,6 +52,8 @@ class CandidateFile(GraphCode):
         self.kernels.write(self.top, self.local)
         if self.gradients:
             self.gradients.write()
+        if self.fixed:
+            self.fixed.write()
         return self._file(self._forward())
 
     def _forward(self) -> list[str]:
@@ -71,7 +77,9 @@ class CandidateFile(GraphCode):
                 break
             compared |= elsewhere
         lost = [f"{name} = {value}" for name, value in loose.items()]
-        top = [*self.guards.first(lines), *self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
+        entry = self.fixed.entry() if self.fixed else []
+        top = [*self.guards.given(), *entry, *self.guards.first(lines)]
+        top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
         for variable, path in self.tensor_inputs():
             tensor = self.program.tensors[variable]
@@ -115,13 +123,15 @@ class CandidateFile(GraphCode):
 
     def _file(self, body: list[str]) -> str:
         gradients = self.gradients
-        texts = [*self.kernels.texts.values(), *(gradients.kernels.texts.values() if gradients else ())]
+        others = [part for part in (gradients, self.fixed) if part]
+        texts = [text for part in (self, *others) for text in part.kernels.texts.values()]
         helpers = closure({h for f in texts for h in f.helpers})
         kernel_texts = list(dict.fromkeys(f.text for f in texts))
-        templates = sorted({*self.definitions, *(gradients.definitions if gradients else ())}, key=lambda d: d.order)
-        sections = [HELPERS[h].text for h in helpers] + [p.text for p in templates] + kernel_texts + self.guards.definitions()
+        templates = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
+        direct = [launcher.TEXT.strip()] if any(t.startswith(f"@{launcher.NAME}") for t in kernel_texts) else []
+        sections = [HELPERS[h].text for h in helpers] + [p.text for p in templates] + direct + kernel_texts + self.guards.definitions()
         sections += [gradients.function()] if gradients else []
-        sections += [prepared.STATE.strip()] if self.methods else []
+        sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
@@ -136,15 +146,23 @@ class CandidateFile(GraphCode):
         lines = formatting.broken(f"{FIXED_SIZES} = {formatting.quoted(str(fixed))}", formatting.WIDTH)
         return "\n".join(["# Sizes of the problem that this file was written for.", *lines])
 
+    def constructor(self) -> ast.FunctionDef | None:
+        """The constructor of the class."""
+        return next((s for s in self.kept.model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+
+    def held(self) -> bool:
+        """Whether parameters sit in holders. Such a constructor checks its arguments itself."""
+        return any(ast.unparse(base) == "Holder" for base in self.kept.model.bases)
+
     def _guarded_constructor(self) -> None:
         """The constructor refuses arguments for which the kernels were not written; the class says what they are for."""
-        model = self.kept.model
-        constructor = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+        model, constructor = self.kept.model, self.constructor()
         fixed = self.guards.fixed_arguments(constructor) if constructor else {}
-        held = any(ast.unparse(base) == "Holder" for base in model.bases)  # such a constructor checks its arguments itself
-        if constructor and fixed and not held:
+        if constructor and fixed and not self.held():
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = ast.parse("\n".join(lines)).body
+        if constructor and self.fixed and self.fixed.setting:
+            constructor.body += ast.parse(self.fixed.setting).body
         model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
 
     def _model(self, body: list[str]) -> str:
@@ -152,12 +170,13 @@ class CandidateFile(GraphCode):
         model = formatting.text([self.kept.model])
         signature = ast.unparse(self.kept.forward.args)
         text = [model, *([""] if self.kept.model.body else []), *_indented(self.methods, 4)]
-        return "\n".join([*text, *_indented([f"def forward({signature}):", *("    " + line for line in body)], 4)])
+        after = ["", *self.fixed.methods[:-1]] if self.fixed else []
+        return "\n".join([*text, *_indented([f"def forward({signature}):", *("    " + line for line in body), *after], 4)])
 
     def _imports(self, code: str) -> str:
-        lines = ["import torch"]
-        if re.search(r"\bmath\.", code) and not any(ast.unparse(i) == "import math" for i in self.kept.imports):
-            lines.insert(0, "import math\n")
+        kept = {ast.unparse(i) for i in self.kept.imports}
+        standard = [f"import {m}" for m in ("functools", "math") if re.search(rf"\b{m}\.", code) and f"import {m}" not in kept]
+        lines = [*standard, *([""] if standard else []), "import torch"]
         for statement in self.kept.imports:
             text = ast.unparse(statement)
             if text not in lines and text != "import torch":

@@ -62,13 +62,24 @@ class Guards:
         wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
         return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
 
+    def share(self, other: Guards) -> None:
+        """Use the helpers of another path of the same file."""
+        self.names, self._called = other.names, other._called
+
+    def state(self) -> list[str]:
+        """Statements that check the parameters that tell of all."""
+        return [self._check(g, self._shape(g)) for g in self._parameters()]
+
     # Ahead of the sizes.
 
     def first(self, reading: list[str]) -> list[str]:
-        """Statements for the top of forward: what is given, and how many dimensions it has where sizes are read off it."""
+        """Statements for the top of forward: how many dimensions tensors have where sizes are read off them."""
         text = "\n".join(reading)
-        ranks = [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
-        return [*self._mode(), *self._plain(), *ranks]
+        return [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
+
+    def given(self) -> list[str]:
+        """Statements ahead of all: the mode, and arguments that are no tensors."""
+        return [*self._mode(), *self._plain()]
 
     def _mode(self) -> list[str]:
         modes = self.captured.modes

@@ -36,6 +36,8 @@ class Lowered:
     captured: Captured
     options: Options
     backward: Lowered | None = None
+    fixed: Lowered | None = None
+    """The same forward at the problem's own sizes, lowered as ``torch.compile`` does."""
 
 
 _CUDA = torch.device("cuda", 0)

@@ -1,0 +1,87 @@
+"""The path of a file for the problem's own sizes: a second method, and the test that leads to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler.capture.captured import SizeExpression
+from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
+from kernelllm.compiler.emit.guards import Guards, literal
+from kernelllm.compiler.emit.host_steps import is_contiguous
+from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.core.errors import CaptureError
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.emit.candidate_file import CandidateFile
+    from kernelllm.compiler.inductor.lower import Lowered
+
+
+class FixedPath(GraphCode):
+    """The statements of the path, and how forward gets there."""
+
+    def __init__(self, file: CandidateFile, lowered: Lowered) -> None:
+        super().__init__(lowered)
+        self.file = file
+        file.top |= {p.name for p in self.definitions}
+        members = {word for s in self.captured.graph_inputs for word in s.name.split(".")}
+        self.method, self.flag = fresh_name("forward_at_known_sizes", members), fresh_name("has_known_sizes", members)
+        self.setting = ""
+        """The statement of the constructor that says whether the parameters have the known sizes; empty where they always have."""
+
+    def write(self) -> None:
+        """The kernels and statements, once those of the general path have their names."""
+        file = self.file
+        self.name(file.top | {"grid"} | file.arguments, file.input_paths(self.captured))
+        self.guards = Guards(self.captured, self.host, file.kept.forward.args, [v for v, _ in self.tensor_inputs()], self.local)
+        self.guards.share(file.guards)
+        self.kernels.write(file.top, self.local)
+        self.kernels.take_over(file.kernels)
+        steps = self.steps()
+        texts = [self.host.text(e) for e in self.program.result]
+        values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]
+        lines, texts = self.guards.results(list(zip(texts, values, strict=True)))
+        returned = [*lines, "return " + self.captured.output.format(*texts)]
+        contiguous = [f"{p} = {p}.contiguous()" for v, p in self.tensor_inputs() if self._made_contiguous(v, p)]
+        self.conditions = self._conditions()
+        names = ["self", *self.captured.forward_arguments]
+        self.methods += [
+            f"def {self.method}({', '.join(names)}):",
+            '    """What forward computes at the sizes that this file was written for."""',
+            *("    " + line for line in [*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])]), "",
+        ]
+
+    def _made_contiguous(self, variable: str, path: str) -> bool:
+        tensor = self.program.tensors[variable]
+        return bool(tensor.shape) and path.isidentifier() and is_contiguous(tensor)
+
+    def _conditions(self) -> list[str]:
+        """What must hold for the path to be taken. Raises CaptureError where that cannot be told."""
+        file, found = self.file, []
+        constructor = file.constructor()
+        refused = set(file.guards.fixed_arguments(constructor)) if constructor else set()
+        if constructor and not file.held():
+            differing = [c for c in self.guards.fixed_arguments(constructor) if c not in refused]
+            known = {c.split(" ")[0].split("[")[0].removeprefix("len(").removesuffix(")") for c in (*differing, *refused)}
+            if not {a.arg for a in constructor.args.args[1:] + constructor.args.kwonlyargs} <= known:
+                raise CaptureError("Not all sizes that the constructor's arguments set are known.", where="emit")
+            if differing:
+                self.setting = f"self.{self.flag} = not ({' or '.join(differing)})"
+                found.append(f"self.{self.flag}")
+        for given in self.guards.inputs:
+            path = self.host.paths[given.variable]
+            shape = self.host.tuple(self.program.tensors[given.variable].shape)
+            found.append(f"{path}.shape == {shape} and {path}.dtype == torch.{given.dtype}")
+        symbolic = {n for n, v in file.captured.plain_inputs.items() if isinstance(v, SizeExpression)}
+        for name in symbolic:
+            text = literal(self.captured.plain_inputs.get(name))
+            if text is None:
+                raise CaptureError(f"The value of {name} is not known.", where="emit")
+            found.append(f"{name} == {text}")
+        return found
+
+    def entry(self) -> list[str]:
+        """The statements of forward that take the path."""
+        call = f"return self.{self.method}({', '.join(self.captured.forward_arguments)})"
+        if len(self.conditions) > 1 and sum(map(len, self.conditions)) > 90:
+            return ["known = (", *(f"    {'and ' if i else ''}{c}" for i, c in enumerate(self.conditions)), ")", "if known:", f"    {call}"]
+        return [f"if {' and '.join(self.conditions)}:", f"    {call}"] if self.conditions else []
