@@ -6,46 +6,28 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import foreign_constructors, formatting, launcher, prepared
+from kernelllm.compiler.emit import formatting, launcher, prepared
 from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradients import Gradients
-from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
-from kernelllm.compiler.emit.guards import Guards, refused
+from kernelllm.compiler.emit.graph_code import attribute, merged_dels
+from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.host_steps import is_contiguous
+from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.inductor.lower import Lowered
 
 
-class CandidateFile(GraphCode):
+class CandidateFile(MainGraph):
     """The state of one emission, step by step; :meth:`source` gives the file."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
-        super().__init__(lowered)
-        self.problem = problem
-        self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of", launcher.NAME} | {p.name for p in self.definitions}
-        arguments = self.kept.forward.args
-        self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
-        self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
-        self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local)
-        self.top |= set(self.guards.names.values())
+        super().__init__(problem, lowered)
         self.gradients = Gradients(self, lowered.backward) if lowered.backward else None
         self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed else None
-
-    def input_paths(self, captured: Captured) -> dict[str, str]:
-        """How the file reaches the arguments of a graph, by variable."""
-        paths = {}
-        for given in captured.graph_inputs:
-            if given.kind == "input":
-                paths[given.variable] = given.name
-            elif given.kind != "size":
-                paths[given.variable] = attribute(given.name)
-        return paths
 
     def source(self) -> str:
         """The file's text, formatted."""
@@ -145,14 +127,6 @@ class CandidateFile(GraphCode):
             return ""
         lines = formatting.broken(f"{FIXED_SIZES} = {formatting.quoted(str(fixed))}", formatting.WIDTH)
         return "\n".join(["# Sizes of the problem that this file was written for.", *lines])
-
-    def constructor(self) -> ast.FunctionDef | None:
-        """The constructor of the class."""
-        return next((s for s in self.kept.model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
-
-    def held(self) -> bool:
-        """Whether parameters sit in holders. Such a constructor checks its arguments itself."""
-        return any(ast.unparse(base) == "Holder" for base in self.kept.model.bases)
 
     def _guarded_constructor(self) -> None:
         """The constructor refuses arguments for which the kernels were not written; the class says what they are for."""

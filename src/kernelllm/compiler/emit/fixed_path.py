@@ -12,14 +12,14 @@ from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.emit.candidate_file import CandidateFile
+    from kernelllm.compiler.emit.main_graph import MainGraph
     from kernelllm.compiler.inductor.lower import Lowered
 
 
 class FixedPath(GraphCode):
     """The statements of the path, and how forward gets there."""
 
-    def __init__(self, file: CandidateFile, lowered: Lowered) -> None:
+    def __init__(self, file: MainGraph, lowered: Lowered) -> None:
         super().__init__(lowered)
         self.file = file
         file.top |= {p.name for p in self.definitions}

@@ -12,7 +12,7 @@ from kernelllm.compiler.emit.host_steps import is_contiguous
 from kernelllm.compiler.emit.readable_names import fresh_name
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.emit.candidate_file import CandidateFile
+    from kernelllm.compiler.emit.main_graph import MainGraph
     from kernelllm.compiler.inductor.lower import Lowered
 
 _TEXT = '''
@@ -34,7 +34,7 @@ class {name}(torch.autograd.Function):
 class Gradients(GraphCode):
     """The statements of the backward, and how the forward's results get it."""
 
-    def __init__(self, file: CandidateFile, lowered: Lowered) -> None:
+    def __init__(self, file: MainGraph, lowered: Lowered) -> None:
         super().__init__(lowered)
         assert file.captured.backward is not None
         self.file, self.backward = file, file.captured.backward

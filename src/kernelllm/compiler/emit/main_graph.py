@@ -1,0 +1,50 @@
+"""The graph of forward, which gives the other graphs of a file their surroundings."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler.emit import foreign_constructors, launcher
+from kernelllm.compiler.emit.graph_code import GraphCode, attribute
+from kernelllm.compiler.emit.guards import Guards
+from kernelllm.compiler.emit.helpers import HELPERS
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
+    from kernelllm.compiler.inductor.lower import Lowered
+
+
+class MainGraph(GraphCode):
+    """The graph of forward, with what the other graphs of the file must know: names, arguments, the class that is kept."""
+
+    def __init__(self, problem: Problem, lowered: Lowered) -> None:
+        super().__init__(lowered)
+        self.problem = problem
+        self.kept = foreign_constructors.kept_parts(problem, self.captured)
+        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of", launcher.NAME} | {p.name for p in self.definitions}
+        """Names taken in the file."""
+        arguments = self.kept.forward.args
+        self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
+        self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
+        self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local)
+        self.top |= set(self.guards.names.values())
+
+    def input_paths(self, captured: Captured) -> dict[str, str]:
+        """How the file reaches the arguments of a graph, by variable."""
+        paths = {}
+        for given in captured.graph_inputs:
+            if given.kind == "input":
+                paths[given.variable] = given.name
+            elif given.kind != "size":
+                paths[given.variable] = attribute(given.name)
+        return paths
+
+    def constructor(self) -> ast.FunctionDef | None:
+        """The constructor of the class."""
+        return next((s for s in self.kept.model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+
+    def held(self) -> bool:
+        """Whether parameters sit in holders. Such a constructor checks its arguments itself."""
+        return any(ast.unparse(base) == "Holder" for base in self.kept.model.bases)
