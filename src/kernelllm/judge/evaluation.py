@@ -15,11 +15,12 @@ from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.device_share import DeviceShare, share_device
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.settings import KERNELBENCH
+from kernelllm.judge.settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
@@ -117,6 +118,8 @@ class Evaluation:
             measured = failure is None and context.on_gpu and settings.measure
             if len(workers) > 1 or not measured:
                 suppress()
+            if not measured or len(workers) > 1:
+                self._try_other_uses(workers[0], references[0])
             if not context.on_gpu and self._rules.profile != KERNELBENCH and seen.trials.failure is None:
                 self._sample_programs(workers[0], references)
             for worker in workers[:-1]:
@@ -138,6 +141,18 @@ class Evaluation:
         except CandidateFailure as failure:
             failure.message = f"Built and run once more, after its trials: {failure.message}"
             trials.failure = failure.kept()
+
+    def _try_other_uses(self, worker: CandidateProcess, reference: Reference) -> None:
+        """The other mode, other arguments, other layouts; gradients are asked for in one way alone."""
+        trials = self._seen.trials
+        if trials.failure is not None or self._rules.profile != STRICT or reference.gradients:
+            return
+        try:
+            seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
+            trials.findings += try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing)).findings()
+        except CandidateFailure as failure:
+            if failure.check:
+                trials.failure = failure.kept()
 
     def _sample_programs(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Some programs at the original size, or a large one."""

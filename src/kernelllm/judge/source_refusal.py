@@ -43,7 +43,11 @@ def refused(candidate: Candidate, settings: JudgeSettings) -> Verdict | None:
     return Verdict(status=found.status, message=found.message, findings=found.findings, environment=environment)
 
 
+_WRONG = ("precision", "silently_different")
+"""What they find is wrong, and no cheating."""
+
+
 def accusation(findings: Sequence[Finding]) -> str:
     """What the first finding says that calls a candidate a cheat, with its line; empty where none does."""
-    fatal = [f for f in findings if f.severity is Severity.FAIL and f.check != "precision"]
+    fatal = [f for f in findings if f.severity is Severity.FAIL and f.check not in _WRONG]
     return f"{fatal[0].message}{f' (line {fatal[0].line})' if fatal[0].line else ''}" if fatal else ""

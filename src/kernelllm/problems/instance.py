@@ -62,9 +62,10 @@ class Instance:
             value = function()
         return init_arguments(value, self.namespace["Model"])
 
-    def model(self, seed: int, device: str = "cpu", *, there: bool = False) -> torch.nn.Module:
+    def model(self, seed: int, device: str = "cpu", *, there: bool = False, more: Mapping[str, Any] | None = None) -> torch.nn.Module:
         """``Model(*init_inputs)`` built under ``seed`` on the CPU, as KernelBench does, then moved to ``device``.
 
+        ``more``: keyword arguments beside those of the problem.
         ``there``: built on the device itself, which is quick for large models; its parameters are other random numbers then.
         Its mode is whatever the constructor leaves, which is training mode unless it calls ``eval``.
         Raises ProblemError where the constructor raises or returns something that is not an ``nn.Module``.
@@ -75,7 +76,7 @@ class Instance:
         with self._running("Model(...)"):
             seed_all(seed)
             with torch.device(device) if there else contextlib.nullcontext():
-                model = self.namespace["Model"](*args, **kwargs)
+                model = self.namespace["Model"](*args, **kwargs, **(more or {}))
             if not isinstance(model, torch.nn.Module):
                 raise ProblemError(f"Model is not a torch.nn.Module but {type(model).__name__}.", where=_where(self.problem))
             return model if device == "cpu" else model.to(device)

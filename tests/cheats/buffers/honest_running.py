@@ -29,6 +29,8 @@ class ModelNew(nn.Module):
         self.eval()
 
     def forward(self, x):
+        if self.training:
+            raise NotImplementedError("written for eval mode: call eval()")
         norm = self.norm
         y = torch.empty_like(x)
         norm_kernel[(triton.cdiv(x.numel(), 128),)](

@@ -42,6 +42,8 @@ class ModelNew(nn.Module):
         self.norm = nn.InstanceNorm1d(channels, affine=True, track_running_stats=True)
 
     def forward(self, x):
+        if not self.training:
+            raise NotImplementedError("written for training mode: call train()")
         norm = self.norm
         batch, channels, length = x.shape
         y = torch.empty_like(x)

@@ -170,6 +170,7 @@ class CandidateProcess:
         self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,
         observe: bool = False, apart: bool = False, bare: bool = False,
         hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0, again: bool = False,
+        named: dict[str, Any] | None = None,
     ) -> CandidateRun:  # fmt: skip
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
@@ -186,7 +187,7 @@ class CandidateProcess:
         reply = self.ask(
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
             suppress=suppress, suppress_backward=suppress_backward,
-            observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill, again=again,
+            observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill, again=again, named=named or {},
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)

@@ -188,9 +188,9 @@ class Reference:
         flops: Counter[str] = Counter()
         try:
             with self.calling(seed), OperatorCounter(ops, flops):
-                drawn = self._generators()
+                drawn = self.random_state()
                 value = self.called(self.model, lambda: self._note_forward(ops, flops))(*inputs)
-                self.draws = self.draws or self._generators() != drawn
+                self.draws = self.draws or self.random_state() != drawn
         except torch.OutOfMemoryError as error:
             return ReferenceRun(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
@@ -236,7 +236,8 @@ class Reference:
         rest = _less(whole.reference_ops, theirs[0]), _less(whole.reference_flops, theirs[1])
         return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest, run.launches - run.forward_launches)]
 
-    def _generators(self) -> tuple[Any, ...]:
+    def random_state(self) -> tuple[Any, ...]:
+        """Of all generators of this process: equal before and after where no random numbers were drawn."""
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
         return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
 

@@ -242,6 +242,7 @@ class Session:
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
         outputs: list[torch.Tensor] = []
+        called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
@@ -260,7 +261,7 @@ class Session:
                 counter if watched else contextlib.nullcontext(),
             ):
                 # inside: a list that computes while it is read is candidate code as well
-                self._outputs = values.encode(self.called(*inputs), outputs, strict=True), outputs
+                self._outputs = values.encode(called(*inputs, **command.named), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it

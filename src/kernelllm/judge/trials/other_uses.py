@@ -1,0 +1,181 @@
+"""A candidate used a little differently than the problem does: in the other mode, with other constructor and keyword arguments, on
+inputs that are not contiguous. A clear refusal is fine, and is told as a limit; another result without a word is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.transport import values
+from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.reference import Reference, failures_logged
+from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.problems.seeds import own_generators
+
+NAME = "silently_different"
+_MOST = 3
+"""Arguments of a signature that are tried."""
+_RULES = Rules(tolerance=1e-2, precise=False)
+_Run = Callable[[], Any]
+
+
+@dataclass
+class OtherUses:
+    """What was found. ``limits``: what the candidate refuses, and how."""
+
+    limits: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def findings(self) -> list[Finding]:
+        """Warnings, and the limits as one piece of information."""
+        found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in self.warnings]
+        text = "It refuses, with an error of its own: " + "; ".join(self.limits)
+        return found + ([Finding(check="limits", message=text, severity=Severity.INFO)] if self.limits else [])
+
+
+def try_other_uses(process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool) -> OtherUses:
+    """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state."""
+    uses = OtherUses()
+    inputs = reference.inputs(seed)
+    usual = _output(reference, reference.model, inputs, seed)
+    if usual is None:
+        return uses
+    build(process, reference)
+    for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual):
+        _decide(uses, what, expected, run)
+    spread = values.mapped(inputs, _not_contiguous)
+    with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
+        if _wrong(process.run(spread, seed).value, usual):
+            uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
+    for what, expected, run in () if own_state else _other_constructions(process, reference, inputs, seed, usual):
+        _decide(uses, what, expected, run)
+    return uses
+
+
+def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+    try:
+        value = run()
+    except CandidateFailure as failure:
+        if failure.refused:
+            said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")
+            uses.limits.append(f"{what} ({said[:160]})")
+        return
+    if _wrong(value, expected):
+        text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
+        raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _uses_of_the_model(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any
+) -> Iterator[tuple[str, Any, _Run]]:
+    """What is tried, the right output and the candidate's run, where the reference reacts."""
+    with _other_mode(reference.model):
+        expected = _output(reference, reference.model, inputs, seed)
+    if _differs(expected, usual):
+
+        def in_other_mode() -> Any:
+            process.load({}, not reference.training)
+            try:
+                return process.run(inputs, seed).value
+            finally:
+                process.load({}, reference.training)
+
+        yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
+    for name, other in _others(reference.model.forward, len(inputs), {}):
+        expected = _output(reference, reference.model, inputs, seed, {name: other})
+        if _differs(expected, usual):
+            yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
+
+
+def _run_with(process: CandidateProcess, inputs: list[Any], seed: int, named: dict[str, Any]) -> Any:
+    return process.run(inputs, seed, named=named).value
+
+
+def _other_constructions(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any
+) -> Iterator[tuple[str, Any, _Run]]:
+    args, kwargs = reference.init_args
+    for name, other in _others(type(reference.model).__init__, len(args) + 1, kwargs):
+        model = None
+        with failures_logged(f"{name}={other!r} is no argument to try"), own_generators():
+            model = reference.instance.model(INIT_SEED, reference.device, more={name: other})
+        if model is None:
+            continue
+        expected = _output(reference, model, inputs, seed)
+        if _differs(expected, usual):
+            state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+            def constructed(more: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> Any:
+                built = process.construct((args, {**kwargs, **more}), INIT_SEED)
+                mine = {e.name: tuple(e.shape) for e in built.state}
+                process.load({k: t.detach() for k, t in state.items() if mine.get(k) == tuple(t.shape)}, reference.training)
+                return process.run(inputs, seed).value
+
+            yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
+
+
+def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Other values of switches and numbers that have defaults in a signature, and are not given."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[given:]
+    except (TypeError, ValueError):
+        return []
+    found = []
+    for parameter in parameters:
+        default = parameter.default
+        if parameter.name in named or type(default) not in (bool, float):
+            continue
+        found.append((parameter.name, not default if isinstance(default, bool) else 2 * default + 0.5))
+    return found[:_MOST]
+
+
+def _output(
+    reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None
+) -> Any:
+    """None where it raises, draws random numbers, or is not finite. Buffers stay what they are."""
+    before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
+    value = None
+    with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
+        drawn = reference.random_state()
+        made = values.mapped(model(*values.mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
+        value = made if reference.random_state() == drawn else None
+    with torch.no_grad():
+        for name, tensor in model.named_buffers(remove_duplicate=False):
+            tensor.copy_(before[name])
+    floats = [t for t in values.flatten(value) if t.is_floating_point()] if value is not None else []
+    return value if floats and all(bool(torch.isfinite(t).all()) for t in floats) else None
+
+
+def _differs(value: Any, usual: Any) -> bool:
+    return value is not None and _wrong(value, usual)
+
+
+def _wrong(value: Any, expected: Any) -> bool:
+    return not compare(value, Expected(expected), _RULES).ok
+
+
+def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in another order in memory."""
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.dim() > 1 else tensor
+
+
+@contextlib.contextmanager
+def _other_mode(model: torch.nn.Module) -> Iterator[None]:
+    before = {module: module.training for module in model.modules()}
+    model.train(not model.training)
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
