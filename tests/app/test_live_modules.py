@@ -53,8 +53,9 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
 
 
 @pytest.fixture(autouse=True)
-def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(kernelllm.app.in_process, "interpreted", lambda: True)
+def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(kernelllm.app.in_process, "interpreted", lambda: True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -260,3 +261,15 @@ def test_the_problem_stands_alone_and_knows_its_mode(net: Net) -> None:
     torch.testing.assert_close(model(x)[0], net(x)["out"])
     with pytest.raises(RuntimeError, match=r"eval\(\)"):
         model.train()(x)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_kernels_run_there_and_the_original_on_the_cpu() -> None:
+    net, x = nn.Sequential(nn.Linear(64, 64), nn.GELU()).cuda(), torch.randn(8, 64, device="cuda")
+    made = kernelllm.optimize(net, x).module
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), net(x), rtol=1e-3, atol=1e-3)
+        assert made.kernelllm.kernel_calls == 1
+        made.cpu()
+        with pytest.warns(KernelsNotUsed, match="move it to 'cuda'"):
+            torch.testing.assert_close(made(x.cpu()), net(x.cpu()))

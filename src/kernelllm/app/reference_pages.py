@@ -56,18 +56,18 @@ def settings_page() -> str:
 
 def types_page() -> str:
     """The structs that Python users and `--json` readers meet, field by field."""
-    from kernelllm.app.result import Result
+    from kernelllm.app.result import LiveResult, Result
     from kernelllm.core import types
 
-    structs: list[Any] = [Result, types.Problem, types.Candidate, types.Attempt, types.Verdict, types.Finding, types.SizeSet, types.Trial,
-                          types.KernelUse, types.Timing, types.Measured, types.Ratio, types.Floor, types.Cost]  # fmt: skip
+    structs: list[Any] = [Result, LiveResult, types.Problem, types.Candidate, types.Attempt, types.Verdict, types.Finding, types.SizeSet,
+                          types.Trial, types.KernelUse, types.Timing, types.Measured, types.Ratio, types.Floor, types.Cost]  # fmt: skip
     parts = [NOTE, "# Results\n\nThe same structs are what Python gets and what `--json` writes (a missing value is `null`).\n"]
     parts.append(f"\nStatuses: {', '.join(f'`{s}`' for s in types.Status)}.\n")
     for struct in structs:
         told = field_docs(struct)
         about = " ".join((inspect.getdoc(struct) or "").split())
         parts.append(f"\n## {struct.__name__}\n\n{about}\n\n| field | type | meaning |\n|---|---|---|\n")
-        for field in msgspec.structs.fields(struct):
+        for field in [f for f in msgspec.structs.fields(struct) if f.name in struct.__annotations__]:
             kind = struct.__annotations__.get(field.name, "").replace("|", "\\|")
             parts.append(f"| `{field.name}` | `{kind}` | {told.get(field.name, '')} |\n")
     return "".join(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 import kernelllm
@@ -72,3 +74,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         return verdict_view.as_html(self.title, self.rows(), self.verdict)
+
+
+class LiveResult(Result, frozen=True, kw_only=True):
+    """What was found for a live module."""
+
+    module: Any
+    """The module with kernels in its forward. Where no kernel was correct it runs the original's forward."""
+    others: tuple[Result, ...] = ()
+    """Results for further sets of example inputs that the first file does not serve."""

@@ -159,7 +159,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
     text = (str(failures[-1]).strip().splitlines() or [type(failures[-1]).__name__])[0][:300]
     raise CaptureError(
         f"The forward of {type(flat.module).__name__} cannot be captured as one graph: {text}",
-        fix="Name a part of it: kernelllm.optimize(module.layers[0], its_inputs).",
+        fix="Name a part of it, such as module.layers[0], or use torch.compile(module, backend='kernelllm').",
     ) from failures[-1]
 
 

@@ -15,19 +15,10 @@ from kernelllm.app.live.arguments import Call, Names, apart, calls
 from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule
 from kernelllm.app.live.program import Program, reason, runs_on
-from kernelllm.app.result import Result
+from kernelllm.app.result import LiveResult, Result
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
 from kernelllm.judge.settings import HYBRID, JudgeSettings
-
-
-class LiveResult(Result, frozen=True, kw_only=True):
-    """What was found for a live module."""
-
-    module: Any
-    """The module with kernels in its forward. Where no kernel was correct it runs the original's forward."""
-    others: tuple[Result, ...] = ()
-    """Results for further sets of example inputs that the first file does not serve."""
 
 
 def optimize(

@@ -177,7 +177,7 @@ def _usual_inputs(model: Any, config: Any, described: wrap.Arguments) -> Call:
     vocabulary, image = getattr(text, "vocab_size", 100), getattr(config, "image_size", 224)
     height, width = image if isinstance(image, list | tuple) else (image, image)
     usual = {"input_ids": f"2,{_TOKENS}:int64:{vocabulary}", "pixel_values": f"2,{getattr(config, 'num_channels', 3)},{height},{width}"}
-    shapes = list(described.shapes) or [usual[first]] if first in usual or described.shapes else []
+    shapes = list(described.shapes) or [usual[n] for n in (first,) if n in usual]
     if not shapes:
         raise UsageError(f"Nothing says what {first} looks like.", fix="Give --shape, once for each input.")
     if first == "input_ids" and described.shapes and ":" in shapes[0] and shapes[0].count(":") == 1:
@@ -186,4 +186,7 @@ def _usual_inputs(model: Any, config: Any, described: wrap.Arguments) -> Call:
         seed_all(0)
         drawn = [eval(wrap.tensor_call(shape, described.dtype, "--shape"), {"torch": torch}) for shape in shapes]
     names = [first, *(n for n in Names(model.forward).positional if n != first)]
-    return (), dict(zip(names, drawn, strict=False))
+    found = dict(zip(names, drawn, strict=False))
+    if getattr(config, "is_encoder_decoder", False) and first == "input_ids":
+        found.setdefault("decoder_input_ids", drawn[0].clone())
+    return (), found
