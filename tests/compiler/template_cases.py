@@ -21,7 +21,7 @@ interpreter.install()
 from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
-from kernelllm.compiler.templates import joining, sorting  # noqa: E402
+from kernelllm.compiler.templates import joining, rows, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import pooling as P  # noqa: E402
@@ -268,6 +268,12 @@ def scans() -> None:
         x.view(-1)[3] = float("nan")
         for name in ("cummax", "cummin"):
             case(f"{name} {size, dim}", getattr(S, name)(x, dim), tuple(getattr(torch, name)(x, dim)))
+    for size in ((3, 70), (2, 3, 5000), (1, 40000)):
+        for dtype in (torch.float32, torch.bfloat16):
+            x = (draw(*size) * 4).to(dtype)
+            x[0, ..., 3:9] = float("-inf")
+            case(f"row_logsumexp {size, dtype}", rows.row_logsumexp(x), x.double().logsumexp(-1).float())
+            case(f"row_softmax {size, dtype}", rows.row_softmax(x.mT.contiguous().mT), x.double().softmax(-1).to(dtype))
     case("cumsum int64", S.cumsum(torch.arange(50), 0), torch.arange(50).cumsum(0))
     for size, dim, descending in [((3, 70), 1, False), ((2, 33, 5), 1, True)]:
         x = (draw(*size) * 3).round()

@@ -18,7 +18,7 @@ import torch
 from kernelllm.backends.triton.emulator.cubin import resources
 from kernelllm.compiler import template_ops, templates
 from kernelllm.compiler.emit.embed import definitions_for
-from kernelllm.compiler.templates import attention, attention_half, conv, conv_packed, matmul, matmul_half, pooling, recurrent, scan
+from kernelllm.compiler.templates import attention, attention_half, conv, conv_packed, matmul, matmul_half, pooling, recurrent, rows, scan
 
 FOLDER = Path(templates.__file__).parent
 SHARED_LIMIT = 227 * 1024
@@ -147,6 +147,8 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: recurrent.lstm(meta(64, 10, 128), [meta(1, 10, 256)] * 2, lstm_weights(128, 256), True, 1, 0.0, False, False, False),
     ),
     "max_pool": ("max_pool_kernel", lambda: pooling.max_pool(meta(16, 64, 512, 512), [2, 2], [2, 2], [0, 0], [1, 1], False)),
+    "softmax of wide rows": ("row_softmax_kernel", lambda: rows.row_softmax(meta(512, 32768))),
+    "logsumexp of wide rows": ("row_logsumexp_kernel", lambda: rows.row_softmax(meta(512, 131072, dtype=HALF))),
     "cumsum": ("scan_kernel", lambda: scan.cumsum(meta(4096, 32768), 1)),
 }
 

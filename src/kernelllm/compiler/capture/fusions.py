@@ -1,4 +1,4 @@
-"""What template operators take over from around them: activations, gates, and heads that were repeated for attention."""
+"""What template operators take over: activations and gates behind products, repeated heads of attention, wide softmaxes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ _ACTIVATIONS = {
     "aten.gelu.default": ("gelu", (aten.erf.default,)),
 }
 """By the operator that the module called: the templates' name, and the operators of which its decomposition has one."""
+_ROWS = ("aten._softmax.default", "aten._log_softmax.default", "aten.logsumexp.default")
+_WIDE = 1024
+"""Rows of so many elements are read by templates; shorter ones are held in registers by Inductor's kernels too."""
+_CONVERT = torch.ops.prims.convert_element_type.default
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
@@ -35,10 +39,51 @@ def fuse(graph: GraphModule, options: Options) -> None:
             _share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit)
+        elif _called(node) in _ROWS:
+            _wide_rows(edit)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         _activate(node)
         graph.graph.eliminate_dead_code()
+
+
+def _wide_rows(edit: Editor) -> None:
+    """Softmax over wide rows that lie in memory as one operator; log-softmax and logsumexp by one that reads the rows once."""
+    node = edit.node
+    called = _called(node)
+    group, outside = _group(node)
+    tops = [n for n in group if n.target is aten.amax.default]
+    if len(tops) != 1 or len(outside) != 1 or not _closed(node, group) or any(_called(u) == called for u in node.users):
+        return
+    (source,) = outside
+    x = source.args[0] if source.target is _CONVERT and source.args[0].meta["val"].dtype in HALF else source
+    value = x.meta["val"]
+    dims = tops[0].args[1]
+    length = value.shape[-1] if value.dim() else 0
+    known = length if isinstance(length, int) else length.node.hint
+    if list(dims) not in ([-1], [value.dim() - 1]) or known is None or known < _WIDE or not _stored(x) or value.dtype == torch.float64:
+        return
+    with edit.graph.graph.inserting_before(node):
+        if called == "aten._softmax.default":
+            if node.meta["val"].dtype != value.dtype or not all(_reads_memory(u) for u in node.users):
+                return
+            out = edit.template("row_softmax", x)
+        else:
+            out = edit.template("row_logsumexp", x)
+            if called == "aten._log_softmax.default":
+                out = edit.call(aten.sub.Tensor, edit.call(_CONVERT, x, torch.float32), edit.call(aten.unsqueeze.default, out, -1))
+            elif node.meta["val"].dim() == value.dim():
+                out = edit.call(aten.unsqueeze.default, out, -1)
+            if node.meta["val"].dtype != torch.float32:
+                out = edit.call(_CONVERT, out, node.meta["val"].dtype)
+    node.replace_all_uses_with(out)
+
+
+def _stored(node: Node) -> bool:
+    """Whether a tensor lies in memory, row by row, whatever is made of it."""
+    while node.target in _VIEWS:
+        node = node.args[0]
+    return node.op == "placeholder" or str(node.target).startswith("kernelllm.")
 
 
 def _share_heads(edit: Editor) -> None:
@@ -105,20 +150,31 @@ def _activation(node: Node) -> tuple[str, Node, set[Node]] | None:
     if node.op != "call_function" or called not in _ACTIVATIONS:
         return None
     name, telling = _ACTIVATIONS[called]
-    group, outside, todo = {node}, set(), [node]
-    while todo:
-        for source in todo.pop().all_input_nodes:
-            if source.op != "call_function" or _called(source) != called:
-                outside.add(source)
-            elif source not in group:
-                group.add(source)
-                todo.append(source)
+    group, outside = _group(node)
     targets = [n.target for n in group]
     if name == "gelu" and aten.tanh.default in targets:
         name, telling = "gelu_tanh", (aten.tanh.default,)
     whole = len(outside) == 1 and sum(t in telling for t in targets) == 1
-    closed = all(u in group for n in group - {node} for u in n.users) and not any(_called(u) == called for u in node.users)
+    closed = _closed(node, group) and not any(_called(u) == called for u in node.users)
     return (name, outside.pop(), group) if whole and closed else None
+
+
+def _group(node: Node) -> tuple[set[Node], set[Node]]:
+    """The operators of the decomposition that ``node`` is the end of, and what they read."""
+    group, outside, todo = {node}, set(), [node]
+    while todo:
+        for source in todo.pop().all_input_nodes:
+            if source.op != "call_function" or _called(source) != _called(node):
+                outside.add(source)
+            elif source not in group:
+                group.add(source)
+                todo.append(source)
+    return group, outside
+
+
+def _closed(node: Node, group: set[Node]) -> bool:
+    """Whether nothing outside reads an operator of the group but its end."""
+    return all(u in group for n in group - {node} for u in n.users)
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
         case ("attention" | "half_attention"), [Tensor() as q, _, Tensor() as v, *_]:
             batch, heads, queries, width = *q.shape[:-1], v.shape[-1]
             return Tensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
-        case (("cumsum" | "cumprod" | "logcumsumexp"), [Tensor() as a, *_]):
+        case (("cumsum" | "cumprod" | "logcumsumexp" | "row_softmax"), [Tensor() as a, *_]):
             shape = a.shape
         case _:
             return None
