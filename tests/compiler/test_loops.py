@@ -138,6 +138,12 @@ def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[s
     assert len(verdict.shapes) > 1
 
 
+@pytest.mark.parametrize("text", [UNBOUND, SCANNED], ids=["unbound", "scanned"])
+def test_a_recurrence_of_one_kernel_is_a_loop_inside_of_it(text: str) -> None:
+    source = next(Compiler().write(problem(text), 1)).source
+    assert ("for _ in tl.range(0, steps" in source) == (text is SCANNED)
+
+
 def test_what_cannot_be_compiled_outside_of_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:
     short = problem(CELL.replace("STEPS, WIDTH, HIDDEN = 40", "STEPS, WIDTH, HIDDEN = 3").replace("self.head(h)", "self.head(h).unique()"))
     assert "def finish(self, h, joined_1):\n        return (joined_1, self.head(h).unique())" in next(Compiler().write(short, 1)).source

@@ -19,6 +19,8 @@ from kernelllm.suites import open_suite
 
 SOLUTIONS = Path(__file__).parent / "builtin_solutions"
 PROBLEMS = list(open_suite("builtin").problems())
+REAL = list(open_suite("builtin/real").problems())
+QUICK_REAL = ("real/int4_linear", "real/int8_linear", "real/next_token_sampling")
 QUICK = {"activation/mish", "loss/bce_backward", "matmul/matvec", "reduction/max_with_index", "softmax/log_softmax_bf16"}
 
 
@@ -45,7 +47,17 @@ def test_selections_and_their_digests() -> None:
         open_suite("builtin/sofmax")
 
 
-@pytest.mark.parametrize("problem", PROBLEMS[::3], ids=lambda p: p.name)
+def test_what_is_in_the_family_of_today_s_models() -> None:
+    assert len(REAL) >= 40
+    assert sum("backward" in p.tags for p in REAL) >= 15
+    assert sum("fp32" not in p.tags for p in REAL) > len(REAL) / 2
+    assert not {p.name for p in REAL} & {p.name for p in PROBLEMS}
+
+
+@pytest.mark.parametrize("problem", [
+    *(pytest.param(p, id=p.name) for p in PROBLEMS[::3]),
+    *(pytest.param(p, id=p.name, marks=() if p.name in QUICK_REAL else pytest.mark.slow) for p in REAL),
+])  # fmt: skip
 def test_two_sizes_at_which_the_reference_runs(problem: Problem) -> None:
     sets = shrunk(problem)
     assert len(sets) == 2

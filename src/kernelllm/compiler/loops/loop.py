@@ -18,6 +18,7 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
+from kernelllm.compiler.loops.inside_kernel import with_loop_inside
 from kernelllm.compiler.loops.merge_files import ensured, merged, renamed
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
@@ -71,7 +72,8 @@ class LoopStep:
         for name, part in outside.items():
             source = merged(source, part, name)
         methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
-        return ensured(f"{source.rstrip()}\n\n{methods}\n", [text for method in kept.values() for text in method.needed or ()])
+        needed = [text for method in kept.values() for text in method.needed or ()]
+        return with_loop_inside(ensured(f"{source.rstrip()}\n\n{methods}\n", needed))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,333 @@
+"""A loop whose step is one kernel becomes a kernel with the loop inside: what a step hands to the next stays in registers.
+
+That is possible where a program writes what it carries at the very elements that it read, and where the other inputs of a step are
+slices of tensors at the loop's index. The slices become whole tensors with the loop's dimension in front.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelllm.compiler.emit import formatting
+from kernelllm.compiler.loops.body import STEP
+
+_STAGES = 6
+"""Loads of as many steps are under way: a step alone waits for memory."""
+_BLOCK = {"BLOCK_ROWS": 8, "BLOCK": 64}
+"""Elements of a program, small: steps follow each other, so that only many programs fill a GPU."""
+
+
+class _Unfit(Exception):
+    """The file is not of the form that is handled; it stays as it is."""
+
+
+@dataclass
+class _Loop:
+    """The loop of a forward and its one call of the step."""
+
+    node: Any
+    steps: Any
+    call: Any
+    targets: list[str]
+    lists: dict[str, str]
+    """The list that a result is appended to, by the result's name."""
+
+
+@dataclass
+class _Step:
+    """The method that launches the kernel once."""
+
+    node: Any
+    launch: Any
+    parameters: list[str]
+    results: list[str]
+    sliced: set[str] = field(default_factory=set)
+    carried: dict[str, str] = field(default_factory=dict)
+    """The result that becomes a parameter of the next step, by the parameter."""
+    listed: set[str] = field(default_factory=set)
+    """Results of which each step's is kept."""
+
+
+def with_loop_inside(source: str) -> str:
+    """The file with the loop inside its kernel, or as it is."""
+    tree = ast.parse(source)
+    try:
+        model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+        methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
+        loop, step = _loop(methods["forward"]), _step(methods[STEP])
+        name = step.launch.func.value.id
+        kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
+        uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
+        if len(kernels) != 1 or uses != 1 or [ast.unparse(d) for d in kernels[0].decorator_list] != ["triton.jit"]:
+            raise _Unfit
+        old = [_span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
+        _relate(loop, step)
+        _rewrite_kernel(kernels[0], step)
+        _rewrite_step(step)
+        _rewrite_forward(methods["forward"], loop, step)
+    except (_Unfit, StopIteration, KeyError, AttributeError):  # AttributeError: a node is not of the kind that it must be
+        return source
+    lines = source.splitlines()
+    for (first, last), node, indent in sorted(zip(old, (kernels[0], methods[STEP], methods["forward"]), (0, 4, 4), strict=True),
+                                              key=lambda each: -each[0][0]):  # fmt: skip
+        lines[first - 1 : last] = formatting.text([node], indent).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _span(node: ast.FunctionDef) -> tuple[int, int]:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.end_lineno or 0
+
+
+def _need(condition: object) -> None:
+    if not condition:
+        raise _Unfit
+
+
+def _loop(forward: Any) -> _Loop:
+    loops = [n for n in ast.walk(forward) if isinstance(n, ast.For | ast.While)]
+    _need(len(loops) == 1 and loops[0] in forward.body)
+    loop: Any = loops[0]
+    _need(isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call))
+    _need(ast.unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1 and not loop.orelse)
+    body: list[Any] = loop.body
+    first, *rest = body
+    _need(isinstance(first, ast.Assign) and isinstance(first.value, ast.Call) and ast.unparse(first.value.func) == f"self.{STEP}")
+    target: Any = first.targets[0]
+    targets = [n.id for n in getattr(target, "elts", [target])]
+    lists = {}
+    for statement in rest:
+        call = statement.value
+        _need(call.func.attr == "append" and call.args[0].id in targets and call.args[0].id not in lists)
+        lists[call.args[0].id] = call.func.value.id
+    _need(not first.value.keywords)
+    return _Loop(loop, loop.iter.args[0], first.value, targets, lists)
+
+
+def _step(node: Any) -> _Step:
+    launches = [s.value for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
+                and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
+    _need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
+    value: Any = node.body[-1].value
+    results = [n.id for n in getattr(value, "elts", [value])]
+    return _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
+
+
+def _relate(loop: _Loop, step: _Step) -> None:
+    """Find out what is carried, what is sliced, and which results are kept step by step."""
+    _need(len(loop.targets) == len(step.results) and len(loop.call.args) == len(step.parameters))
+    index = loop.node.target.id
+    for parameter, given in zip(step.parameters, loop.call.args, strict=True):
+        if isinstance(given, ast.Name) and given.id in loop.targets:
+            step.carried[parameter] = step.results[loop.targets.index(given.id)]
+        elif index in {n.id for n in ast.walk(given) if isinstance(n, ast.Name)}:
+            _slice_dim(given, index)
+            step.sliced.add(parameter)
+    step.listed = {step.results[loop.targets.index(name)] for name in loop.lists}
+    _need(step.carried and len(set(step.carried.values())) == len(step.carried))
+    _need(set(step.results) == step.listed | set(step.carried.values()))
+
+
+def _slice_dim(given: Any, index: str) -> int:
+    """The dimension that the loop's index picks from in ``x[:, t, None]``; what else is picked must be whole or new."""
+    _need(isinstance(given, ast.Subscript) and isinstance(given.value, ast.Name) and given.value.id != index)
+    items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
+    at = [i for i, item in enumerate(items) if isinstance(item, ast.Name) and item.id == index]
+    _need(len(at) == 1 and all(ast.unparse(item) in (":", "None") for i, item in enumerate(items) if i != at[0]))
+    return sum(ast.unparse(item) != "None" for item in items[: at[0]])
+
+
+def _rewrite_kernel(kernel: Any, step: _Step) -> None:
+    names = [a.arg for a in kernel.args.args]
+    given = {name: ast.unparse(value) for name, value in zip(names, step.launch.args, strict=False)}
+    moving = {n: v for n, v in given.items() if v in step.sliced | step.listed}
+    old = {n: v for n, v in given.items() if v in step.carried}
+    results = {v: n for n, v in given.items() if v in step.results}
+    _need(len(old) == len(step.carried) and set(results) == set(step.results) and not set(old) & set(results.values()))
+    document = kernel.body[:1] if isinstance(kernel.body[0], ast.Expr) and isinstance(kernel.body[0].value, ast.Constant) else []
+    before: list[Any] = []
+    inside: list[Any] = []
+    after: list[Any] = []
+    held: dict[str, tuple[str, str]] = {}  # by the pointer that is read at first: the variable, and where it is read
+    stored: dict[str, Any] = {}
+    variant: set[str] = set()
+    for statement in kernel.body[len(document) :]:
+        called = _loads(statement)
+        pointers = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names}
+        if isinstance(statement, ast.Expr):
+            call, pointer, place = _store(statement)
+            if pointer in {results[r] for r in step.carried.values()}:
+                _need(pointer not in stored)
+                stored[pointer] = call
+            if given[pointer] in step.listed:
+                inside.append(statement)
+            else:
+                after.append(ast.parse(f"tl.store({pointer} + {place}, 0, {ast.unparse(call.args[2])})").body[0])
+            continue
+        _need(isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name))
+        target = statement.targets[0].id
+        if pointers & old.keys():
+            (pointer,) = pointers & old.keys()
+            _need(pointer not in held and called is not None and ast.unparse(statement.value) == ast.unparse(called))
+            held[pointer] = target, _place(called, pointer)
+            before.append(statement)
+            variant.add(target)
+            continue
+        read = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
+        if read & variant or read & moving.keys():
+            inside.append(statement)
+            variant.add(target)
+        else:
+            before.append(statement)
+    _need(set(held) == set(old))
+    turns, finals = _turns(step, old, results, held, stored)
+    for statement in after:
+        call = statement.value
+        call.args[1] = ast.Name(finals[call.args[0].left.id])
+    advance = [ast.parse(f"{name} += {name.removesuffix('_ptr')}_step").body[0] for name in moving]
+    loop: Any = ast.parse(f"for _ in tl.range(0, steps, num_stages={_STAGES}): pass").body[0]
+    _add_arguments(kernel, step, moving)
+    loop.body = [*inside, *turns, *advance]
+    kernel.body = [*document, *before, loop, *after]
+
+
+def _turns(step: _Step, old: dict[str, str], results: dict[str, str], held: dict[str, tuple[str, str]], stored: dict[str, Any]
+           ) -> tuple[list[Any], dict[str, str]]:  # fmt: skip
+    """The statements that hand over to the next step, and the variable of each final result by its pointer."""
+    makes, takes, finals = [], [], {}
+    for pointer, (variable, place) in held.items():
+        result = results[step.carried[old[pointer]]]
+        call = stored[result]
+        _need(_place(call, result) == place)
+        makes.append(f"next_{variable} = tl.broadcast_to({ast.unparse(call.args[1])}, {variable}.shape)")
+        takes.append(f"{variable} = next_{variable}")
+        finals[result] = variable
+    return ast.parse("\n".join(makes + takes)).body, finals
+
+
+def _loads(statement: Any) -> Any:
+    found = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load"]
+    _need(len(found) <= 1)
+    return found[0] if found else None
+
+
+def _place(call: Any, pointer: str) -> str:
+    """Where a load or store is: what is added to its pointer."""
+    at = call.args[0]
+    _need(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Add) and ast.unparse(at.left) == pointer)
+    return ast.unparse(at.right)
+
+
+def _store(statement: Any) -> tuple[Any, str, str]:
+    call = statement.value
+    _need(isinstance(call, ast.Call) and ast.unparse(call.func) == "tl.store" and len(call.args) == 3)
+    pointer = ast.unparse(call.args[0].left)
+    return call, pointer, _place(call, pointer)
+
+
+def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
+    """The number of steps and how far each pointer goes in one, before the first compile-time argument; fewer elements a program."""
+    arguments = kernel.args.args
+    _need(not kernel.args.defaults and len(step.launch.args) <= len(arguments))
+    place = next(i for i, a in enumerate(arguments) if a.annotation is not None or i == len(step.launch.args))
+    new = ["steps", *(f"{name.removesuffix('_ptr')}_step" for name in moving)]
+    taken = {n.id for node in (kernel, step.node) for n in ast.walk(node) if isinstance(n, ast.Name)} | {a.arg for a in arguments}
+    _need(not taken & set(new))
+    arguments[place:place] = [ast.arg(name) for name in new]
+    step.launch.args[place:place] = [ast.Name("steps"), *(ast.parse(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
+    for keyword in step.launch.keywords:
+        wanted, value = _BLOCK.get(keyword.arg or ""), keyword.value
+        if wanted and isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > wanted:
+            grid = ast.unparse(step.launch.func.slice)
+            parts = grid.rpartition(f", {value.value}),")
+            _need(parts[1])
+            step.launch.func.slice = ast.parse(f"{parts[0]}, {wanted}),{parts[2]}", mode="eval").body
+            keyword.value = ast.Constant(wanted)
+            for other in step.launch.keywords:
+                if other.arg == "num_warps":
+                    other.value = ast.Constant(1)
+
+
+def _rewrite_step(step: _Step) -> None:
+    """Sliced parameters and listed results have the steps in front."""
+    step.node.args.args.insert(1, ast.arg("steps"))
+    for statement in step.node.body:
+        if isinstance(statement, ast.Assign):
+            target: Any = statement.targets[0]
+            value: Any = statement.value
+            if isinstance(target, ast.Name) and target.id in step.results:
+                statement.value = _allocated(value, target.id in step.listed, step.sliced)
+            elif isinstance(value, ast.Attribute) and ast.unparse(value.value) in step.sliced:
+                target.elts.insert(0, ast.Name("_"))
+            elif isinstance(value, ast.Subscript) and ast.unparse(value.value).removesuffix(".shape") in step.sliced:
+                dim: Any = value.slice
+                value.slice = ast.Constant(dim.value + 1)
+            else:
+                _need(not any(f"{name}.shape" in ast.unparse(statement) for name in step.sliced))
+        elif isinstance(statement, ast.Expr) and ast.unparse(statement).startswith("check("):
+            call: Any = statement.value
+            if ast.unparse(call.args[1]) in step.sliced:
+                shape = call.args[3]
+                if isinstance(shape, ast.Tuple):
+                    shape.elts.insert(0, ast.Name("steps"))
+                else:
+                    call.args[3] = ast.Constant(shape.value + 1)
+
+
+def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
+    """The allocation of a result, with the steps in front where each step's is kept."""
+    _need(isinstance(value, ast.Call))
+    called, like = ast.unparse(value.func), value.args[0]
+    if called == "torch.empty_like":
+        name = ast.unparse(like)
+        if (name in sliced) == listed:
+            return value
+        whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
+        return ast.parse(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
+    _need(called == "torch.empty" and isinstance(like, ast.Tuple))
+    if listed:
+        like.elts.insert(0, ast.Name("steps"))
+    return value
+
+
+def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
+    index = loop.node.target.id
+    for position, given in enumerate(loop.call.args):
+        if step.parameters[position] in step.sliced:
+            items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
+            rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
+            moved = f"{ast.unparse(given.value)}.movedim({_slice_dim(given, index)}, 0)"
+            loop.call.args[position] = ast.parse(f"{moved}[{', '.join([':', *rest])}]", mode="eval").body
+    loop.call.args.insert(0, loop.steps)
+    new = [loop.node.body[0]]
+    new += [ast.parse(f"{kept} = {name}").body[0] for name, kept in loop.lists.items()]
+    last = [n for n, r in zip(loop.targets, step.results, strict=True) if r in step.listed and r in step.carried.values()]
+    new += [ast.parse(f"{name} = {name}[-1]").body[0] for name in last]
+    at = forward.body.index(loop.node)
+    before, after = forward.body[:at], forward.body[at + 1 :]
+    kept = [s for s in before if not (isinstance(s, ast.Assign) and ast.unparse(s.value) == "[]")]
+    lists = set(loop.lists.values())
+    _need(len(kept) + len(lists) == len(before) and len(lists) == len(loop.lists))
+    _need(not lists & {n.id for s in kept for n in ast.walk(s) if isinstance(n, ast.Name)})
+    _need(index not in {n.id for s in after for n in ast.walk(s) if isinstance(n, ast.Name)})
+    stacks = _Stacks(lists)
+    forward.body = [*kept, *new, *(stacks.visit(s) for s in after)]
+    uses = sum(isinstance(n, ast.Name) and n.id in lists for s in after for n in ast.walk(s))
+    _need(stacks.found == uses)
+
+
+class _Stacks(ast.NodeTransformer):
+    """``torch.stack(results, dim)`` of tensors that are one already."""
+
+    def __init__(self, lists: set[str]) -> None:
+        self.lists, self.found = lists, 0
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if ast.unparse(node.func) != "torch.stack" or not isinstance(node.args[0], ast.Name) or node.args[0].id not in self.lists:
+            return node
+        self.found += 1
+        given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "dim")]
+        dim = ast.unparse(given[0]) if given else "0"
+        return ast.parse(f"{node.args[0].id}.movedim(0, {dim}).contiguous()", mode="eval").body
