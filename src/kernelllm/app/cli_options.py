@@ -155,6 +155,9 @@ asking_options = together(
     click.option(
         "-O", "--option", "options", metavar="KEY=VALUE", multiple=True, help="An option of the writer, e.g. dtype=bfloat16."
     ),
+    click.option(
+        "--write-time", type=click.FloatRange(min=1), metavar="SECONDS", help="How long the compiler may write a problem.  [default: 60]"
+    ),
     click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]"),
 )
 
@@ -174,6 +177,8 @@ def asking_of(given: dict[str, Any]) -> Asking:
     if mine["strategy"]:
         registry.require("strategies", mine["strategy"])
     mine["options"] = dict(_pair(text) for text in mine["options"])
+    if (seconds := mine.pop("write_time")) is not None:
+        mine["options"]["write_time"] = str(seconds)
     mine["templates"] = str(mine["templates"]) if mine["templates"] else None
     mine["cache"] = not given.get("no_cache", False)  # the judge's option as well
     return Asking(**mine)

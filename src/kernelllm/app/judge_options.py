@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,6 +13,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import DEFAULT_BACKEND
+from kernelllm.core.writer import find
 from kernelllm.judge.settings import HYBRID, PROFILES, STRICT
 
 if TYPE_CHECKING:
@@ -79,6 +81,11 @@ def extern_of(extern: str | None, track: str | None) -> str:
     if extern in LEAVE_WORK and track != HYBRID:
         raise UsageError(f"--extern {extern} leaves heavy work to torch.", fix=f"Such candidates are judged with --track {HYBRID}.")
     return extern or ("auto" if track == HYBRID else "avoid")
+
+
+def tracked(how: JudgeSettings, model: str) -> JudgeSettings:
+    """The settings for a writer's candidates: one that says itself what it leaves to torch is judged on the track hybrid by default."""
+    return how if how.track is not None or find(model)[0].asks_model else dataclasses.replace(how, track=HYBRID)
 
 
 def need_backend(name: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import kernelllm
 from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
-from kernelllm.app.judge_options import LEAVE_WORK, extern_of
+from kernelllm.app.judge_options import LEAVE_WORK, extern_of, tracked
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
@@ -139,6 +139,7 @@ def header(problem: Problem, attempt: Attempt) -> str:
     lines = [
         f"{output.MARK} {kernelllm.__version__} (model: {attempt.candidate.model}) from {source}.",
         *_evidence(verdict),
+        *([f"# {attempt.candidate.note}"] if attempt.candidate.note else []),
     ]
     if target:
         lines.append(f"# Compiled for {target}: {len(verdict.kernels)} kernel{'s' if len(verdict.kernels) != 1 else ''}.")
@@ -220,6 +221,7 @@ class _Work:
         if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
+        how = tracked(how, self.model)
         from kernelllm.app.session import refuse_what_means_nothing
 
         refuse_what_means_nothing(self.model, asking)

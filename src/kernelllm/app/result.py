@@ -52,6 +52,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             if len(self.attempts) > 1:
                 right = sum(a.verdict.correct for a in self.attempts)
                 rows.insert(1, ("chosen", f"candidate {self.attempts.index(best) + 1} of {len(self.attempts)} ({right} correct)"))
+            if best.candidate.note:
+                rows.append(("left", best.candidate.note))
             rows.append(("file", self.path or "not written"))
         elif self.attempts:
             rows = [("status", f"none of {len(self.attempts)} candidates is correct; nothing was written")]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kernelllm.compiler import write_time
+from kernelllm.compiler.left_to_torch import left_to_torch, refuse_idle
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, UsageError
-from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem
+from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem, Status
 from kernelllm.core.writer import Writer
 
 if TYPE_CHECKING:
@@ -36,6 +39,11 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"fusion": False, "extern": "allow"},
 )
 """What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
+
+CAREFUL: tuple[dict[str, Any], ...] = ({"trace": "export"}, {"symbolic": False})
+"""Other ways of capture, which come next where every candidate so far was judged wrong."""
+
+WRONG = (Status.INCORRECT, Status.COMPILE_ERROR, Status.RUNTIME_ERROR)
 
 GIVE_UP = 3
 """After this many ways that failed and none that worked, the rest would fail as well."""
@@ -95,27 +103,29 @@ class Compiler(Writer):
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
-        count = 0
-        for options in self._ways():
-            if count == n:
-                return
+        count, spent = 0, 0.0
+        for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
+            if count == n or spent > options.write_time:
+                break
             if GRADIENTS in problem.tags:
                 options = msgspec.structs.replace(options, backward=True)
             if options.differences() in tried:
                 continue
             if len(errors) >= GIVE_UP and count == 0:
                 break
+            start = time.thread_time()
             try:
-                source = compiled(problem, options)
+                with write_time.limited(options.write_time - spent):
+                    source = compiled(problem, options)
+                refuse_idle(source, problem.name)
             except CaptureError as error:
                 log.info("%s with %s: %s", problem.name, options.differences(), error)
                 errors.append(error)
                 continue
-            candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences())
-            if "@triton.jit" not in source:  # there is nothing of ours to judge
-                what = f"Of {problem.name!r} nothing is left for a kernel: all its operators stay with torch."
-                errors.append(CaptureError(what, fix="Use a language model (-m)."))
-                continue
+            finally:
+                spent += time.thread_time() - start
+            left = f"Torch does {', '.join(names)}." if (names := left_to_torch(source)) else ""
+            candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences(), note=left)
             if candidate.digest in written:
                 continue
             written.add(candidate.digest)
@@ -124,12 +134,12 @@ class Compiler(Writer):
         if count == 0 and errors and not feedback:
             raise errors[0]
 
-    def _ways(self) -> list[Options]:
+    def _ways(self, *, all_wrong: bool) -> list[Options]:
         """Options to try in order, each once: the wanted ones, then the variants, which serve as fallbacks too. Those that leave heavy
         operators to torch are among them for ``extern="auto"`` alone: a judge may refuse them."""
         mixed = self.options.extern == "auto"
         wanted = msgspec.structs.replace(self.options, extern="avoid") if mixed else self.options
-        variants = [change for change in VARIANTS if mixed or "extern" not in change]
+        variants = [*(CAREFUL if all_wrong else ()), *(change for change in VARIANTS if mixed or "extern" not in change)]
         ways: list[Options] = []
         for options in (wanted, *(msgspec.structs.replace(wanted, **change) for change in variants)):
             if options not in ways:
@@ -173,12 +183,13 @@ def compiled(problem: Problem, options: Options) -> str:
     if loop is not None:
         outside = {}
         try:
-            step = part_of_loop(loop.problem, loop.check)
-            for name, part in loop.outside.items():
-                try:
-                    outside[name] = part_of_loop(part)
-                except Exception as error:  # noqa: BLE001 - torch may do it
-                    log.info("%s: %s could not be compiled: %s", problem.name, name, error)
+            with write_time.limited(write_time.left() / 2):
+                step = part_of_loop(loop.problem, loop.check)
+                for name, part in loop.outside.items():
+                    try:
+                        outside[name] = part_of_loop(part)
+                    except Exception as error:  # noqa: BLE001 - torch may do it
+                        log.info("%s: %s could not be compiled: %s", problem.name, name, error)
             return loop.whole_file(step, outside, strict=options.extern == "forbid")
         except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
             log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)

@@ -17,6 +17,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ``forbid`` raises CaptureError where none exists; ``auto`` writes candidates of both of the first two ways."""
     target: str = "sm_90"
     """Compile target whose device figures Inductor sees."""
+    trace: Literal["make_fx", "export"] = "make_fx"
+    """The way of tracing that is tried first."""
     symbolic: bool = True
     """Sizes stay symbols; False bakes the problem's own sizes in."""
     fixed: bool = False
@@ -36,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The emitter writes ``triton.autotune`` over a few block sizes instead of one fixed choice."""
     conv_tf32: bool = True
     """fp32 convolutions may round their inputs to TF32, as torch's default (``torch.backends.cudnn.allow_tf32``) does."""
+    write_time: float = 60.0
+    """Seconds of work that writing may take. Each way of capture may take half of what is left, the last one all."""
     matmul_tf32: bool = False
     """fp32 matrix products may round their inputs to TF32; torch's default does not."""
 

@@ -71,6 +71,9 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch._VF", _DROPOUT),
     *_each("compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch", "bilinear(input1, input2, weight, bias)"),
     *_each(
+        "compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch", "embedding_bag;cdist(x1, x2, p, compute_mode)"
+    ),
+    *_each(
         "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
         "bilinear(input1, input2, weight, bias)",
     ),
@@ -88,6 +91,11 @@ CAPTURE = (
     *_each(
         "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",
         "Module._apply(self, fn, recurse)",
+    ),
+    *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
+    *_each(
+        "compiler/capture/intercept.py", "a decision that only refuses is passed", "torch._subclasses.functional_tensor",
+        "FunctionalTensor.__bool__(self)",
     ),
     *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
     *_each(

@@ -72,7 +72,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
 def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, Any]) -> Bench:
     import os
 
-    from kernelllm.app.judge_options import extern_of, judge_settings
+    from kernelllm.app.judge_options import extern_of, judge_settings, tracked
     from kernelllm.app.session import Asking
     from kernelllm.core.writer import require
 
@@ -89,6 +89,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     if known is not None:  # their own model and number of samples, unless others are asked for
         model, n = (model if options["named"] else known.model), n or known.n
     extern = extern_of(options["extern"], options["track"])
+    settings = tracked(settings, model) if known is None else settings
     plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=extern, judge=settings, known=known)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)

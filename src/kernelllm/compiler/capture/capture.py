@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
+from kernelllm.compiler import write_time
 from kernelllm.compiler.capture import fx_trace, torch_export
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
@@ -39,23 +40,27 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     first_run(problem)
     failures: list[Exception] = []
     exported = () if options.backward else (torch_export.exported,)  # it exports no gradients
-    symbolic = (fx_trace.symbolic, *exported) if options.symbolic else ()
+    traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
+    symbolic = (*traced, *exported) if options.symbolic else ()
     for way in (*symbolic, fx_trace.static):
+        share = 1.0 if way is fx_trace.static else 0.5
         try:
-            with TORCH, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
-                captured = way(problem, options)
-            captured.fixed = fixed_constants(captured)
-            captured.notes += tuple(_cause(e, problem) for e in failures)
-            return use(captured)
+            with write_time.limited(share * write_time.left()):
+                write_time.check()
+                with TORCH, warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
+                    captured = way(problem, options)
+                captured.fixed = fixed_constants(captured)
+                captured.notes += tuple(_cause(e, problem) for e in failures)
+                return use(captured)
         except ProblemError:
             raise
         except Exception as error:  # tracing runs code of others and torch's compiler: they raise anything
             log.info("%s: %s failed: %s", problem.name, way.__name__, _cause(error, problem))
             log.debug("the traceback", exc_info=error)
             failures.append(error)
-            if isinstance(error, CaptureError) and options.extern == "forbid":  # the operator stays the same in every way
-                break
+            if options.extern == "forbid" and isinstance(error, CaptureError) and not isinstance(error, write_time.OutOfTime):
+                break  # the operator stays the same in every way
     raise _refusal(problem, failures) from failures[-1]
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import constants, derived_sizes, passes
+from kernelllm.compiler.capture import complex_pairs, constants, derived_sizes, passes
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
@@ -52,6 +52,7 @@ def to_captured(
 ) -> Captured:
     """The Captured of a traced graph."""
     env = built.env
+    graph = complex_pairs.rewritten(graph, built.mode)
     unknown = _unknown_sizes(graph, built, options)
     names = variable_names(leaves)
     leaf_of: dict[torch.fx.Node, Leaf] = {}

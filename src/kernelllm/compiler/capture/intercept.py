@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
-from kernelllm.compiler import template_ops
+from kernelllm.compiler import template_ops, write_time
+from kernelllm.compiler.capture import taken_apart, value_checks
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -55,8 +56,10 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        (torch, "bilinear", _bilinear),
-        (F, "bilinear", _bilinear),
+        (torch, "bilinear", taken_apart.bilinear),
+        (F, "bilinear", taken_apart.bilinear),
+        (torch, "embedding_bag", taken_apart.embedding_bag),
+        (torch, "cdist", taken_apart.cdist),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
@@ -110,13 +113,6 @@ def _recurrent(name: str) -> Callable[..., Any]:
         return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
 
     return rule
-
-
-def _bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> Any:
-    """As torch's documentation of Bilinear; ATen has one operator for it that nothing takes apart."""
-    products = left @ weight.permute(1, 0, 2).flatten(1)
-    out = (products.unflatten(-1, (weight.shape[0], weight.shape[2])) * right.unsqueeze(-2)).sum(-1)
-    return out if bias is None else out + bias
 
 
 def _lstm_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
@@ -230,6 +226,14 @@ def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: A
     return torch.max_pool2d(x.unsqueeze(-2), *rows, ceil_mode).squeeze(-2)
 
 
+class InTime(TorchFunctionMode):
+    """Ends a trace that takes longer than writing may."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        write_time.check()
+        return func(*args, **(kwargs or {}))
+
+
 class _RealFactories(TorchFunctionMode):
     """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops).
 
@@ -250,12 +254,15 @@ class _RealFactories(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        write_time.check()
         if func in (torch.linspace, torch.logspace) and all(isinstance(a, int | float) for a in (*args, *kwargs.values()) if a is not None):
             with torch._subclasses.fake_tensor.unset_fake_temporarily():
                 values = func(*args, **kwargs).tolist()
             return _Constant(values)
         if func is torch.Tensor.cuda:
             return args[0]
+        if func in _CHECKED and "out" not in kwargs:
+            return _CHECKED[func](*args, **kwargs, check_errors=True)[0]
         args = tuple(_off_gpu(a) for a in args)
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
@@ -264,6 +271,21 @@ class _RealFactories(TorchFunctionMode):
         if func in (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere) and not kwargs and args[0].dim() == 1:
             self.lengths[result.shape[0].node.expr] = args[0].shape[0]
         return result
+
+
+_CHECKED: dict[Any, Callable[..., Any]] = {
+    torch.linalg.cholesky: torch.linalg.cholesky_ex, torch.linalg.inv: torch.linalg.inv_ex, torch.inverse: torch.linalg.inv_ex,
+    torch.Tensor.inverse: torch.linalg.inv_ex, torch.linalg.solve: torch.linalg.solve_ex,
+}  # fmt: skip
+"""Functions that look at their result and raise, with the operators that can do so in one call."""
+
+
+def _truth(plain: Callable[..., bool]) -> Callable[[torch.Tensor], bool]:
+    def truth(tensor: torch.Tensor) -> bool:
+        passes = value_checks.answer()
+        return plain(tensor) if passes is None else passes
+
+    return truth
 
 
 def _off_gpu(value: Any) -> Any:
@@ -332,6 +354,8 @@ def real_factories() -> Iterator[None]:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())
+        for kind in (torch.Tensor, FunctionalTensor):
+            patch(stack, kind, "__bool__", _truth(kind.__bool__))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
                 patch(stack, owner, name, _either(rule, None, getattr(owner, name)))

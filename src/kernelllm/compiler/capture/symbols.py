@@ -24,6 +24,7 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
 
+from kernelllm.compiler.capture import value_checks
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -158,6 +159,7 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
     """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
     folder, package = import_root(problem.path)
     namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__package__": package, "__file__": problem.path or "", _TABLE: table}
+    namespace[value_checks.SOURCE] = problem.source
     with importable(folder):
         exec(code, namespace)
     return namespace

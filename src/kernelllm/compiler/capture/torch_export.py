@@ -31,7 +31,8 @@ def exported(problem: Problem, options: Options) -> Captured:
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        with torch.no_grad(), intercept.whole_layers(options), _without_partial_graphs(), modes.noted(built.model, built.modes):
+        in_time = intercept.InTime()
+        with torch.no_grad(), in_time, intercept.whole_layers(options), _without_partial_graphs(), modes.noted(built.model, built.modes):
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler

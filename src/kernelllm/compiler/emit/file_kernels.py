@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
+from kernelllm.compiler import write_time
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit import kernel_text, launcher, merge_kernels
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
@@ -28,6 +29,7 @@ class FileKernels:
         cleaned: dict[str, Cleaned] = {}
         for launch in self._launches():
             kernel = wrapper.kernels[launch.kernel]
+            write_time.check()
             mutates = _mutates(launch, arguments)
             if launch.kernel in cleaned:
                 if mutates:
@@ -54,6 +56,7 @@ class FileKernels:
         fw.name_buffers(self.program, self.host, wishes, bases, local)
         calls: dict[str, list[kernel_text.LaunchValues]] = {}
         for launch in self._launches():
+            write_time.check()
             cleaned = self.cleaned[launch.kernel]
             buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
             self._sizes[id(launch)] = sizes = dict(self.merged.numbers[launch.kernel])

@@ -14,6 +14,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from kernelllm.compiler import write_time
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
@@ -225,6 +226,10 @@ def _vectors_on_cuda(base: type) -> Any:
     """GraphLowering that writes short constant vectors into the GPU's kernels; the graph holds them on the CPU."""
 
     class Vectors(base):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            write_time.check()
+            return super().run_node(node)
+
         def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
             from torch._inductor import lowering
 

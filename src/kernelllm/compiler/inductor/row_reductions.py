@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from kernelllm.compiler import write_time
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -43,6 +44,11 @@ def choices(options: Options, *, backward: bool = False) -> Any:
             inner = features.get_reduction_hint() == ReductionHint.INNER
             limit = _INNER if inner else 0 if backward and free_symbols(features.reduction_numel) else _OUTER
             return hint(features.reduction_numel) <= (_LARGEST if options.persistent == "always" else limit)
+
+        @staticmethod
+        def can_fuse(scheduler: Any, node1: Any, node2: Any, shared_data_score: int) -> bool:
+            write_time.check()
+            return bool(InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score))
 
     return HintChoices()
 

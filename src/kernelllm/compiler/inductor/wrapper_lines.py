@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernelllm.compiler import write_time
 from kernelllm.compiler.inductor.kernel_source import Kernel, parse
 from kernelllm.core.errors import CaptureError
 
@@ -149,6 +150,7 @@ class _Reader:
 
         match line:
             case lines.KernelDefinitionLine() if line.gpu:
+                write_time.check()
                 self.kernels[line.kernel_name] = parse(line.kernel_name, line.kernel_body, line.metadata or "")
                 return []
             case lines.KernelCallLine() if line.triton:

@@ -1,0 +1,54 @@
+"""Functions of torch for which ATen has one operator that nothing takes apart, as torch's documentation defines them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+SUM, MEAN, MAX = 0, 1, 2
+
+
+def bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> Any:
+    """As torch's documentation of Bilinear; ATen has one operator for it that nothing takes apart."""
+    products = left @ weight.permute(1, 0, 2).flatten(1)
+    out = (products.unflatten(-1, (weight.shape[0], weight.shape[2])) * right.unsqueeze(-2)).sum(-1)
+    return out if bias is None else out + bias
+
+
+def embedding_bag(_: Any, weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = SUM,
+                   sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
+                   padding_idx: int | None = None) -> Any:
+    """Rows are gathered, and each is added to its bag. A bag begins where its offset says; how many begin up to a row is its number."""
+    if mode == MAX or indices.dim() != 1 or not weight.dtype.is_floating_point:
+        return NotImplemented
+    starts = offsets[:-1] if include_last_offset else offsets
+    begins = torch.zeros(indices.shape[0] + 1, dtype=torch.int32, device=weight.device)  # a kernel adds no int64 to memory
+    bag = begins.index_add(0, starts.long(), torch.ones_like(starts, dtype=torch.int32)).cumsum(0)[:-1] - 1
+    rows, ones = weight[indices], torch.ones_like(indices, dtype=weight.dtype)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    if padding_idx is not None and padding_idx >= 0:
+        kept = indices != padding_idx
+        rows, ones = torch.where(kept[:, None], rows, 0.0), ones * kept
+    out = torch.zeros(starts.shape[0], weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
+    if mode == MEAN:
+        counts = torch.zeros(starts.shape[0], dtype=weight.dtype, device=weight.device).index_add(0, bag, ones)
+        out = out / counts.clamp(min=1)[:, None]
+    return out, bag, begins, begins
+
+
+def cdist(_: Any, left: Any, right: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+    """By differences, which no rounding of squares spoils; ATen has one operator for it that nothing takes apart."""
+    apart = (left.unsqueeze(-2) - right.unsqueeze(-3)).abs()
+    match p:
+        case 0.0:
+            return (apart != 0).to(apart.dtype).sum(-1)
+        case 1.0:
+            return apart.sum(-1)
+        case 2.0:
+            return (apart * apart).sum(-1).sqrt()
+        case math.inf:
+            return apart.amax(-1)
+    return apart.pow(p).sum(-1).pow(1.0 / p)

@@ -1,0 +1,49 @@
+"""Complex arithmetic as pairs of reals, and other forms that are taken apart while a module is traced."""
+
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.judge import Judge, JudgeSettings
+
+FILTERED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(width, dtype=torch.complex64))
+    def forward(self, x, angle):
+        z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j)
+        filtered = torch.fft.ifft(torch.fft.fft(z.conj(), dim=-1) * self.filter, dim=-1)
+        return torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real
+def get_inputs(): return [torch.randn(6, 32), torch.rand(16)]
+def get_init_inputs(): return [16]
+"""
+
+TAKEN_APART = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.sum = nn.EmbeddingBag(50, 16, mode="mean", padding_idx=3), nn.EmbeddingBag(50, 16, mode="sum")
+    def forward(self, rows, starts, spread):
+        if torch.any(spread < 0):
+            raise ValueError("spread")
+        mean, total = self.mean(rows, starts), self.sum(rows, starts)
+        factor = torch.linalg.cholesky(mean.mT @ mean + torch.eye(16, device=mean.device))
+        return mean, total, torch.cdist(mean, total), factor.tril(), F.gaussian_nll_loss(mean, total, spread + 0.1)
+def get_inputs(): return [torch.randint(0, 50, (40,)), torch.tensor([0, 5, 5, 20, 40]), torch.rand(5, 16)]
+"""
+
+
+def test_complex_arithmetic_is_in_kernels() -> None:
+    (candidate,) = Compiler().write(problem(FILTERED), 1)
+    assert candidate.note == "Torch does _fft_c2c."
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as mixed:
+        verdict = mixed.judge(problem(FILTERED), candidate)
+    assert verdict.correct, verdict.message
+
+
+def test_bags_distances_and_checks_are_taken_apart() -> None:
+    (candidate,) = Compiler().write(problem(TAKEN_APART), 1)
+    assert candidate.note == "Torch does linalg_cholesky_ex."
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as mixed:
+        verdict = mixed.judge(problem(TAKEN_APART), candidate)
+    assert verdict.correct, verdict.message

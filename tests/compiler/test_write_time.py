@@ -1,0 +1,66 @@
+"""Writing is bounded, what nothing is left of is refused, and a wrong candidate is followed by other ways of capture."""
+
+import time
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler import write_time
+from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Attempt, Status, Verdict
+
+LONG = """
+class Model(nn.Module):
+    def forward(self, x):
+        i = 0
+        while i < 1500:
+            x, i = torch.sin(x) + x[..., :1] * i, i + 1
+        return x
+def get_inputs(): return [torch.randn(8, 16)]
+"""
+
+FILTER = """
+class Model(nn.Module):
+    def forward(self, x, w):
+        return torch.fft.irfft(torch.fft.rfft(x, dim=1), dim=1) * w
+def get_inputs(): return [torch.randn(4, 64), torch.randn(64)]
+"""
+
+COUNTS = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.bincount(x, minlength=50)
+def get_inputs(): return [torch.randint(0, 50, (200,))]
+"""
+
+
+def test_writing_ends_in_time():
+    start = time.thread_time()
+    with pytest.raises(CaptureError, match="longer than it may"):
+        list(Compiler(write_time=1.5).write(problem(LONG), 1))
+    assert time.thread_time() - start < 20
+
+
+def test_a_share_of_the_time_ends_before_the_whole():
+    with write_time.limited(60):
+        with pytest.raises(write_time.OutOfTime), write_time.limited(-1):
+            write_time.check()
+        write_time.check()
+
+
+def test_a_part_that_torch_does_is_named():
+    (candidate,) = Compiler().write(problem(FILTER), 1)
+    assert candidate.note == "Torch does _fft_r2c, _fft_c2r."
+
+
+def test_where_torch_does_all_it_is_not_compiled():
+    with pytest.raises(CaptureError, match=r"is not compiled: nothing is left for a kernel. Torch does bincount"):
+        list(Compiler().write(problem(COUNTS), 1))
+
+
+def test_after_wrong_candidates_come_other_ways_of_capture():
+    (first,) = Compiler().write(problem(FILTER), 1)
+    verdict = Verdict(status=Status.INCORRECT, message="wrong")
+    ways = [c.params for c in Compiler().write(problem(FILTER), 2, [Attempt(problem="case", candidate=first, verdict=verdict)])]
+    assert {"symbolic": False} in ways
