@@ -165,7 +165,10 @@ INDUCTOR = (
         "compiler/inductor/library_calls.py", "results keep their strides", "torch._inductor.compile_fx",
         "record_original_output_strides(gm)", "called",
     ),
-    *_each("compiler/inductor/lower.py", "the method wants a GPU's driver", "torch._subclasses.fake_tensor", "FakeTensor.copy_"),
+    *_each(
+        "compiler/inductor/lower.py", "the methods want a GPU's driver", "torch._subclasses.fake_tensor",
+        "FakeTensor.copy_;FakeTensor.__invert__",
+    ),
     *_each(
         "compiler/inductor/lower.py", "kernels of one operator each; constants in kernels; exact strides", "torch._inductor.graph",
         "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"

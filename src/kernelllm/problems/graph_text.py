@@ -91,7 +91,7 @@ class GraphText:
         if target in _METHODS and not kwargs:
             return f"{self._inner(args[0])}.{_METHODS[target]}({self._arguments(args[1:], kwargs)})"
         if target in _INFIX and len(args) == 2 and not kwargs:
-            return f"{self._inner(args[0])} {_INFIX[target]} {self._inner(args[1])}"
+            return f"{self._value(args[0])} {_INFIX[target]} {self._value(args[1])}"
         if target in _PREFIX:
             return f"{_PREFIX[target]}{self._inner(args[0])}"
         if target is torch.ops.aten.sym_size.int:
@@ -114,7 +114,7 @@ class GraphText:
         return ":".join([*parts, *([] if value.step is None else [self._value(value.step)])])
 
     def _inner(self, value: Any) -> str:
-        """A value before a dot or beside an operator."""
+        """A value before a dot."""
         text = self._value(value)
         return f"({text})" if text.startswith("-") or (isinstance(value, int) and not isinstance(value, bool)) else text
 

@@ -97,6 +97,7 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
     from kernelllm.compiler.compiler_writer import Compiler
     from kernelllm.judge import JudgeSettings
     from kernelllm.judge.judging import Judge
+    from kernelllm.judge.settings import HYBRID
 
     judges: dict[str, Judge] = {}
     writer = Compiler(extern="auto")
@@ -104,7 +105,7 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
         for line in orders:
             order = msgspec.json.decode(line, type=Order)
             if order.verify and order.device not in judges:
-                judges[order.device] = Judge(JudgeSettings(device=order.device, measure=False))
+                judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
             try:
                 found = written(writer, judges.get(order.device), order)
             except KernelLLMError as error:

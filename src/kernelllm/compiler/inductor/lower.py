@@ -133,8 +133,9 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     graph.graph.eliminate_dead_code()
     view_to_reshape(graph)
     with torch.no_grad(), ExitStack() as stack:
-        # where torch is built without CUDA, the method asks for a GPU's driver; the operator does not
+        # where torch is built without CUDA, these methods ask for a GPU's driver; the operators do not
         patch(stack, FakeTensor, "copy_", lambda into, source, *_: torch.ops.aten.copy_.default(into, source))
+        patch(stack, FakeTensor, "__invert__", lambda tensor: torch.ops.aten.bitwise_not.default(tensor))
         post_grad_passes(graph, is_inference=True)
     for node in graph.graph.nodes:
         if str(node.target).startswith("prims.prepare_softmax_online"):
