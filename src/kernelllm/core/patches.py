@@ -303,6 +303,10 @@ EMULATOR = (
     *_each("the emulator", "types are worked out once", _BUILDER, "_get_np_dtype(tt_dtype)"),
     *_each("the emulator", "types are worked out once", "triton.language.core",
            "tensor.__init__(self, handle, type);block_type.__init__(self, element_ty, shape)"),
+    *_each(
+        "the emulator", "a masked load of one element loses its other value where that is zero", "triton.language.semantic",
+        "TritonSemantic.load(self, ptr, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, is_volatile)",
+    ),
     *_each("the emulator", "types are worked out once", "triton.language.semantic", "TritonSemantic.broadcast_impl_value(self, lhs, rhs)"),
     *_each("the emulator", "assertions are not made twice", _BUILDER, "interpreter_builder;interpreter_semantic", "called"),
 )  # fmt: skip

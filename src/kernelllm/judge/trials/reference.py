@@ -114,7 +114,8 @@ class Reference:
     @property
     def tf32_convolutions(self) -> bool:
         """Whether the last run convolved, and fp32 convolutions may use TF32 where candidates are meant to run."""
-        return "aten.convolution.default" in self.ops and (self.device == "cpu" or torch.backends.cudnn.allow_tf32)
+        convolves = "aten.convolution.default" in self.ops or "aten.convolution_backward.default" in self.ops
+        return convolves and (self.device == "cpu" or torch.backends.cudnn.allow_tf32)
 
     @property
     def bytes(self) -> int:

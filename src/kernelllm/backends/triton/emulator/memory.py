@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
@@ -122,6 +123,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 class _Current:
     bounds: Bounds | None = None
+    has_other = False
+    """Whether the load under way names what masked lanes get. Triton asks a tensor of one element whether it is true, and drops zeros."""
 
 
 class Undo:
@@ -164,6 +167,7 @@ def current(bounds: Bounds | None) -> None:
 
 def install(builder: Any) -> None:
     """Check every load, store and atomic of the interpreter's builder."""
+    TritonSemantic.load = _noting_other(TritonSemantic.load)
     builder.create_masked_load = _checked_load(builder.create_masked_load)
     builder.create_masked_store = _checked_store(builder.create_masked_store)
     _check_atomics(builder)
@@ -177,6 +181,14 @@ def _check(builder: Any, ptr: Any, mask: Any, what: str) -> int:
     return _Current.bounds.check(ptr.data, mask, width, what, getattr(builder, "grid_idx", None))
 
 
+def _noting_other(load: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
+        _Current.has_other = other is not None
+        return load(self, ptr, mask, other, *rest, **named)
+
+    return noted
+
+
 def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         lanes = _mask(mask)
@@ -187,7 +199,8 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
         if partly and other is None:
-            other = ti.TensorHandle(np.full(ptrs.data.shape, undefined_lanes.value(element, kind), dtype=kind), element)
+            filling = 0 if _Current.has_other else undefined_lanes.value(element, kind)
+            other = ti.TensorHandle(np.full(ptrs.data.shape, filling, dtype=kind), element)
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
         # Triton's own loop takes ten times as long
