@@ -173,6 +173,36 @@ def test_changes_that_kernels_would_not_see_go_to_the_original(net: Net) -> None
     assert made.kernelllm.original_calls["a submodule or a plain attribute was changed"] == 2
 
 
+class Counting(nn.Module):
+    """Writes into an input and into a buffer, through views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache.chunk(2)[1].add_(x[2:])
+        self.seen[0] += 1
+        return cache.sum(-1)
+
+
+def test_a_forward_that_writes_is_never_done_twice() -> None:
+    net, x, caches = Counting(), torch.ones(4, 3), (torch.zeros(4, 3), torch.zeros(4, 3))
+    made = with_kernels(net, (x, caches[0]))
+    assert (net.seen[0], caches[0].sum()) == (0, 0)
+    torch.testing.assert_close(made(x, caches[0]), Counting()(x, caches[1]))
+    torch.testing.assert_close(*caches)
+    with pytest.warns(KernelsNotUsed, match="not contiguous"):
+        made(x, torch.zeros(3, 4).t())
+    assert net.seen[0] == 2
+    program = made.kernelllm.programs[0]
+    head, results, tail = program.source.rpartition("        return ")
+    failing = dataclasses.replace(program, source=f"{head}        torch.tensor([1.0]).view(2)\n{results}{tail}")
+    with pytest.raises(RuntimeError, match="shape"):
+        KernelModule(net, [failing])(x, caches[0])
+    assert net.seen[0] == 3
+
+
 @torch.no_grad()
 def test_errors_of_a_file_and_wrong_results_end_at_the_original(net: Net) -> None:
     x = torch.randn(6, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -96,7 +97,8 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     plain = {n: v for n, v in named.items() if n.isidentifier() and (v is None or type(v) in (bool, int, float, str))}
     signature = Signature(
         names=tuple(found), nest=nest, dtypes=tuple(t.dtype for t in tensors), modes=tuple(depends.items()),
-        written=frozenset(i for i, n in enumerate(places) if _is_written(n)), **_sizes(places),
+        written=frozenset(i for i, n in enumerate(places) if _is_written(n)),
+        writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state), **_sizes(places),
     )  # fmt: skip
     return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain)
 
@@ -210,6 +212,8 @@ def _state(program: torch.export.ExportedProgram) -> tuple[dict[str, str], dict[
 def _is_written(node: torch.fx.Node) -> bool:
     """Whether the graph writes into this input, or into a view of it."""
     for user in node.users:
+        if user.target is operator.getitem and _is_written(user):  # a view among several
+            return True
         schema = getattr(user.target, "_schema", None)
         if schema is None:
             continue

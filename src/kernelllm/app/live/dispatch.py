@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from kernelllm.app import in_process
 from kernelllm.app.live.arguments import PLAIN, Names, Nest, apart
 from kernelllm.app.live.comparison import difference
-from kernelllm.app.live.program import Program, reason, runs_on
+from kernelllm.app.live.program import Program, reason, refused, runs_on
 from kernelllm.app.live.signature import PROVEN, UNPROVEN
 from kernelllm.core.errors import UsageError
 
@@ -76,7 +76,9 @@ class Dispatch:
                 return self._by_original(why, args, kwargs)
         try:
             result = self.run(program, tensors)
-        except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler: the original answers for all of them
+        except Exception as error:  # guards of the file, and Triton's compiler: the original answers for all of them
+            if (program.signature.written or program.signature.writes_state) and not refused(error):
+                raise  # it may have written already: the original would do so twice
             why = reason(error)
             self._remember(named, tensors, None, why)
             return self._by_original(why, args, kwargs)

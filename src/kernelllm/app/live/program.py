@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import os
+import traceback
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -106,6 +108,12 @@ def runs_on(device: torch.device) -> str:
     if not torch.cuda.is_available():
         return "there is no GPU: the kernels ran in the judge alone"
     return f"the module is on {device.type}: move it to 'cuda'"
+
+
+def refused(error: BaseException) -> bool:
+    """Whether a file refused a call before it did anything: by a ``raise`` of its own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).stem in _imported and (frames[-1].line or "").startswith("raise")
 
 
 def reason(error: BaseException) -> str:

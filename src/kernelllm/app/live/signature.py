@@ -31,6 +31,8 @@ class Signature:
     """Paths of the modules whose mode the forward depends on, with the mode."""
     written: frozenset[int] = frozenset()
     """Places of the inputs that the forward writes into."""
+    writes_state: bool = False
+    """Whether it writes into buffers."""
 
     def refusal(self, nest: Nest, tensors: Sequence[torch.Tensor]) -> str:
         """Why such arguments do not fit, sizes aside; empty where they do."""
