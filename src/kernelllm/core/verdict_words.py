@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from kernelllm.core.types import Severity, Status, Trial, Verdict
 
@@ -10,16 +12,22 @@ ORIGINAL = "original"
 """Label of the problem's own sizes."""
 
 
-def right(trials: int, sizes: tuple[str, ...], coverage: float | None, warnings: tuple[str, ...], sampled: str = "") -> str:
+def right(
+    trials: int, sizes: tuple[str, ...], coverage: float | None, warnings: tuple[str, ...], sampled: str = "",
+    fixed: Mapping[str, object] = MappingProxyType({}),
+) -> str:  # fmt: skip
     """What a reader must know of a correct candidate: where it was tried (labels of sizes), who does the work, names of warnings.
 
-    ``sampled``: the size at which some programs of its grid were tried.
+    ``sampled``: the size at which some programs of its grid were tried; ``fixed``: sizes that were not changed, as the candidate asks.
     """
     where = f"{len(sizes)} size{'s' if len(sizes) != 1 else ''}"
     where += ", the original one among them" if ORIGINAL in sizes and len(sizes) > 1 else ""
     where += " of the problem, the original one" if ORIGINAL in sizes and len(sizes) == 1 else ""
     where += f", and in some programs at {'the original' if sampled == ORIGINAL else 'a larger'} one" if sampled else ""
     where += "" if ORIGINAL in (*sizes, sampled) else ", not tried at the original size"
+    if fixed:
+        shown = [f"{name} = {value}" for name, value in fixed.items()]
+        where += f", only for these sizes: {', '.join(shown[:4])}" + (", ..." if len(shown) > 4 else "")
     parts = [f"Right in {trials} trials at {where}"]
     if coverage is not None and coverage < 1:
         parts.append(f"{percent(coverage)} of the heavy work in its own kernels, the rest in torch")

@@ -93,7 +93,7 @@ def _right(seen: Evidence) -> str:
     """The message of a correct verdict."""
     sizes = tuple(dict.fromkeys(run.trial.sizes for run in seen.trials.runs))
     warnings = tuple(finding.check for finding in seen.findings if finding.severity is Severity.WARN)
-    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings, seen.sampled)
+    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings, seen.sampled, seen.fixed)
 
 
 def _observation(context: JudgeContext, seen: Evidence) -> Observation:
@@ -138,7 +138,7 @@ def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Findin
         found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
     if seen.fixed:
         shown = ", ".join(f"{name} = {value}" for name, value in list(seen.fixed.items())[:6]) + (", ..." if len(seen.fixed) > 6 else "")
-        text = f"Judged with {shown} alone, as the candidate declares."
+        text = f"Judged with {shown} alone: the candidate declares, or says in an error of its own, that it was written for that."
         found.append(Finding(check="fixed_sizes", message=text, severity=Severity.WARN))
     if seen.trials.state_missing:
         shown = ", ".join(seen.trials.state_missing[:4])

@@ -20,7 +20,7 @@ from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
-from kernelllm.judge.trials.other_uses import try_other_uses
+from kernelllm.judge.trials.other_uses import refused_sizes, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
@@ -56,6 +56,16 @@ class Evaluation:
         first_run(self._problem)
         context.floors.count(self._problem)
         seen.fixed = context.references.fixed_by(self._candidate.source, self._problem)
+        references = self._evaluate()
+        asserted = refused_sizes(seen.trials.failure, references)
+        if asserted:  # written for a few sizes, and it says so
+            self._seen = seen = Evidence(self._problem, self._candidate, fixed={**seen.fixed, **asserted}, findings=list(source.findings))
+            self._evaluate()
+        return conclusion.concluded(context, seen)
+
+    def _evaluate(self) -> list[Reference]:
+        """Trials at all sizes, and the measurement. The references."""
+        context, seen = self._context, self._seen
         with context.references.borrowed(self._problem, frozenset(seen.fixed)) as references:
             wanted = None if self._all_memory or not context.on_gpu else self._memory(references[-1])
             with share_device(context.device, wanted) as share:
@@ -65,7 +75,7 @@ class Evaluation:
                     self._try_and_compile(references, share)
                 else:
                     self._try(references, share)
-        return conclusion.concluded(context, seen)
+        return references
 
     def finish(self, status: Status, message: str) -> Verdict:
         """The verdict with all evidence so far."""
@@ -150,6 +160,9 @@ class Evaluation:
         try:
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             trials.findings += try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing)).findings()
+            if self._seen.fixed:
+                with self._context.references.borrowed(self._problem) as others:
+                    try_other_sizes(worker, others, self._seen.fixed, seed)
         except CandidateFailure as failure:
             if failure.check:
                 trials.failure = failure.kept()

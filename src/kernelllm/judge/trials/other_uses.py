@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -61,6 +62,31 @@ def try_other_uses(process: CandidateProcess, reference: Reference, seed: int, *
     for what, expected, run in () if own_state else _other_constructions(process, reference, inputs, seed, usual):
         _decide(uses, what, expected, run)
     return uses
+
+
+def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], fixed: Mapping[str, Any], seed: int) -> None:
+    """At sizes that a candidate says it was not written for. Raises CandidateFailure where it does not refuse them, and is wrong."""
+    for reference in references:
+        other = ", ".join(f"{name} = {new}" for name, (_, new) in reference.sizes.changed.items() if name in fixed)
+        inputs = reference.inputs(seed)
+        expected = _output(reference, reference.model, inputs, seed) if other else None
+        if expected is not None:
+            what = f"with {other}, though it says that it was not written for that"
+            _decide(OtherUses(), what, expected, partial(_built_and_run, process, reference, inputs, seed))
+
+
+def _built_and_run(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> Any:
+    build(process, reference)
+    return process.run(inputs, seed).value
+
+
+def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
+    """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed."""
+    if failure is None or not failure.refused:
+        return {}
+    numbers = {int(text) for text in re.findall(r"\b\d+\b", f"{failure.message}\n{failure.trace}")}
+    changed = {name: own for one in references for name, (own, _) in one.sizes.changed.items()}
+    return {name: own for name, own in changed.items() if numbers & set(own if isinstance(own, tuple | list) else (own,))}
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
