@@ -10,6 +10,7 @@ from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
 from kernelllm.compiler.emit.host_steps import is_contiguous
 from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, HostStep, Launch, expressions
 
 if TYPE_CHECKING:
     from kernelllm.compiler.emit.main_graph import MainGraph
@@ -52,11 +53,46 @@ class Gradients(GraphCode):
         self.name(local, self._paths(results, local))
         self._name_gradients(local)
         self.kernels.write(self.file.top, local)
-        steps = self.steps()
-        gradients = dict(zip(self.backward.sources, [self.host.text(e) for e in self.program.result], strict=True))
-        top = self._reading(" ".join([*steps, *gradients.values()]))
+        gradients = [self.host.text(e) for e in self.program.result]
+        names = self._optional(gradients)
+        steps = [f"{name} = None" for name in names] + self.steps()
+        top = self._reading(" ".join([*steps, *gradients]))
         nothing = ["None"] * (3 if self.lost else 2)  # for results, saved and sizes
-        self.statements = [*top, "", *merged_dels([*steps, f"return {', '.join([*nothing, *gradients.values()])}"])]
+        steps = [re.sub(r"_POSITION_(\d+)", lambda m: str(int(m[1]) + len(nothing)), line) for line in steps]
+        self.statements = [*top, "", *merged_dels([*steps, f"return {', '.join([*nothing, *gradients])}"])]
+
+    def _optional(self, gradients: list[str]) -> list[str]:
+        """Gradients with a heavy operator that nothing else needs: that is done where the gradient is asked for. Returns their names."""
+        needed = [self._needed(e) for e in self.program.result]
+        names = []
+        for i, (name, steps) in enumerate(zip(gradients, needed, strict=True)):
+            alone = steps.keys() - {id for other in (*needed[:i], *needed[i + 1 :]) for id in other}
+            heavy = any(isinstance(step := steps[s], Assign) and "kernelllm" in ast.unparse(step.value) for s in alone)
+            if heavy and name.isidentifier():
+                self.optional |= dict.fromkeys(alone, f"ctx.needs_input_grad[_POSITION_{i}]")
+                names.append(name)
+        return names
+
+    def _needed(self, result: ast.expr) -> dict[int, HostStep]:
+        """The steps that a result needs, by identity."""
+        buffers = self._names(result)
+        steps: dict[int, HostStep] = {}
+        for step in reversed(self.program.items):
+            if isinstance(step, Launch):
+                written = {n for p, v in step.arguments.items() if p.startswith(("out_ptr", "in_out_ptr")) for n in self._names(v)}
+            elif isinstance(step, Assign) and not step.target:
+                written = self._names(step.value)
+            elif isinstance(step, Allocate | Assign):
+                written = {self.program.base(step.target)}
+            else:
+                continue
+            if written & buffers:
+                steps[id(step)] = step
+                buffers |= {n for e in expressions(step) for n in self._names(e)}
+        return steps
+
+    def _names(self, value: ast.expr) -> set[str]:
+        return {self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
 
     def _paths(self, results: list[str], local: set[str]) -> dict[str, str]:
         """Names of the backward's arguments: what the forward calls them."""

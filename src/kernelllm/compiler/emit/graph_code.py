@@ -46,6 +46,8 @@ class GraphCode:
         self.prepared = Prepared(self.program, state if self.options.library else ())
         for buffer, source in self.prepared.copies().items():
             self.host.paths[buffer] = fresh_name("_".join(re.findall(r"[A-Za-z_]\w*", self.host.paths[source])[-2:]), local)
+        self.optional: dict[int, str] = {}
+        """Steps by their identity that are done under a condition alone."""
         self.methods: list[str] = []
         """Methods of ModelNew besides forward, as lines without indentation."""
 
@@ -73,22 +75,23 @@ class GraphCode:
         scratch = sum(isinstance(i, Allocate | Assign) for i in self.program.items)
         unpacked = self._unpacked()
         for item in [left for i in self.program.items if (left := self.prepared.split(i))]:
+            condition = self.optional.get(id(item))
             if isinstance(item, Allocate):
-                steps.append(self._allocated(item, device, exact, like))
-            elif isinstance(item, Launch):
-                steps.extend(launching.lines(item))
+                lines = [self._allocated(item, device, exact, like)]
+            elif isinstance(item, Launch):  # below a condition nothing is named for those that follow
+                lines = (LaunchWriter(self.kernels, self.local) if condition else launching).lines(item)
             elif isinstance(item, Assign):
                 line = unpacked.get(id(item), None)
                 if line is not None:
-                    steps += [line] if line else []
+                    lines = [line] if line else []
                 elif item.target:
-                    steps += self.host.assigned(item)
+                    lines = self.host.assigned(item)
                 else:
-                    steps.append(self.host.text(item.value))
-            elif scratch > 8:
-                names = [self.host.paths[t] for t in item.targets if self._droppable(t)]
-                if names:
-                    steps.append(f"del {', '.join(names)}")
+                    lines = [self.host.text(item.value)]
+            else:
+                names = [self.host.paths[t] for t in item.targets if self._droppable(t)] if scratch > 8 else []
+                lines = [f"del {', '.join(names)}"] if names else []
+            steps += _below(condition, lines, steps)
         return steps
 
     def _allocated(self, step: Allocate, device: str, exact: set[str], like: list[tuple[str, Tensor]]) -> str:
@@ -167,7 +170,8 @@ class GraphCode:
             for n in ast.walk(i.value.value)
             if isinstance(n, ast.Name)
         }
-        return target in made and target not in members and path.isidentifier()
+        sometimes = {i.target for i in self.program.items if id(i) in self.optional and isinstance(i, Allocate | Assign)}
+        return target in made - sometimes and target not in members and path.isidentifier()
 
     def _device(self) -> str:
         for kind in ("input", "parameter", "buffer", "attribute"):
@@ -201,6 +205,15 @@ def _outputs(call: ast.Call) -> int | None:
     schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], "")
     returns = schema.rpartition("->")[2].strip()
     return returns.count("Tensor") if returns.startswith("(") else 1
+
+
+def _below(condition: str | None, lines: list[str], before: list[str]) -> list[str]:
+    """The lines below the condition. ``before``: the lines so far, which may end below the same one."""
+    if condition is None or not lines:
+        return lines
+    heads = [line for line in before if not line.startswith("    ")]
+    head = [] if heads and heads[-1] == f"if {condition}:" else [f"if {condition}:"]
+    return [*head, *(f"    {line}" for line in lines)]
 
 
 def merged_dels(steps: list[str]) -> list[str]:
