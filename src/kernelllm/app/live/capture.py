@@ -28,7 +28,10 @@ _BLOCKS: dict[Any, tuple[int, int | None]] = {
     torch.ops.higher_order.wrap_with_autocast: (4, 2),
 }
 """Operators that run a block: the block's place among the arguments, and that of whether it is switched on."""
-_NAMED = {getattr(torch.ops.aten, n).input: getattr(torch, n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+_LAYERS = {
+    "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "group_norm", "max_pool1d", "bilinear",
+    "embedding_bag", "cdist", "einsum", "dropout", "scaled_dot_product_attention",
+}  # fmt: skip
 """Operators that a reader, and the compiler, knows as functions of torch."""
 
 
@@ -322,9 +325,10 @@ def _tidied(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if node.target in _BLOCKS:
             _inline(graph, node)
     for node in list(graph.graph.nodes):
-        node.target = _NAMED.get(node.target, node.target)
         same = node.target is torch.ops.aten.slice.Tensor and node.args[2:] in ((0, _ALL), ())
         same = same or (node.target is torch.ops.aten.dropout.default and not (node.args[1] and node.args[2]))
+        if isinstance(node.target, torch._ops.OpOverload) and (name := node.target._opname) in _LAYERS and node.target.namespace == "aten":
+            node.target = getattr(torch, name, None) or getattr(torch.nn.functional, name)
         if same:
             node.replace_all_uses_with(node.args[0])
         if same or node.target is torch.ops.aten._assert_tensor_metadata.default or node.op == "call_module":
