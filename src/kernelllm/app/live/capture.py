@@ -29,8 +29,8 @@ _BLOCKS: dict[Any, tuple[int, int | None]] = {
 }
 """Operators that run a block: the block's place among the arguments, and that of whether it is switched on."""
 _LAYERS = {
-    "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "group_norm", "max_pool1d", "bilinear",
-    "embedding_bag", "cdist", "einsum", "dropout", "scaled_dot_product_attention",
+    "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "group_norm", "max_pool1d",
+    "bilinear", "embedding_bag", "cdist", "einsum", "dropout", "scaled_dot_product_attention",
 }  # fmt: skip
 """Operators that a reader, and the compiler, knows as functions of torch."""
 
