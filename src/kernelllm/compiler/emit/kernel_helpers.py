@@ -175,3 +175,23 @@ def floor_mod(a, b):
     """Remainder with the sign of the divisor, as torch.remainder."""
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def count_below(values, boundaries_ptr, size, total, stride, start, index_type: tl.constexpr, right: tl.constexpr):
+    """How many of the sorted boundaries from ``start`` on are below each value; with ``right``, how many are not above it."""
+    low = tl.zeros(values.shape, index_type)
+    high = low + size
+    span = tl.full([], 1, tl.int32) + size
+    while span > 1:
+        middle = (low + high) // 2
+        at = start + middle * stride
+        boundary = tl.load(boundaries_ptr + at, (middle < size) & (at < total), other=0)
+        above = (values >= boundary) if right else (values > boundary)
+        if values.dtype.is_floating():
+            above = above | (values != values)  # NaN comes last
+        inside = middle < size
+        low = tl.where(above & inside, middle + 1, low)
+        high = tl.where(above, high, middle)
+        span = (span + 1) // 2
+    return low

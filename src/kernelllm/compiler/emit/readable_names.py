@@ -128,6 +128,7 @@ _CALLED = {
     "tl.cumsum": "running",
     "tl.cumprod": "running", "last_along": "last", "tl.exp": "exponential", "tl.rsqrt": "rstd", "tl.sqrt": "root", "tl.sqrt_rn": "root",
     "tl.sigmoid": "gate", "libdevice.tanh": "tanh", "tl.log": "logarithm", "maximum": "upper", "minimum": "lower", "tl.where": "chosen",
+    "count_below": "place",
     "tl.abs": "magnitude", "tl.erf": "erf", "floor_div": "quotient", "libdevice.log1p": "softplus", "libdevice.expm1": "grown",
     "tl.full": "filled", "tl.zeros": "zeros", "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
 }  # fmt: skip

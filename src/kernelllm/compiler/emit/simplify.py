@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import operator
+from typing import Any
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import assigned, bindings, call, copy_of, every, name_of
 from kernelllm.compiler.emit.helpers import RENAMED, plain_name
 from kernelllm.compiler.emit.value_types import FLOATS, TYPES, Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
+from kernelllm.core.errors import CaptureError
 
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
 
@@ -200,6 +203,9 @@ class Simplifier(ast.NodeTransformer):
     def _cast(self, node: ast.Call, value: ast.expr) -> ast.expr:
         kind = self.facts.type(value)
         wanted = self.facts.type(node)
+        if isinstance(value, ast.Compare) and all(isinstance(n, ast.Compare | ast.Constant | ast.cmpop) for n in ast.walk(value)):
+            truth = _truth(value)  # of numbers alone, as an unrolled loop leaves them
+            return ast.Constant(float(truth) if wanted in FLOATS else int(truth))
         if kind == "size" and wanted is not None and wanted != "int1":
             return value
         if kind == "number" and wanted in FLOATS:
@@ -298,6 +304,8 @@ class Simplifier(ast.NodeTransformer):
                 node.args = node.args[:-1]
             case "exp":
                 return call("tl.exp", node.args[0])
+            case "bucketize_binary_search" if all(ast.unparse(a) == "None" for a in node.args[8:]):
+                return call("count_below", *node.args[:8])
             case "constexpr_next_power_of_2":
                 return call("triton.next_power_of_2", *node.args)
             case "div_floor_integer" if all(self.facts.is_size(a) for a in node.args):
@@ -305,9 +313,22 @@ class Simplifier(ast.NodeTransformer):
         renamed = RENAMED.get(name)
         if renamed == "":
             return node.args[0]
-        if renamed:
-            node.func = ast.Name(renamed, ast.Load())
+        if not renamed:
+            raise CaptureError(f"Inductor's helper {name} has no plain form.", where="emit")
+        node.func = ast.Name(renamed, ast.Load())
         return node
+
+
+def _truth(comparison: ast.Compare) -> bool:
+    """What a comparison of numbers says."""
+    sides = comparison.left, comparison.comparators[0]
+    left, right = (int(_truth(e)) if isinstance(e, ast.Compare) else ast.literal_eval(e) for e in sides)
+    return bool(_COMPARED[type(comparison.ops[0])](left, right))
+
+
+_COMPARED: dict[type[ast.cmpop], Any] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 
 
 _LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "nan")}
