@@ -13,10 +13,12 @@ from click.testing import CliRunner
 
 import kernelllm
 from kernelllm.app import pipeline as work
+from kernelllm.app.judge_options import default_extern
 from kernelllm.app.main import cli
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Attempt, Candidate, KernelUse, Measured, Problem, Status, Timing, Verdict
 from kernelllm.core.writer import Writer
+from kernelllm.judge import JudgeSettings
 
 PROBLEM = Problem(name="relu", source="class Model: ...\n", path="/somewhere/relu.py")
 
@@ -216,7 +218,7 @@ def test_options_reach_the_judge_and_the_writer(script: Callable[..., dict[str, 
 @pytest.mark.parametrize(
     ("arguments", "track", "extern"),
     [
-        ([], None, "avoid"),
+        (["--device", "cpu"], "hybrid", "avoid"),
         (["--extern", "allow"], "hybrid", "allow"),
         (["--extern", "auto"], "hybrid", "auto"),
         (["--track", "hybrid"], "hybrid", "auto"),
@@ -229,6 +231,13 @@ def test_who_leaves_work_to_torch_is_judged_so(
     seen = script(verdict())
     assert CliRunner().invoke(cli, ["optimize", "relu.py", *arguments]).exit_code == 0
     assert (seen["settings"].track, seen["options"]["extern"]) == (track, extern)
+
+
+def test_where_a_gpu_times_them_several_ways_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert default_extern("compiler", JudgeSettings()) == "auto"
+    for model, how in (("mock", JudgeSettings()), ("compiler", JudgeSettings(measure=False)), ("compiler", JudgeSettings(device="cpu"))):
+        assert default_extern(model, how) is None
 
 
 def test_source_text_is_a_problem() -> None:

@@ -28,10 +28,9 @@ def get_init_inputs(): return [48]
 
 def test_dropout_of_every_kind_and_noise(judge: Judge):
     """After the same seed the written kernel draws the same numbers, in the same order."""
-    ours, torchs = Compiler(extern="auto").write(problem(RANDOM), 2)
+    ours, torchs = both_by_default()[0], next(Compiler(extern="allow").write(problem(RANDOM), 1))
     verdict = judge.judge(problem(RANDOM), ours)
     assert verdict.correct, verdict.message
-    assert torchs.params == {"extern": "allow"}
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
         verdict = hybrid.judge(problem(RANDOM), torchs)
     assert verdict.correct, verdict.message

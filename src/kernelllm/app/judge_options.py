@@ -76,6 +76,15 @@ def judge_settings(
     return JudgeSettings(**chosen)
 
 
+def default_extern(model: str, how: JudgeSettings) -> str | None:
+    """``auto`` where a GPU times the compiler's candidates, so that the fastest wins; None elsewhere: kernels alone."""
+    if model != "compiler" or not how.measure or how.backward or how.device == "cpu":
+        return None
+    import torch
+
+    return "auto" if torch.cuda.is_available() else None
+
+
 def extern_of(extern: str | None, track: str | None) -> str:
     """What the compiler may leave to torch, on a track. Raises UsageError where its candidates would only be refused."""
     if extern in LEAVE_WORK and track != HYBRID:

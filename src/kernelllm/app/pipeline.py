@@ -17,7 +17,7 @@ import msgspec
 import kernelllm
 from kernelllm.app import output
 from kernelllm.app.interrupt import remembered
-from kernelllm.app.judge_options import LEAVE_WORK, extern_of, tracked
+from kernelllm.app.judge_options import LEAVE_WORK, default_extern, extern_of, tracked
 from kernelllm.app.progress import Progress, Silent
 from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AUTO = 4
+"""How many candidates are written unless said otherwise where the fastest of several ways is looked for."""
 MORE = 2
 """How many further candidates are tried where none of the wanted number is correct."""
 
@@ -42,7 +44,7 @@ def optimize(
     problem: Problem | str | os.PathLike[str],
     *,
     model: str | None = None,
-    n: int = 1,
+    n: int | None = None,
     out: str | os.PathLike[str] | None = None,
     keep: str | os.PathLike[str] | None = None,
     extern: str | None = None,
@@ -56,8 +58,8 @@ def optimize(
     ``problem`` is a Problem, the path of a KernelBench-format file (``file.py`` or ``file.py:Class``) or the
     source of one. ``model`` writes ``n`` candidates (``compiler`` unless set otherwise); ``judge`` says how
     they are judged; ``extern`` is what the compiler may leave to torch (``avoid``, ``forbid``, ``allow``, ``auto``: the last two
-    are judged on the track ``hybrid``). The best correct candidate is in ``Result.best`` and, when ``out`` is given, in that
-    file; every candidate goes to the folder ``keep`` when that is given.
+    are judged on the track ``hybrid``). Unless set it is ``auto`` where a GPU times the candidates, with ``n`` 4. The best correct
+    candidate is in ``Result.best`` and, when ``out`` is given, in that file; every candidate goes to the folder ``keep`` when that is given.
 
     Raises UsageError on wrong arguments, ProblemError when the reference is at fault, CaptureError or
     ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
@@ -175,12 +177,13 @@ class _Work:
 
     problem: Problem
     model: str
-    n: int
+    n: int | None
     extern: str | None
     asking: Asking | None
     how: JudgeSettings | None
     report: Progress
     folder: Path | None
+    wanted: int = 1
     attempts: list[Attempt] = field(default_factory=list)
     check: Callable[[], None] = field(default=lambda: None)
     run_id: str = ""
@@ -217,7 +220,8 @@ class _Work:
 
         how, asking = self.how or JudgeSettings(), self.asking or Asking()
         need_backend(how.backend)
-        self.extern = self.extern or asking.options.get("extern")
+        self.extern = self.extern or asking.options.get("extern") or (None if how.track else default_extern(self.model, how))
+        self.wanted = self.n or (AUTO if self.extern == "auto" else 1)
         if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
@@ -236,7 +240,7 @@ class _Work:
         from kernelllm.app.session import StoredSearch
 
         with StoredSearch(
-            self.problem, self.model, judge, n=self.n, asking=asking, judge_identity=how, target=how.target, on_event=self._told
+            self.problem, self.model, judge, n=self.wanted, asking=asking, judge_identity=how, target=how.target, on_event=self._told
         ) as session:
             self.run_id = session.run.id
             self._collect(iter(session))
@@ -249,7 +253,7 @@ class _Work:
 
         options = writer_options(self.model, asking, target=how.target, extern=self.extern or "avoid", backward=how.backward)
         with closing(open_writer(self.model, **options)) as writer:
-            search = Search(self.problem, writer, judge, n=self.n, on_event=self._told)
+            search = Search(self.problem, writer, judge, n=self.wanted, on_event=self._told)
             try:
                 self._collect(iter(search))
             except CaptureError:
@@ -301,7 +305,7 @@ class _Work:
             self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
 
     def _name(self, number: int) -> str:
-        wanted = self.n * (self.asking.rounds if self.asking else 1)
+        wanted = self.wanted * (self.asking.rounds if self.asking else 1)
         return f"candidate {number} of {wanted}" if number <= wanted else f"candidate {number}, as none was correct"
 
 

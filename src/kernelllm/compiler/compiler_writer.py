@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PORTFOLIO: tuple[dict[str, Any], ...] = (
+    {"fixed": True},
+    {"fixed": True, "attention": "cudnn"},
+    {},
+    {"fixed": True, "autotune": True},
+)
+"""The candidates that may leave work to torch, ahead of the rest: the first does at the problem's sizes what ``torch.compile`` does."""
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"extern": "allow"},
@@ -103,13 +110,13 @@ class Compiler(Writer):
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
-        count, spent = 0, 0.0
+        count, spent, attends = 0, 0.0, bool(feedback)
         for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
             if count == n or spent > options.write_time:
                 break
             if GRADIENTS in problem.tags:
                 options = msgspec.structs.replace(options, backward=True)
-            if options.differences() in tried:
+            if options.differences() in tried or (options.attention != "torch" and not attends) or (options.backward and options.fixed):
                 continue
             if len(errors) >= GIVE_UP and count == 0:
                 break
@@ -124,6 +131,7 @@ class Compiler(Writer):
                 continue
             finally:
                 spent += time.thread_time() - start
+            attends |= "scaled_dot_product_attention(" in source
             left = f"Torch does {', '.join(names)}." if (names := left_to_torch(source)) else ""
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences(), note=left)
             if candidate.digest in written:
@@ -139,9 +147,10 @@ class Compiler(Writer):
         operators to torch are among them for ``extern="auto"`` alone: a judge may refuse them."""
         mixed = self.options.extern == "auto"
         wanted = msgspec.structs.replace(self.options, extern="avoid") if mixed else self.options
-        variants = [*(CAREFUL if all_wrong else ()), *(change for change in VARIANTS if mixed or "extern" not in change)]
+        first = [*(PORTFOLIO if mixed else ({},)), *(CAREFUL if all_wrong else ())]
+        variants = [*first, *(change for change in VARIANTS if mixed or "extern" not in change)]
         ways: list[Options] = []
-        for options in (wanted, *(msgspec.structs.replace(wanted, **change) for change in variants)):
+        for options in (msgspec.structs.replace(wanted, **change) for change in variants):
             if options not in ways:
                 ways.append(options)
         return ways
@@ -171,7 +180,7 @@ def compiled(problem: Problem, options: Options) -> str:
 
     def written(part: Problem, captured: Captured) -> str:
         lowered = lower(captured, options)
-        lowered.fixed = _fixed(part, captured, options) if options.fixed else None
+        lowered.fixed = _fixed(part, captured, options) if options.fixed and part is problem else None
         return emit(part, lowered, options)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:

@@ -24,6 +24,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
     """The file has a path of its own for the problem's sizes, with the layouts and library calls of ``torch.compile``, ahead of the
     general one."""
+    attention: Literal["torch", "cudnn"] = "torch"
+    """Attention on the path for the problem's sizes: by the backend of torch's choice, or by cuDNN's where it can do it."""
     backward: bool = False
     """Write the backward as well: gradients of floating inputs and of parameters. Without it the file is for inference."""
     persistent: Literal["auto", "always", "never"] = "auto"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("problem")
 @click.option("-m", "--model", metavar="NAME", help="Who writes: compiler, or provider/name.  [default: compiler]")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="How many candidates to write.")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), help="How many candidates to write.  [default: 1; with --extern auto: 4]")
 @click.option(
     "--extern",
     type=click.Choice(EXTERN),
     help="May the compiler leave matmul, convolution and attention to torch? allow: it does; auto: it tries both; the judge's track is "
-    "then hybrid.  [default: avoid; with --track hybrid: auto]",
+    "then hybrid.  [default: avoid; with --track hybrid, or where a GPU times them: auto]",
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the kernel goes.  [default: PROBLEM_triton.py]")
 @click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
@@ -37,7 +37,7 @@ def optimize(
     /,
     problem: str,
     model: str | None,
-    n: int,
+    n: int | None,
     extern: str | None,
     out: Path | None,
     force: bool,

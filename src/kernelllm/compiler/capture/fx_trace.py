@@ -163,7 +163,8 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
             ):  # fmt: skip
                 stack.enter_context(context)
             stack.enter_context(modes.noted(built.model, built.modes))
-            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=intercept.decompositions(), record_module_stack=True)
+            rules = intercept.decompositions(options)
+            tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=rules, record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         raise Untraceable(describe(error, built.problem), way=f"tracing the forward ({way})") from error

@@ -25,14 +25,34 @@ from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Inductor's decompositions without dropout: torch draws its mask, so that it is the one that eager draws."""
+def decompositions(options: Options | None = None) -> dict[Any, Callable[..., Any]]:
+    """Inductor's decompositions without dropout: torch draws its mask, so that it is the one that eager draws.
+
+    ``options.library``: those that it has for a GPU, though the graph is traced on the CPU.
+    """
     from torch._inductor import lowering  # noqa: F401 - the table needs it
     from torch._inductor.decomposition import select_decomp_table
 
     table = {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
     aten = torch.ops.aten
+    if options is not None and options.library:
+        plain = table[aten.native_group_norm.default]
+        table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
+        table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     return table | {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put)}
+
+
+def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule without weights, which for a CPU are scaled before the input is read."""
+
+    def rule(x: Any, weight: Any, bias: Any, *sizes: Any) -> Any:
+        out, mean, rstd = plain(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x, None, None, *sizes)
+        shape = [1, x.shape[1], *[1] * (x.dim() - 2)]
+        out = out if weight is None else out * weight.reshape(shape)
+        out = out if bias is None else out + bias.reshape(shape)
+        return out.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
+
+    return rule
 
 
 def _masked(operator: Any) -> Callable[..., Any]:

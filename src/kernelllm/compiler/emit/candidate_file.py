@@ -157,6 +157,7 @@ class CandidateFile(MainGraph):
                 lines.append(text)
         if "nn" not in self.kept.names and re.search(r"\bnn\.", code):
             lines.append("import torch.nn as nn")
+        lines += ["from torch.nn.attention import SDPBackend, sdpa_kernel"] if "sdpa_kernel(" in code else []
         lines += ["import triton", "import triton.language as tl"]
         if re.search(r"\blibdevice\.", code):
             lines.append("from triton.language.extra import libdevice")
