@@ -159,9 +159,8 @@ class _Source:
 
 
 def _alike(noted: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether a graph's note of a tensor fits the tensor, as far as the hints of its sizes tell."""
-    pairs = zip((*noted.shape, *noted.stride()), (*value.shape, *value.stride()), strict=False)
-    return noted.dim() == value.dim() and all(observed.hint(a) == observed.hint(b) for a, b in pairs)
+    """Whether a graph's note of a tensor may be one of the tensor."""
+    return noted.dim() == value.dim() and all(isinstance(a, torch.SymInt) or a == b for a, b in zip(noted.shape, value.shape, strict=True))
 
 
 def _attribute(graph: fx.GraphModule, name: str) -> Any:

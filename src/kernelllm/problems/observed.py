@@ -55,29 +55,29 @@ Numbers = Callable[[Any], str]
 def drawn_like(tensor: torch.Tensor, text: Numbers, *, noted: torch.Tensor | None = None, bounds: Mapping[int, str] | None = None) -> str:
     """A call of a function of :data:`DRAWING` that gives such a tensor. ``text`` writes sizes.
 
-    ``noted``: the same tensor as a fake one with symbolic sizes. ``bounds`` holds names of sizes by their value: whole numbers that end
-    just below one are indices into it.
+    ``noted``: the same tensor as a fake one with symbolic sizes; its strides count only where the tensor is not dense. ``bounds`` holds
+    names of sizes by their value: whole numbers that end just below one are indices into it.
     """
-    outline = tensor if noted is None else noted
-    shape, strides, known = tuple(outline.shape), tuple(outline.stride()), bounds or {}
-    if _contiguous(outline):
+    shape, strides, known = tuple((tensor if noted is None else noted).shape), tensor.stride(), bounds or {}
+    if _contiguous(tensor):
         return _call(tensor, shape, text, known)
-    repeated = [hint(stride) == 0 and hint(size) != 1 for size, stride in zip(shape, strides, strict=True)]
+    repeated = [stride == 0 and size != 1 for size, stride in zip(tensor.shape, strides, strict=True)]
     if any(repeated):
-        first = tuple(slice(0, 1) if r else slice(None) for r in repeated)
-        if _contiguous(outline[first]):
+        first = tensor[tuple(slice(0, 1) if r else slice(None) for r in repeated)]
+        if _contiguous(first):
             small = [1 if r else size for r, size in zip(repeated, shape, strict=True)]
-            return f"{_call(tensor[first], small, text, known)}.expand({_tuple(shape, text)})"
-    order = sorted(range(len(shape)), key=lambda d: hint(strides[d]), reverse=True)
-    if _contiguous(outline.permute(order)):
+            return f"{_call(first, small, text, known)}.expand({_tuple(shape, text)})"
+    order = sorted(range(len(shape)), key=lambda d: strides[d], reverse=True)
+    if _contiguous(tensor.permute(order)):
         back = tuple(order.index(d) for d in range(len(shape)))
         return f"{_call(tensor.permute(order), [shape[d] for d in order], text, known)}.permute({back})"
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return f"{_call(tensor, (extent,), text, known)}.as_strided({_tuple(shape, text)}, {_tuple(strides, text)})"
+    whole = tensor if noted is None or [hint(s) for s in noted.stride()] != list(strides) else noted
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(whole.shape, whole.stride(), strict=True))
+    return f"{_call(tensor, (extent,), text, known)}.as_strided({_tuple(whole.shape, text)}, {_tuple(whole.stride(), text)})"
 
 
 def _contiguous(tensor: torch.Tensor) -> bool:
-    """Whether its strides are those of a fresh tensor, as far as the hints of symbolic sizes tell."""
+    """Whether its strides are those of a fresh tensor; of a fake one as far as the hints of symbolic sizes tell."""
     expected = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
         if hint(size) != 1 and hint(stride) != expected:

@@ -229,30 +229,19 @@ def _results(graph: fx.GraphModule) -> list[fx.Node]:
     return list(next(n for n in graph.graph.nodes if n.op == "output").args[0])
 
 
-_Layout = tuple[tuple[int, ...], bool]
-"""Strides, or, where sizes are symbolic, the order of the dimensions from the outermost to the innermost; and which of the two."""
-
-
-def _layout(node: fx.Node) -> _Layout | None:
-    """How those who come after expect a result to lie in memory."""
+def _layout(node: fx.Node) -> tuple[int, ...] | None:
+    """The order of a result's dimensions in memory, from the outermost to the innermost, that those who come after expect."""
     value = noted(node)
-    if not isinstance(value, torch.Tensor):
-        return None
-    if all(isinstance(s, int) for s in (*value.stride(), *value.shape)):
-        return tuple(value.stride()), True
-    return tuple(sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True)), False
+    if not isinstance(value, torch.Tensor) or any(s == 0 for s in map(hint, value.stride())):
+        return None  # a repeated dimension is written out in the usual order
+    return tuple(sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True))
 
 
-def _laid_out(tensor: Any, layout: _Layout | None) -> Any:
-    """The tensor in that layout: itself, or a copy."""
-    if layout is None or not isinstance(tensor, torch.Tensor):
+def _laid_out(tensor: Any, order: tuple[int, ...] | None) -> Any:
+    """The tensor, dense in that order: itself, or a copy. What can be viewed in eager's layout, holes or not, can be viewed in this."""
+    if order is None or not isinstance(tensor, torch.Tensor):
         return tensor
-    numbers, are_strides = layout
-    if not are_strides:
-        ordered = tensor.permute(numbers)
-        if ordered.is_contiguous():
-            return tensor
-        return ordered.contiguous().permute(sorted(range(len(numbers)), key=numbers.__getitem__))
-    if tensor.stride() == numbers:
+    ordered = tensor.permute(order)
+    if ordered.is_contiguous():
         return tensor
-    return torch.empty_strided(tensor.shape, numbers, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return ordered.contiguous().permute(sorted(range(len(order)), key=order.__getitem__))
