@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from functools import cache
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from kernelllm.compiler.capture.capture import capture
 from kernelllm.compiler.emit import emit
-from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.inductor.lower import lower
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -36,14 +34,6 @@ def written(name: str, **options: object) -> str:
     chosen = Options(**options)  # type: ignore[arg-type]
     problem = example(name)
     return emit(problem, lower(capture(problem, chosen), chosen), chosen)
-
-
-def without_templates(text: str) -> str:
-    """The part that emission decides, without the definitions copied from the templates."""
-    for name in ("matmul", "batched_matmul", "addmm", "conv", "conv_transpose", "attention"):
-        for definition in definitions_for({name}):
-            text = text.replace(f"\n\n\n{definition.text}\n", "\n")
-    return re.sub(r"\n{4,}", "\n\n\n", text.removeprefix("import math\n\n"))
 
 
 RUN = """
@@ -85,4 +75,4 @@ def agrees_with_reference(folder: Path, cases: list[tuple[str, str, list[dict[st
 
 if __name__ == "__main__":
     for each in NAMES:
-        (GOLDEN / f"{each}.py.txt").write_text(without_templates(written(each)), encoding="utf-8")
+        (GOLDEN / f"{each}.py.txt").write_text(written(each), encoding="utf-8")

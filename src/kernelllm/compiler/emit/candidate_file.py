@@ -14,6 +14,7 @@ from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.host_steps import is_contiguous
 from kernelllm.compiler.emit.main_graph import MainGraph
+from kernelllm.compiler.emit.specialise import Specialised, specialised
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
 
@@ -109,9 +110,10 @@ class CandidateFile(MainGraph):
         texts = [text for part in (self, *others) for text in part.kernels.texts.values()]
         helpers = closure({h for f in texts for h in f.helpers})
         kernel_texts = list(dict.fromkeys(f.text for f in texts))
-        templates = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
+        templates = self._templates(others)
+        body = [templates.rewritten(line) for line in body]
         direct = [launcher.TEXT.strip()] if any(t.startswith(f"@{launcher.NAME}") for t in kernel_texts) else []
-        sections = [HELPERS[h].text for h in helpers] + [p.text for p in templates] + direct + kernel_texts + self.guards.definitions()
+        sections = [HELPERS[h].text for h in helpers] + templates.texts + direct + kernel_texts + self.guards.definitions()
         sections += [gradients.function()] if gradients else []
         sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
         code = "\n".join(sections)
@@ -120,6 +122,17 @@ class CandidateFile(MainGraph):
         imports = self._imports(code + model + "\n".join(definitions))
         parts = [imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
+
+    def _templates(self, others: list[Gradients | FixedPath]) -> Specialised:
+        """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
+        used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
+        calls = [call for part in (self, *others) for call in part.template_calls]
+        templates = specialised({d.name: d.text for d in used}, calls)
+        for part in (self, *others):
+            part.methods = [templates.rewritten(line) for line in part.methods]
+        if self.gradients:
+            self.gradients.statements = [templates.rewritten(line) for line in self.gradients.statements]
+        return templates
 
     def _fixed_sizes(self) -> str:
         fixed = {**self.captured.fixed, **self.kept.fixed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 
 WIDTH = 110
 
@@ -19,16 +20,52 @@ def text(body: list[ast.stmt], indent: int = 0) -> str:
 def _statement(node: ast.stmt, indent: int) -> list[str]:
     pad = " " * indent
     ast.fix_missing_locations(node)
+    comments = [line for c in getattr(node, "comments", []) for line in _comment(c, indent)]
+    return [*comments, *_plain_statement(node, indent, pad)]
+
+
+def _comment(text: str, indent: int) -> list[str]:
+    """A comment, broken where it is too long."""
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent + "# ")
+
+
+def _plain_statement(node: ast.stmt, indent: int, pad: str) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         return _function(node, indent)
     if isinstance(node, ast.ClassDef):
         return _class(node, indent)
     if isinstance(node, ast.For | ast.While | ast.If | ast.With):
         return _compound(node, indent)
-    source = quoted(ast.unparse(node))
+    source = quoted(_unparsed(node))
     if len(source) + indent <= WIDTH or "\n" in source:
         return [pad + line for line in source.split("\n")]
     return [pad + line for line in broken(source, WIDTH - indent)]
+
+
+def _unparsed(node: ast.stmt) -> str:
+    """A simple statement: tuples without parentheses where they need none, the grid of a launch with them."""
+    grids: dict[str, str] = {}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Subscript) and isinstance(part.func.slice, ast.Tuple):
+            name = f"__grid_{len(grids)}__"
+            grids[name] = ast.unparse(ast.Tuple(part.func.slice.elts, ast.Load()))
+            part.func.slice = ast.Name(name, ast.Load())
+    value = getattr(node, "value", None)
+    if isinstance(node, ast.Assign | ast.Return) and isinstance(value, ast.Tuple) and len(value.elts) > 1:
+        head = "return " if isinstance(node, ast.Return) else "".join(f"{_bare(t)} = " for t in node.targets)
+        text = head + _bare(value)
+    else:
+        text = ast.unparse(node)
+    for name, grid in grids.items():
+        text = text.replace(f"[{name}]", f"[{grid}]")
+    return re.sub(r"\b(2147483647|4294967295|2143289344|9223372036854775807)\b", lambda m: f"0x{int(m[0]):X}", text)
+
+
+def _bare(node: ast.expr) -> str:
+    """An expression, without parentheses where it is a tuple."""
+    if isinstance(node, ast.Tuple) and len(node.elts) > 1:
+        return ", ".join(map(ast.unparse, node.elts))
+    return ast.unparse(node)
 
 
 def quoted(source: str) -> str:
@@ -45,9 +82,13 @@ def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> lis
     lines = [" " * indent + line for line in broken(head, WIDTH - indent)]
     for child in node.body:
         lines.extend(_statement(child, indent + 4))
-    if getattr(node, "orelse", None):
+    rest = getattr(node, "orelse", None)
+    if isinstance(node, ast.If) and rest and len(rest) == 1 and isinstance(rest[0], ast.If) and not getattr(rest[0], "comments", None):
+        chained = _compound(rest[0], indent)
+        return [*lines, " " * indent + "el" + chained[0].lstrip(), *chained[1:]]
+    if rest:
         lines.append(" " * indent + "else:")
-        for child in node.orelse:  # type: ignore[union-attr]
+        for child in rest:
             lines.extend(_statement(child, indent + 4))
     return lines
 
@@ -77,6 +118,8 @@ def _docstring(value: str, indent: int) -> list[str]:
 
     pad = " " * indent
     parts = inspect.cleandoc(value).replace("\\", "\\\\").replace('"""', "'''").split("\n")
+    if len(parts) > 1 or len(parts[0]) + indent + 6 > WIDTH:
+        parts = [line for p in parts for line in (textwrap.wrap(p, WIDTH - indent - 3) or [""])]
     if len(parts) == 1:
         return [f'{pad}"""{parts[0]}"""']
     return [f'{pad}"""{parts[0]}', *[(pad + p).rstrip() for p in parts[1:]], f'{pad}"""']
@@ -110,6 +153,10 @@ def broken(line: str, width: int) -> list[str]:
         if len(parts) > 1 or len(parts[0]) + 4 <= width or len(broken(parts[0].strip(), width - 4)) > 1:
             body = _fill([p.strip() for p in parts if p.strip()], width - 4)
             return [line[: start + 1], *["    " + b for b in body], tail]
+    keyword = re.match(r"(if|while|return) (?=.*)", line)
+    if keyword and not line.endswith((",", "(")):
+        condition, colon = line[keyword.end() :].removesuffix(":"), ":" if line.endswith(":") else ""
+        return [f"{keyword[1]} (", *["    " + b for b in _operators(condition, width - 4)], f"){colon}"]
     if " = " in line and not line.startswith(("for ", "def ", "if ")):
         target, value = line.split(" = ", 1)
         return [f"{target} = (", *["    " + b for b in _operators(value, width - 4)], ")"]
@@ -142,7 +189,7 @@ def _operators(line: str, width: int) -> list[str]:
     """Break an expression before its outermost operators."""
     if len(line) <= width:
         return [line]
-    for operator in (" | ", " & ", " + ", " - ", " * ", " / "):
+    for operator in (" or ", " and ", " | ", " & ", " + ", " - ", " * ", " / "):
         parts = _split(line, operator)
         if len(parts) > 1:
             lines, current = [], parts[0]

@@ -15,6 +15,8 @@ from kernelllm.compiler.emit.launch_code import LaunchWriter
 from kernelllm.compiler.emit.prepared import Prepared
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
+from kernelllm.compiler.emit.specialise import Call
+from kernelllm.compiler.emit.template_calls import template_call
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.core.errors import CaptureError
@@ -31,6 +33,7 @@ class GraphCode:
         self.text = self.wrapper.text()
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", self.text))
         self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
+        self.template_calls: list[Call] = []
 
     def name(self, local: set[str], paths: dict[str, str]) -> None:
         """Name sizes and arguments. ``local``: names taken in the function; ``paths``: how it reaches the graph's arguments."""
@@ -81,6 +84,8 @@ class GraphCode:
             elif isinstance(item, Launch):  # below a condition nothing is named for those that follow
                 lines = (LaunchWriter(self.kernels, self.local) if condition else launching).lines(item)
             elif isinstance(item, Assign):
+                call = template_call(item.value, self.program, self.sizes)
+                self.template_calls += [call] if call is not None else []
                 line = unpacked.get(id(item), None)
                 if line is not None:
                     lines = [line] if line else []

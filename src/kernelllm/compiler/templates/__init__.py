@@ -80,5 +80,7 @@ output_size) -> (T, T)``
 Precision: fp32 inputs keep fp32's accuracy unless ``allow_tf32``: as ``tf32x3`` (three TF32 products) or, for large work, as sums of two
 fp16 halves (three fp16 products; see matmul.py). With ``allow_tf32`` they are one TF32 product. fp16 and bf16 natively with fp32 sums, by
 tensor descriptors where the GPU has them and strides allow (matmul_half.py, attention_half.py); fp64 and integers by plain sums (slow).
+A function whose name ends in ``_tiles`` or holds ``_should_`` or ``_needs_`` decides what is fast, never what is right: its answer for the
+problem's own sizes is written into the file. Decisions of which results depend are made where the file runs.
 Any sizes and strides are right, zero-size included; offsets are 64 bit where a tensor may exceed 2**31 elements.
 """

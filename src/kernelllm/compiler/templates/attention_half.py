@@ -211,6 +211,11 @@ def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale, tiles=None):
     return out.transpose(1, 2)
 
 
+def attention_should_span(t, heads):
+    """Whether so few queries leave cores idle unless the keys are cut into spans: a file written for more does without it."""
+    return t <= 16 or heads < 64
+
+
 def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
     """attention() in half precision: by descriptors, for few queries, or as it is there."""
     batch, heads, t, d = q.shape
@@ -219,7 +224,7 @@ def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=F
     if batch * heads * t * s * dv > 0 and max(d, dv) <= 256:
         kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
         wide = mask.expand(batch, heads, t, s) if kind else None
-        if t * (heads // kv_heads) <= 64 and (t <= 16 or batch * heads < 64):
+        if t * (heads // kv_heads) <= 64 and attention_should_span(t, batch * heads):
             return attention_of_few(q, k, v, wide, kind, is_causal, factor)
         if factor > 0 and described_cores(q) and attention_readable(q) and attention_readable(k) and attention_readable(v):
             return attention_by_descriptors(q, k, v, wide, kind, is_causal, factor)

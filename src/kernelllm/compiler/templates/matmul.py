@@ -7,39 +7,37 @@ in all three dimensions are split instead: each row of an operand is scaled by a
 scaled to 2**15 the low half needs none until an element is 2**18 times smaller than its row's largest).
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
 
-from .matmul_parts import matmul_finish, matmul_store, matmul_sum_splits_kernel, matmul_tile
+from .matmul_parts import matmul_finish, matmul_sum_splits_kernel, matmul_tile
 
 
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
                   stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                  PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr, INDEX: tl.constexpr,
+                  PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr, BATCHED: tl.constexpr,
                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
-    """One BLOCK_M x BLOCK_N tile of one batch entry (and of one span of K, when K is split) a program."""
-    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    batch = (plane // splits).to(tl.int64)
-    k_start = (plane % splits) * k_span
-    k_end = tl.minimum(k_start + k_span, K)
+    """One BLOCK_M x BLOCK_N tile of a product. BATCHED: of one batch entry and, where splits > 1, of one span of K."""
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N, GROUP_M)
+    batch = (plane // splits).to(tl.int64) if BATCHED else 0
+    k_start = (plane % splits) * k_span if BATCHED else 0
+    k_end = tl.minimum(k_start + k_span, K) if BATCHED else K
 
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
-    ks = k_start + tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + batch * stride_ab + rows * stride_am + ks[None, :].to(tl.int64) * stride_ak
-    b_ptrs = b_ptr + batch * stride_bb + ks[:, None].to(tl.int64) * stride_bk + cols * stride_bn
+    ks = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + batch * stride_ab + rows * stride_am + (k_start + ks)[None, :].to(tl.int64) * stride_ak
+    b_ptrs = b_ptr + batch * stride_bb + (k_start + ks)[:, None].to(tl.int64) * stride_bk + cols * stride_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
     for k in range(k_start, k_end, BLOCK_K):
-        if EVEN_K:
-            a = tl.load(a_ptrs, mask=rows < M, other=0.0)
-            b = tl.load(b_ptrs, mask=cols < N, other=0.0)
-        else:
-            left = k_end - k
-            a = tl.load(a_ptrs, mask=(rows < M) & (tl.arange(0, BLOCK_K)[None, :] < left), other=0.0)
-            b = tl.load(b_ptrs, mask=(cols < N) & (tl.arange(0, BLOCK_K)[:, None] < left), other=0.0)
+        inside = (ks < k_end - k) | EVEN_K
+        a = tl.load(a_ptrs, mask=(rows < M) & inside[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=(cols < N) & inside[:, None], other=0.0)
         if PRECISION == "sum":  # types without tensor cores: fp64 and integers
             acc += tl.sum(a.to(ACC)[:, :, None] * b.to(ACC)[None, :, :], axis=1)
         else:
@@ -47,19 +45,22 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
         a_ptrs += BLOCK_K * stride_ak
         b_ptrs += BLOCK_K * stride_bk
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    matmul_store(out_ptr, acc, plane, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, INDEX)
+    out_ptrs = out_ptr + ((plane.to(tl.int64) if BATCHED else 0) * M + rows) * N + cols
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
 @triton.jit
 def matmul_pack_kernel(x_ptr, out_ptr, R, K, K_padded, stride_xb, stride_xr, stride_xk, ROUND_TF32: tl.constexpr,
-                       BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+                       BATCHED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
     """Copies x [batch, R, K] of any strides to contiguous [batch, R, K_padded], zeros behind K."""
     pid = tl.program_id(0)
     k_tiles = tl.cdiv(K_padded, BLOCK_K)
     tiles = tl.cdiv(R, BLOCK_R) * k_tiles
-    batch = (pid // tiles).to(tl.int64)
-    rows = (pid % tiles // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
-    ks = (pid % tiles % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
+    batch = (pid // tiles).to(tl.int64) if BATCHED else 0
+    if BATCHED:
+        pid = pid % tiles
+    rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
     x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
     if ROUND_TF32:  # to nearest: the tensor core itself would only cut the low bits off
         bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
@@ -68,14 +69,17 @@ def matmul_pack_kernel(x_ptr, out_ptr, R, K, K_padded, stride_xb, stride_xr, str
 
 
 @triton.jit
-def matmul_absmax_kernel(x_ptr, top_ptr, R, K, stride_xb, stride_xr, stride_xk, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+def matmul_absmax_kernel(x_ptr, top_ptr, R, K, stride_xb, stride_xr, stride_xk,
+                         BATCHED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
     """top [batch, R] = the largest magnitude of each row of x [batch, R, K], as the bits of an fp32 number."""
     pid = tl.program_id(0)
     k_tiles = tl.cdiv(K, BLOCK_K)
     tiles = tl.cdiv(R, BLOCK_R) * k_tiles
-    batch = (pid // tiles).to(tl.int64)
-    rows = (pid % tiles // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
-    ks = (pid % tiles % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
+    batch = (pid // tiles).to(tl.int64) if BATCHED else 0
+    if BATCHED:
+        pid = pid % tiles
+    rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
     x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
     bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are, NaN on top
     tl.atomic_max(top_ptr + batch * R + rows, tl.max(bits, axis=1)[:, None], mask=rows < R, sem="relaxed")
@@ -90,14 +94,16 @@ def matmul_scale_exponent(bits):
 
 @triton.jit
 def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, stride_xb, stride_xr, stride_xk,
-                         BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+                         BATCHED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
     """x [batch, R, K] -> fp16 [2, batch, R, K_padded], high and low halves of x scaled to below 2**15 by row."""
     pid = tl.program_id(0)
     k_tiles = tl.cdiv(K_padded, BLOCK_K)
     tiles = tl.cdiv(R, BLOCK_R) * k_tiles
-    batch = (pid // tiles).to(tl.int64)
-    rows = (pid % tiles // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
-    ks = (pid % tiles % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
+    batch = (pid // tiles).to(tl.int64) if BATCHED else 0
+    if BATCHED:
+        pid = pid % tiles
+    rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
     x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
     field = matmul_scale_exponent(tl.load(top_ptr + batch * R + rows, mask=rows < R, other=0))
     x = x * ((268 - field) << 23).to(tl.float32, bitcast=True)
@@ -111,11 +117,11 @@ def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, st
 @triton.jit
 def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_ptr, a_low, b_low, M, N, K, stride_cb, stride_cm, stride_cn,
                                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                                 INDEX: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                                 BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
                                  GROUP_M: tl.constexpr):
     """The product of halves a [2, batch, M, K] and b [2, batch, N, K], the low ones a_low and b_low elements on; BLOCK_K divides K."""
-    batch, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    batch = batch.to(tl.int64)
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N, GROUP_M)
+    batch = plane.to(tl.int64) if BATCHED else 0
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
     ks = tl.arange(0, BLOCK_K)
@@ -135,7 +141,7 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_
     b_field = matmul_scale_exponent(tl.load(b_top_ptr + batch * N + cols, mask=cols < N, other=0))
     acc = acc * ((a_field - 14) << 23).to(tl.float32, bitcast=True) * ((b_field - 14) << 23).to(tl.float32, bitcast=True)
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    matmul_store(out_ptr, acc, batch, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, INDEX)
+    tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
 @triton.jit
@@ -155,26 +161,36 @@ def matvec_kernel(a_ptr, x_ptr, out_ptr, M, K, k_span, stride_am, stride_ak, str
     tl.store(out_ptr + tl.program_id(1).to(tl.int64) * M + rows, total.to(out_ptr.dtype.element_ty), mask=rows < M)
 
 
+def matmul_strides(x):
+    """The strides (batch, row, column) of x, of which the first is 0 where x has two dimensions."""
+    return x.stride(0) if x.dim() == 3 else 0, x.stride(-2), x.stride(-1)
+
+
 def matmul_pack(x, round_tf32=False):
-    """Contiguous copy of x [batch, R, K] with K padded to a multiple of 16 elements, so that wide aligned loads are possible."""
-    batch, r, k = x.shape
+    """Contiguous copy of x [*batch, R, K] with K padded to a multiple of 16 elements, so that wide aligned loads are possible."""
+    batch, r, k = x.shape[:-2], x.shape[-2], x.shape[-1]
     k_padded = triton.cdiv(k, 16) * 16
-    out = torch.empty((batch, r, k_padded), device=x.device, dtype=x.dtype)
-    block_r, block_k = min(64, triton.next_power_of_2(r)), min(64, triton.next_power_of_2(k_padded))
-    grid = (batch * triton.cdiv(r, block_r) * triton.cdiv(k_padded, block_k),)
-    matmul_pack_kernel[grid](x, out, r, k, k_padded, x.stride(0), x.stride(1), x.stride(2), round_tf32, block_r, block_k, num_warps=4)
+    out = torch.empty((*batch, r, k_padded), device=x.device, dtype=x.dtype)
+    block_r, block_k = matmul_copy_tiles(r, k_padded)
+    grid = (math.prod(batch) * triton.cdiv(r, block_r) * triton.cdiv(k_padded, block_k),)
+    matmul_pack_kernel[grid](x, out, r, k, k_padded, *matmul_strides(x), round_tf32, len(batch) > 0, block_r, block_k, num_warps=4)
     return out
 
 
+def matmul_copy_tiles(r, k):
+    """(rows, columns) of a tile of a copy."""
+    return min(64, triton.next_power_of_2(r)), min(64, triton.next_power_of_2(k))
+
+
 def matmul_needs_pack(x, other_rows):
-    """Whether x [batch, R, K] should be copied before a product with ``other_rows`` rows: it must pay, and x must read badly."""
-    _, r, k = x.shape
+    """Whether x [*batch, R, K] should be copied before a product with ``other_rows`` rows: it must pay, and x must read badly."""
+    r, k = x.shape[-2:]
     if other_rows < 256 or r < 64 or k < 64 or r * k * other_rows < 2**26:
         return False
     wide = 16 // x.element_size()  # elements of the widest load
-    aligned = x.stride(2) == 1 and x.stride(1) % wide == 0
+    aligned = x.stride(-1) == 1 and x.stride(-2) % wide == 0
     if x.dtype != torch.float32:  # half precision also reads well when the other dimension is the contiguous one
-        aligned = aligned or (x.stride(1) == 1 and x.stride(2) % wide == 0)
+        aligned = aligned or (x.stride(-2) == 1 and x.stride(-1) % wide == 0)
     return not aligned or x.storage_offset() % wide != 0
 
 
@@ -199,20 +215,21 @@ def matmul_tiles(m, n, k, batch, element_size):
 
 def matmul_should_split(batch, m, n, k):
     """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
-    return min(m, n) >= 512 and k >= 256 and batch * m * n * k >= 2**31
+    return min(m, n) >= 512 and k >= 256 and batch * m * n * k >= 2**35
 
 
 def matmul_halves(x):
-    """(fp16 [2, B, R, K'] halves of x [B, R, K], the bits of each row's largest magnitude [B, R]); K' is a multiple of 64."""
-    batch, r, k = x.shape
-    top = torch.zeros((batch, r), device=x.device, dtype=torch.int32)
+    """(fp16 [2, *batch, R, K'] halves of x [*batch, R, K], the bits of each row's largest magnitude); K' is a multiple of 64."""
+    batch, r, k = x.shape[:-2], x.shape[-2], x.shape[-1]
+    top = torch.zeros((*batch, r), device=x.device, dtype=torch.int32)
     k_padded = triton.cdiv(k, 64) * 64
-    out = torch.empty((2, batch, r, k_padded), device=x.device, dtype=torch.float16)
-    block_r, block_k = (16, 256) if x.stride(2) == 1 else (64, 64)
-    grid = (batch * triton.cdiv(r, block_r) * triton.cdiv(k, block_k),)
-    matmul_absmax_kernel[grid](x, top, r, k, *x.stride(), block_r, block_k, num_warps=4)
-    grid = (batch * triton.cdiv(r, block_r) * triton.cdiv(k_padded, block_k),)
-    matmul_halves_kernel[grid](x, top, out, out.stride(0), r, k, k_padded, *x.stride(), block_r, block_k, num_warps=4)
+    out = torch.empty((2, *batch, r, k_padded), device=x.device, dtype=torch.float16)
+    block_r, block_k = (16, 256) if x.stride(-1) == 1 else (64, 64)
+    planes = math.prod(batch) * triton.cdiv(r, block_r)
+    matmul_absmax_kernel[(planes * triton.cdiv(k, block_k),)](
+        x, top, r, k, *matmul_strides(x), len(batch) > 0, block_r, block_k, num_warps=4)
+    matmul_halves_kernel[(planes * triton.cdiv(k_padded, block_k),)](
+        x, top, out, out.stride(0), r, k, k_padded, *matmul_strides(x), len(batch) > 0, block_r, block_k, num_warps=4)
     return out, top
 
 
@@ -221,19 +238,16 @@ def matmul_halves_tiles(m, n):
     return 128, 128, 64, 8, 3
 
 
-def matmul_by_halves(a, b, c, c_strides, finish, out):
-    """out = finish(a [B,M,K] @ b [B,K,N]) for large fp32 operands, to fp32's accuracy."""
-    batch, m, _ = a.shape
-    n = b.shape[2]
+def matmul_by_halves(a, b, c, finish, out, batch, m, n):
+    """out = finish(a [*batch,M,K] @ b [*batch,K,N]) for large fp32 operands, to fp32's accuracy."""
     a_halves, a_top = matmul_halves(a)
-    b_halves, b_top = matmul_halves(b.transpose(1, 2))
+    b_halves, b_top = matmul_halves(b.transpose(-2, -1))
     block_m, block_n, block_k, warps, stages = matmul_halves_tiles(m, n)
-    grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+    grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
-        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[3], *c_strides, *finish,
-        tl.int32 if n < 2**23 else tl.int64, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[-1],
+        *matmul_strides(c), *finish, len(batch) > 0, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
-    return out
 
 
 def matmul_accumulator(dtype):
@@ -244,63 +258,62 @@ def matmul_accumulator(dtype):
 
 
 def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
-    """The product behind all host functions here: a [B,M,K], b [B,K,N], c None or of a shape that broadcasts to [B,M,N]."""
-    batch, m, k = a.shape
-    n = b.shape[2]
-    out = torch.empty((batch, m, n), device=a.device, dtype=a.dtype)
-    if out.numel() == 0:
-        return out
+    """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None or of a shape that broadcasts to the result's."""
+    batch, m, k, n = a.shape[:-2], a.shape[-2], a.shape[-1], b.shape[-1]
+    out = torch.empty((*batch, m, n), device=a.device, dtype=a.dtype)
     c_kind = 0
     if c is not None and beta != 0:
-        c = c.expand(batch, m, n)
-        c_kind = 1 if c.stride(0) == 0 and c.stride(1) == 0 else 2
-    c_strides = c.stride() if c_kind else (0, 0, 0)
+        c_kind = 1 if c.dim() == 1 else 2
+        c = c.expand(out.shape)
+    else:
+        c = out
     finish = (float(alpha), float(beta), c_kind, activation)
-    if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(batch, m, n, k):
-        return matmul_by_halves(a, b, c if c_kind else a, c_strides, finish, out)
+    if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(math.prod(batch), m, n, k):
+        matmul_by_halves(a, b, c, finish, out, batch, m, n)
+        return out
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "sum":
         block_m, block_n, block_k, splits, warps, stages = 16, 16, 16, 1, 4, 1
     else:
         if precision == "tf32x3" and allow_tf32:
             precision = "tf32"
-        if matmul_needs_pack(a, n):
+        pack_a, pack_b = matmul_needs_pack(a, n), matmul_needs_pack(b.transpose(-2, -1), m)
+        if pack_a:
             a = matmul_pack(a, precision == "tf32")
-        if matmul_needs_pack(b.transpose(1, 2), m):
-            b = matmul_pack(b.transpose(1, 2), precision == "tf32").transpose(1, 2)
-        if a.shape[2] == b.shape[1]:
-            k = a.shape[2]  # both padded: the zeros may be multiplied too
-        block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, batch, a.element_size())
-    k_span = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
-    even_k = k % block_k == 0
+        if pack_b:
+            b = matmul_pack(b.transpose(-2, -1), precision == "tf32").transpose(-2, -1)
+        if pack_a and pack_b:
+            k = a.shape[-1]  # both padded: the zeros may be multiplied too
+        block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, math.prod(batch), a.element_size())
+    k_span = k if splits == 1 else triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     target, target_finish = out, finish
     if splits > 1:
-        target = torch.empty((batch, splits, m, n), device=a.device, dtype=torch.float32)
+        target = torch.empty((*batch, splits, m, n), device=a.device, dtype=torch.float32)
         target_finish = (1.0, 0.0, 0, "")
-    grid = (batch * splits * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+    grid = (math.prod(batch) * splits * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_kernel[grid](
-        a, b, c if c_kind else a, target, m, n, k, k_span, splits, *a.stride(), *b.stride(), *c_strides, *target_finish,
-        precision, acc, even_k, tl.int32 if n < 2**23 else tl.int64, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a, b, c, target, m, n, k, k_span, splits, *matmul_strides(a), *matmul_strides(b), *matmul_strides(c), *target_finish,
+        precision, acc, k % block_k == 0, len(batch) > 0 or splits > 1, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
     if splits > 1:
         block_m, block_n = min(16, triton.next_power_of_2(m)), min(64, triton.next_power_of_2(n))
-        grid = (batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
-        matmul_sum_splits_kernel[grid](target, c if c_kind else a, out, m, n, splits, *c_strides, *finish, block_m, block_n, num_warps=4)
+        grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+        matmul_sum_splits_kernel[grid](target, c, out, m, n, splits, *matmul_strides(c), *finish, block_m, block_n, num_warps=4)
     return out
 
 
 def matmul(a, b, bias=None, allow_tf32=False, activation=""):
-    """activation(a [M,K] @ b [K,N] + bias), bias broadcasting to [M,N]."""
-    return matmul_run(bias, a[None], b[None], 1.0, 1.0, allow_tf32, activation)[0]
+    """a [M,K] @ b [K,N], plus a bias that broadcasts to [M,N]; then the activation."""
+    return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, activation)
 
 
 def addmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):
     """beta * c + alpha * (a [M,K] @ b [K,N]), c broadcasting to [M,N]."""
-    return matmul_run(c, a[None], b[None], beta, alpha, allow_tf32, "")[0]
+    return matmul_run(c, a, b, beta, alpha, allow_tf32, "")
 
 
 def batched_matmul(a, b, bias=None, allow_tf32=False):
-    """a [B,M,K] @ b [B,K,N] + bias, bias broadcasting to [B,M,N]."""
+    """a [B,M,K] @ b [B,K,N], plus a bias that broadcasts to [B,M,N]."""
     return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, "")
 
 

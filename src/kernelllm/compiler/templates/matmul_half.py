@@ -62,7 +62,7 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, part_ptr, M, N, K, stride_a, st
     else:
         out_blocks = a_blocks
     for tile in tl.range(tl.program_id(0), whole, CORES, flatten=True):
-        _, tile_m, tile_n = matmul_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
             a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
@@ -72,7 +72,7 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, part_ptr, M, N, K, stride_a, st
     if SPLIT:
         tile = whole + tl.program_id(0) // splits
         if tile < tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N):
-            _, tile_m, tile_n = matmul_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+            _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
             k_start = tl.program_id(0) % splits * k_span
             acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
             for k in range(k_start, tl.minimum(k_start + k_span, K), BLOCK_K):
@@ -90,7 +90,7 @@ def product_join_kernel(part_ptr, c_ptr, out_ptr, M, N, stride_cm, stride_cn, wh
     pieces = BLOCK_M // ROWS
     tile = tl.program_id(0) // pieces
     first = tl.program_id(0) % pieces * ROWS
-    _, tile_m, tile_n = matmul_tile(whole + tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    _, tile_m, tile_n = matmul_tile(whole + tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
     inside = (first + tl.arange(0, ROWS))[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     rows = (tile_m * BLOCK_M + first + tl.arange(0, ROWS))[:, None].to(tl.int64)
     cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
@@ -112,7 +112,7 @@ def gated_product_kernel(a_ptr, b_ptr, gate_ptr, b_bias_ptr, gate_bias_ptr, out_
     out_blocks = tl.make_tensor_descriptor(out_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles, CORES, flatten=True):
-        _, tile_m, tile_n = matmul_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         gate = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
@@ -193,6 +193,11 @@ def product_tiles(m, n, k, cores):
     return block_m, block_n, 64, warps, stages, parts, max(1, k // 256)
 
 
+def product_should_read_few_rows(m):
+    """Whether the product is small enough for few_rows(): a file written for more rows does without it."""
+    return m <= 16
+
+
 def half_matmul(a, b, bias=None, allow_tf32=False, activation=""):
     """matmul() in half precision: by descriptors, for few rows, or as it is there."""
     m, k = a.shape
@@ -201,7 +206,7 @@ def half_matmul(a, b, bias=None, allow_tf32=False, activation=""):
         c_kind = 0 if bias is None else 1
         c = bias.expand(m, n) if c_kind else a
         finish = (1.0, 1.0 if c_kind else 0.0, 2 if c_kind and c.stride(0) != 0 else c_kind, activation)
-        if m <= 16:
+        if m <= 16 and product_should_read_few_rows(m):
             return few_rows(a, b, c, finish)
         if described_cores(a) and described_order(a) is not None and described_order(b.T) is not None:
             return product_by_descriptors(a, b, c, finish, described_cores(a))

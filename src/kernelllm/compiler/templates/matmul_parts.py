@@ -38,24 +38,17 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
 
 
 @triton.jit
-def matmul_store(out_ptr, acc, plane, row, col, M, N, INDEX: tl.constexpr):
-    """Writes the tile acc at (row, col) of plane ``plane`` of contiguous out [planes, M, N]; INDEX holds the offsets inside a tile."""
-    rows = tl.arange(0, acc.shape[0])[:, None]
-    cols = tl.arange(0, acc.shape[1])[None, :]
-    out_ptr += (plane.to(tl.int64) * M + row) * N + col
-    tl.store(out_ptr + rows.to(INDEX) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(row + rows < M) & (col + cols < N))
-
-
-@triton.jit
-def matmul_tile(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+def matmul_tile(pid, M, N, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
     """(plane, tile row, tile column) of a program: GROUP_M rows of tiles at a time, so that neighbours share operands in L2."""
     m_tiles = tl.cdiv(M, BLOCK_M)
     n_tiles = tl.cdiv(N, BLOCK_N)
-    plane = pid // (m_tiles * n_tiles)
-    pid = pid % (m_tiles * n_tiles)
+    plane = pid // (m_tiles * n_tiles) if BATCHED else 0
+    if BATCHED:
+        pid = pid % (m_tiles * n_tiles)
     group = pid // (GROUP_M * n_tiles)
     group_rows = tl.minimum(m_tiles - group * GROUP_M, GROUP_M)
-    return plane, group * GROUP_M + (pid % (GROUP_M * n_tiles)) % group_rows, (pid % (GROUP_M * n_tiles)) // group_rows
+    pid = pid % (GROUP_M * n_tiles)
+    return plane, group * GROUP_M + pid % group_rows, pid // group_rows
 
 
 @triton.jit

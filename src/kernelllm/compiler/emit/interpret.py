@@ -1,0 +1,490 @@
+"""Templates run on what is known of their arguments, to see which expressions are constant in a file and which branches it takes."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+import operator
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernelllm.compiler.emit import abstract
+from kernelllm.compiler.emit.abstract import UNKNOWN, Const, Sequence, Tensor, Unknown, Value, apply, const, join, known
+
+KEPT = ("BLOCK", "GROUP_M")
+"""Tiles stay arguments of kernels, so that they have a name there."""
+LONGEST = 16
+"""A loop over at most this many known items is followed item by item."""
+DEEPEST = 4
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b, ast.Not: operator.not_, ast.USub: operator.neg,
+    ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "len": len, "int": int, "float": float, "bool": bool, "min": min, "max": max, "abs": abs, "sum": sum, "pow": pow, "list": list,
+    "tuple": tuple, "any": any, "all": all, "triton.cdiv": triton.cdiv, "triton.next_power_of_2": triton.next_power_of_2,
+    "tl.cdiv": triton.cdiv, "tl.minimum": min, "tl.maximum": max, "torch.promote_types": torch.promote_types,
+    "range": lambda *a: _few(range(*a)), "tl.static_range": lambda *a: _few(range(*a)),
+    **{f"math.{n}": getattr(math, n) for n in ("prod", "gcd", "sqrt", "ceil", "log2")},
+}  # fmt: skip
+_NEW = ("torch.empty", "torch.zeros", "torch.ones")
+
+
+def _few(items: range) -> list[int]:
+    if len(items) > LONGEST:
+        raise ValueError("too many to follow")
+    return list(items)
+
+
+def decides_speed(name: str) -> bool:
+    """Whether a function of the templates decides what is fast and not what is right: it is asked when the file is written."""
+    return name.endswith("_tiles") or "_should_" in name or "_needs_" in name
+
+
+def _function(name: str) -> Callable[..., Any]:
+    folder = Path(__file__).resolve().parent.parent / "templates"
+    for path in sorted(folder.glob("*.py")):
+        found = getattr(importlib.import_module(f"kernelllm.compiler.templates.{path.stem}"), name, None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    raise KeyError(name)
+
+
+def namespace_value(text: str) -> Value | None:
+    """``torch.float32`` and ``tl.float32``, which are constants."""
+    owner, _, name = text.rpartition(".")
+    found = getattr({"torch": torch, "tl": tl}.get(owner), name, None)
+    return Const((found,)) if isinstance(found, torch.dtype | tl.dtype) else None
+
+
+class Interpreter:
+    """Runs functions of the templates. What it sees of each expression, whatever the call, is kept by the expression's identity."""
+
+    def __init__(self, functions: Mapping[str, ast.FunctionDef], unstable: set[int]) -> None:
+        """``unstable``: calls of functions which decide speed that answer otherwise from call to call."""
+        self.functions, self.unstable = functions, unstable
+        self.seen: dict[int, Value] = {}
+        self.reached: set[int] = set()
+        self.params: dict[str, dict[str, Value]] = {}
+        self.bindings: dict[int, list[tuple[int, int | None, str]] | None] = {}
+        """Calls of functions: (argument, place in it where it is starred, parameter), None where they cannot be told."""
+        self._running: list[str] = []
+        self._any: set[str] = set()
+        self.handed_on: set[str] = set()
+        """Functions that are passed on as values: any arguments may come."""
+
+    # Calls.
+
+    def run(self, name: str, given: Mapping[str, Value]) -> Value:
+        """What a function returns for these arguments."""
+        function = self.functions[name]
+        kernel = is_device(function)
+        env: dict[str, Value] = {}
+        arguments = function.args.args
+        last = [a.arg for a in arguments][len(arguments) - len(function.args.defaults) :]
+        defaults = dict(zip(last, function.args.defaults, strict=True))
+        for argument in arguments:
+            value = given.get(argument.arg)
+            if value is None:
+                value = self.eval(defaults[argument.arg], {}) if argument.arg in defaults else UNKNOWN
+            opaque = kernel and (isinstance(value, Tensor) or argument.arg.startswith(KEPT))
+            env[argument.arg] = UNKNOWN if opaque else value
+        known_before = self.params.setdefault(name, {})
+        for key, value in env.items():
+            known_before[key] = join(known_before.get(key), value)
+        returned: list[Value] = []
+        if self._running.count(name) >= DEEPEST:  # it calls itself too often to follow: once for any arguments
+            if name in self._any:
+                return UNKNOWN
+            self._any.add(name)
+            env = dict.fromkeys(env, UNKNOWN)
+            known_before.update(env)
+        self._running.append(name)
+        self.block(function.body, env, returned)
+        self._running.pop()
+        result: Value | None = None
+        for value in returned:
+            result = join(result, value)
+        return UNKNOWN if result is None else result
+
+    def _call(self, node: ast.Call, env: dict[str, Value]) -> Value:
+        launch = isinstance(node.func, ast.Subscript)
+        target = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+        args = [self.eval(a, env) for a in node.args]
+        keywords = {k.arg: self.eval(k.value, env) for k in node.keywords}
+        if launch:
+            self.eval(node.func.slice, env)  # type: ignore[attr-defined]
+        name = ast.unparse(target)
+        if name in self.functions and isinstance(target, ast.Name):
+            return self._own(name, node, args, keywords)
+        if isinstance(target, ast.Attribute) and namespace(target) is None:
+            return self._method(target, args, keywords, env)
+        if name in _NEW and args:
+            dtype = keywords.get("dtype", UNKNOWN)
+            shape = args[0].items if isinstance(args[0], Sequence) else None
+            return abstract.contiguous(dtype, shape) if shape is not None and isinstance(dtype, Const) else UNKNOWN
+        if name == "torch.empty_like" and isinstance(args[0], Tensor):
+            dtype = keywords.get("dtype", args[0].dtype)
+            shape = args[0].shape
+            return Tensor(dtype, shape, (UNKNOWN,) * len(shape)) if isinstance(dtype, Const) else UNKNOWN
+        if name in ("zip", "enumerate") and all(isinstance(a, Sequence) for a in args):
+            rows = zip(*(a.items for a in args), strict=False) if name == "zip" else ((const(i), v) for i, v in enumerate(args[0].items))  # type: ignore[union-attr]
+            return Sequence(tuple(Sequence(tuple(row)) for row in rows))
+        if name == "len" and isinstance(args[0], Sequence):
+            return const(len(args[0].items))
+        if name in ("list", "tuple") and args and isinstance(args[0], Sequence):
+            return Sequence(args[0].items, name == "list")
+        if name in ("float", "int") and args and isinstance(args[0], Tensor):
+            return UNKNOWN
+        function = _FUNCTIONS.get(name)
+        if function is None or any(isinstance(a, ast.Starred) for a in node.args):
+            return UNKNOWN
+        return apply(function, *args)
+
+    def _own(self, name: str, node: ast.Call, args: list[Value], keywords: dict[str | None, Value]) -> Value:
+        params = [a.arg for a in self.functions[name].args.args]
+        given: dict[str, Value] = {}
+        binding: list[tuple[int, int | None, str]] | None = []
+        at = 0
+        for i, (argument, value) in enumerate(zip(node.args, args, strict=True)):
+            if not isinstance(argument, ast.Starred):
+                parts: list[tuple[int | None, Value]] = [(None, value)]
+            elif isinstance(value, Sequence):
+                parts = list(enumerate(value.items))
+            else:
+                binding = None
+                break
+            for place, part in parts:
+                given[params[at]] = part
+                binding.append((i, place, params[at]))  # type: ignore[union-attr]
+                at += 1
+        if binding is None:
+            given = dict.fromkeys(params, UNKNOWN)
+        given |= {k: v for k, v in keywords.items() if k in params}
+        if id(node) in self.bindings and self.bindings[id(node)] != binding:
+            binding = None
+        self.bindings[id(node)] = binding
+        if decides_speed(name):
+            return self._asked(name, node, given)
+        return self.run(name, given)
+
+    def _asked(self, name: str, node: ast.Call, given: dict[str, Value]) -> Value:
+        """A function that decides speed, asked for the problem's own sizes."""
+        try:
+            answer = const(_function(name)(**{k: abstract.hint_of(v) for k, v in given.items()}))
+        except (TypeError, AttributeError, RuntimeError):
+            answer = None
+        before = self.seen.get(id(node))
+        if answer is None or (before is not None and before != answer):
+            self.unstable.add(id(node))
+        if id(node) in self.unstable:
+            self.run(name, dict.fromkeys(given, UNKNOWN))
+            return _varying(answer) if answer is not None else UNKNOWN
+        self.params.setdefault(name, {}).update(dict.fromkeys(given, UNKNOWN))
+        return answer  # type: ignore[return-value]
+
+    def _method(self, target: ast.Attribute, args: list[Value], keywords: dict[str | None, Value], env: dict[str, Value]) -> Value:
+        owner = self.eval(target.value, env)
+        if isinstance(owner, Tensor) and not keywords:
+            return abstract.method(owner, target.attr, args)
+        if isinstance(owner, Tensor) and target.attr in ("contiguous", "clone"):
+            return abstract.contiguous(owner.dtype, owner.shape)
+        if isinstance(target.value, ast.Name) and target.attr in ("append", "extend", "insert"):
+            env[target.value.id] = UNKNOWN
+        if target.attr == "to" and isinstance(owner, Const) and owner.single and isinstance(owner.hint, int):
+            return owner  # a number has no type of its own in a kernel
+        return UNKNOWN
+
+    # Statements.
+
+    def block(self, body: list[ast.stmt], env: dict[str, Value], returned: list[Value]) -> bool:
+        """Run statements; whether what follows them is reached."""
+        return all(self.statement(s, env, returned) for s in body)
+
+    def statement(self, node: ast.stmt, env: dict[str, Value], returned: list[Value]) -> bool:
+        """Run one statement; whether what follows it is reached."""
+        self.reached.add(id(node))
+        match node:
+            case ast.Return():
+                returned.append(self.eval(node.value, env) if node.value else const(None))
+                return False
+            case ast.Raise() | ast.Break() | ast.Continue():
+                return False
+            case ast.If():
+                return self._if(node, env, returned)
+            case ast.For():
+                return self._for(node, env, returned)
+            case ast.While():
+                for _ in range(LONGEST):
+                    if known(self.eval(node.test, env)) != (True, True) or not self.block(node.body, env, returned):
+                        break
+                if truth_of(self.eval(node.test, env)) is not False:
+                    self._unknown_times(node.body, env, returned)
+                    self.eval(node.test, env)
+            case ast.Assign():
+                value = self.eval(node.value, env)
+                for target in node.targets:
+                    self._bind(target, value, env)
+            case ast.AnnAssign() if node.value is not None:
+                self._bind(node.target, self.eval(node.value, env), env)
+            case ast.AugAssign():
+                old = self.eval(_as_read(node.target), env)
+                value = apply(_OPERATORS[type(node.op)], old, self.eval(node.value, env))
+                self._bind(node.target, value, env)
+            case ast.Expr():
+                self.eval(node.value, env)
+        return True
+
+    def _if(self, node: ast.If, env: dict[str, Value], returned: list[Value]) -> bool:
+        test = truth_of(self.eval(node.test, env))
+        if test is not None:
+            return self.block(node.body if test else node.orelse, env, returned)
+        other = dict(env)
+        first, second = self.block(node.body, env, returned), self.block(node.orelse, other, returned)
+        if first and second:
+            for name in env.keys() | other.keys():
+                env[name] = join(env[name], other[name]) if name in env and name in other else UNKNOWN
+        elif second:
+            env.clear()
+            env.update(other)
+        return first or second
+
+    def _for(self, node: ast.For, env: dict[str, Value], returned: list[Value]) -> bool:
+        items = self.eval(node.iter, env)
+        leaves = any(isinstance(n, ast.Break | ast.Continue | ast.Return) for s in node.body for n in ast.walk(s))
+        if isinstance(items, Sequence) and len(items.items) <= LONGEST and not leaves:
+            for item in items.items:
+                self._bind(node.target, item, env)
+                self.block(node.body, env, returned)
+            return True
+        self._forget(node.body, env)
+        self._bind(node.target, UNKNOWN, env)
+        self._unknown_times(node.body, env, returned)
+        return True
+
+    def _unknown_times(self, body: list[ast.stmt], env: dict[str, Value], returned: list[Value]) -> None:
+        self._forget(body, env)
+        self.block(body, env, returned)
+        self._forget(body, env)
+
+    def _forget(self, body: list[ast.stmt], env: dict[str, Value]) -> None:
+        """What the statements bind is unknown."""
+        for n in (n for statement in body for n in ast.walk(statement)):
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+                env[n.id] = UNKNOWN
+            elif isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name):
+                self._bind(n, UNKNOWN, env)
+
+    def _bind(self, target: ast.expr, value: Value, env: dict[str, Value]) -> None:
+        if isinstance(target, ast.Name):
+            env[target.id] = value
+        elif isinstance(target, ast.Tuple):
+            stars = [i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
+            items: tuple[Any, ...] = (UNKNOWN,) * len(target.elts)
+            if isinstance(value, Sequence) and stars and len(value.items) >= len(target.elts) - 1:
+                after = len(target.elts) - stars[0] - 1
+                end = len(value.items) - after
+                items = (*value.items[: stars[0]], Sequence(value.items[stars[0] : end], True), *value.items[end:])
+            elif isinstance(value, Sequence) and len(value.items) == len(target.elts):
+                items = value.items
+            for part, item in zip(target.elts, items, strict=True):
+                self._bind(part.value if isinstance(part, ast.Starred) else part, item, env)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            base = env.get(target.value.id, UNKNOWN)
+            env[target.value.id] = UNKNOWN
+            if isinstance(base, Tensor):
+                env[target.value.id] = base
+            elif isinstance(base, Sequence):
+                index = known(self.eval(target.slice, env))[1]
+                parts = list(base.items)
+                if isinstance(index, int):
+                    parts[index] = value
+                else:
+                    parts = [UNKNOWN] * len(parts)
+                env[target.value.id] = Sequence(tuple(parts), True)
+
+    # Expressions.
+
+    def eval(self, node: ast.expr, env: dict[str, Value]) -> Value:
+        """What an expression may be."""
+        value = self._eval(node, env)
+        self.seen[id(node)] = join(self.seen.get(id(node)), value)
+        return value
+
+    def _eval(self, node: ast.expr, env: dict[str, Value]) -> Value:
+        match node:
+            case ast.Constant():
+                return const(node.value)
+            case ast.Name():
+                if node.id in self.functions and node.id not in env and node.id not in self.handed_on:
+                    self.handed_on.add(node.id)
+                    self.run(node.id, dict.fromkeys((a.arg for a in self.functions[node.id].args.args), UNKNOWN))
+                return env.get(node.id, UNKNOWN)
+            case ast.Tuple() | ast.List():
+                return self._sequence(node, env)
+            case ast.Starred():
+                return self.eval(node.value, env)
+            case ast.BinOp():
+                return self._binary(node, env)
+            case ast.UnaryOp():
+                return apply(_OPERATORS[type(node.op)], self.eval(node.operand, env))
+            case ast.Compare():
+                return self._compare(node, env)
+            case ast.BoolOp():
+                return self._bool(node, env)
+            case ast.IfExp():
+                test = truth_of(self.eval(node.test, env))
+                if test is not None:
+                    return self.eval(node.body if test else node.orelse, env)
+                a, b = self.eval(node.body, env), self.eval(node.orelse, env)
+                return join(a, b)
+            case ast.Call():
+                return self._call(node, env)
+            case ast.Attribute():
+                return self._attribute(node, env)
+            case ast.Subscript():
+                return self._subscript(node, env)
+            case ast.ListComp() | ast.GeneratorExp():
+                return self._comprehension(node, env)
+            case ast.Lambda():
+                inner = env | dict.fromkeys((a.arg for a in node.args.args), UNKNOWN)
+                self.eval(node.body, inner)
+        return UNKNOWN
+
+    def _sequence(self, node: ast.Tuple | ast.List, env: dict[str, Value]) -> Value:
+        items: list[Value] = []
+        for element in node.elts:
+            value = self.eval(element, env)
+            if not isinstance(element, ast.Starred):
+                items.append(value)
+            elif isinstance(value, Sequence):
+                items += value.items
+            else:
+                return UNKNOWN
+        return Sequence(tuple(items), isinstance(node, ast.List))
+
+    def _binary(self, node: ast.BinOp, env: dict[str, Value]) -> Value:
+        a, b = self.eval(node.left, env), self.eval(node.right, env)
+        match node.op, a, b:
+            case ast.Add(), Sequence(), Sequence():
+                return Sequence((*a.items, *b.items), a.is_list)
+            case ast.Mult(), Sequence(), Const() if b.single:
+                return Sequence(a.items * b.hint, a.is_list)
+            case (ast.Mult(), Const(options=(0,)), _) | (ast.Mult(), _, Const(options=(0,))):
+                zero = a if isinstance(a, Const) and a.options == (0,) else b
+                return zero if isinstance(zero, Const) and isinstance(zero.hint, int) else UNKNOWN
+            case (ast.Mod(), _, Const(options=(1,))):
+                return const(0)
+            case (ast.BitAnd(), Const(options=(False,)), _) | (ast.BitAnd(), _, Const(options=(False,))):
+                return const(False)
+        return apply(_OPERATORS[type(node.op)], a, b)
+
+    def _compare(self, node: ast.Compare, env: dict[str, Value]) -> Value:
+        values = [self.eval(v, env) for v in (node.left, *node.comparators)]
+        if len(values) != 2:
+            return UNKNOWN
+        none = [known(v) == (True, None) for v in values]
+        if isinstance(node.ops[0], ast.Is | ast.IsNot) and any(none) and any(isinstance(v, Tensor | Sequence) for v in values):
+            return const(isinstance(node.ops[0], ast.IsNot))
+        return apply(_OPERATORS[type(node.ops[0])], *values)
+
+    def _bool(self, node: ast.BoolOp, env: dict[str, Value]) -> Value:
+        stop = isinstance(node.op, ast.Or)
+        open_: list[Value] = []
+        for part in node.values:
+            value = self.eval(part, env)
+            truth = truth_of(value)
+            if truth is stop:
+                return value
+            if truth is None:
+                open_.append(value)
+        return value if not open_ or (len(open_) == 1 and open_[0] is value) else UNKNOWN
+
+    def _attribute(self, node: ast.Attribute, env: dict[str, Value]) -> Value:
+        constant = namespace_value(ast.unparse(node))
+        if constant is not None:
+            return constant
+        owner = self.eval(node.value, env)
+        if isinstance(owner, Tensor):
+            return Sequence(owner.shape) if node.attr == "shape" else owner.dtype if node.attr == "dtype" else UNKNOWN
+        if isinstance(owner, Const) and node.attr == "itemsize":
+            return apply(lambda d: d.itemsize, owner)
+        return UNKNOWN
+
+    def _subscript(self, node: ast.Subscript, env: dict[str, Value]) -> Value:
+        owner = self.eval(node.value, env)
+        if isinstance(owner, Const) and owner.single and isinstance(owner.hint, int):
+            return owner  # ``number[:, None]``: a number fits every shape
+        if isinstance(owner, Sequence):
+            part = self._index(node.slice, env)
+            if isinstance(part, slice):
+                return Sequence(owner.items[part], owner.is_list)
+            found, index = known(part) if part is not None else (False, None)
+            return owner.items[index] if found and isinstance(index, int) and -len(owner.items) <= index < len(owner.items) else UNKNOWN
+        parts = [self._index(e, env) for e in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
+        if isinstance(owner, Tensor):
+            return abstract.view(owner, parts)
+        return UNKNOWN
+
+    def _index(self, node: ast.expr, env: dict[str, Value]) -> Any:
+        if not isinstance(node, ast.Slice):
+            value = self.eval(node, env)
+            return None if known(value) == (True, None) else value
+        bounds = [known(self.eval(b, env)) if b is not None else (True, None) for b in (node.lower, node.upper, node.step)]
+        return slice(*(b[1] for b in bounds)) if all(b[0] for b in bounds) else slice(0, 0, 7)
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp, env: dict[str, Value]) -> Value:
+        if len(node.generators) != 1 or node.generators[0].ifs:
+            return UNKNOWN
+        generator = node.generators[0]
+        rows = self.eval(generator.iter, env)
+        inner = dict(env)
+        if not isinstance(rows, Sequence):
+            self._bind(generator.target, UNKNOWN, inner)
+            self.eval(node.elt, inner)
+            return UNKNOWN
+        items = []
+        for row in rows.items:
+            self._bind(generator.target, row, inner)
+            items.append(self.eval(node.elt, inner))
+        return Sequence(tuple(items), True)
+
+
+def truth_of(value: Value) -> bool | None:
+    """Whether a value counts as true, None where it may be either."""
+    if isinstance(value, Const):
+        answers = {bool(o) for o in value.options}
+        return answers.pop() if len(answers) == 1 else None
+    return bool(value.items) if isinstance(value, Sequence) else None
+
+
+def _varying(answer: Value) -> Value:
+    if isinstance(answer, Sequence):
+        return Sequence(tuple(_varying(i) for i in answer.items), answer.is_list)
+    return Unknown(known(answer)[1])
+
+
+def _as_read(target: ast.expr) -> ast.expr:
+    return ast.parse(ast.unparse(target), mode="eval").body
+
+
+def namespace(node: ast.Attribute) -> str | None:
+    """``torch.empty`` for a function of a module, None for a method."""
+    text = ast.unparse(node)
+    return text if text.split(".")[0] in ("torch", "tl", "triton", "math", "libdevice") else None
+
+
+def is_device(function: ast.FunctionDef) -> bool:
+    """Whether it runs on the GPU."""
+    return any("jit" in ast.unparse(d) for d in function.decorator_list)
