@@ -15,8 +15,9 @@ from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.abstract import Const, Sequence, Value, known
 from kernelllm.compiler.emit.ast_tools import Replace, copy_of, reads
 from kernelllm.compiler.emit.comments import with_comments
+from kernelllm.compiler.emit.expressions import truth_of
 from kernelllm.compiler.emit.inlining import inlined, swept
-from kernelllm.compiler.emit.interpret import KEPT, Interpreter, truth_of
+from kernelllm.compiler.emit.interpret import KEPT, Interpreter
 
 _ROUNDS = 8
 _EMPTY = (Sequence(()), Sequence((), True))
