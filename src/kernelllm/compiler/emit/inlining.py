@@ -156,8 +156,8 @@ def _inline(owner: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -
     if result is not None and not tail:
         mapping |= _result_names(statement, call, result, mapping, body, owner)
     for part in body:
-        Replace(values).visit(part)
         Rename(mapping).visit(part)
+        Replace(values).visit(part)  # behind the renaming, which is of the callee's names alone
     result = body[-1].value if isinstance(body[-1], ast.Return) else None
     made = list(body) if tail else body[: len(body) - bool(returns)]
     comments = getattr(statement, "comments", [])

@@ -96,7 +96,7 @@ def row_logsumexp(x):
     return out.view(x.shape[:-1])
 
 
-def row_fits(n):
+def row_should_fit(n):
     """Whether one program should hold a row of n elements."""
     return n <= 32768
 
@@ -109,7 +109,7 @@ def row_softmax(x):
     out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
     if out.numel() == 0:
         return out
-    if row_fits(n):
+    if row_should_fit(n):
         block = triton.next_power_of_2(n)
         warps = 4 if block <= 4096 else 8 if block <= 8192 else 16
         row_softmax_kernel[(rows,)](flat, out, n, flat.stride(0), acc, block, num_warps=warps)
