@@ -149,6 +149,16 @@ def test_what_fails_is_left_to_the_fallback(process: References, write: Any, cha
     assert cause in graph.cause
 
 
+def test_a_graph_that_cannot_be_taken_apart_stays_whole(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no forward and backward of this")
+
+    monkeypatch.setattr("torch._dynamo.backends.common.aot_module_simplified", refuses)
+    x = torch.randn(5)
+    torch.testing.assert_close(compiled(nn.Tanh())(x), x.tanh())
+    assert not compile_report().graphs
+
+
 def test_options_are_checked_and_the_entry_point_is_there() -> None:
     torch._dynamo.reset()
     with pytest.raises(UsageError, match="verify"):

@@ -7,6 +7,7 @@ of. Whatever cannot be written, or is not right, runs by Inductor, and what that
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import fx
 from kernelllm.app.dynamo.options import CompileOptions
 from kernelllm.core.errors import UsageError
 
+log = logging.getLogger("kernelllm")
 _numbers = itertools.count()
 
 
@@ -29,6 +31,7 @@ def kernelllm(
         known = ", ".join(CompileOptions.__struct_fields__)
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
     from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     from kernelllm.app.dynamo.graph_kernel import GraphKernel
@@ -42,4 +45,15 @@ def kernelllm(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
         partition_fn=min_cut_rematerialization_partition,
     )  # fmt: skip
-    return compile_all(graph, example_inputs)
+    try:
+        return compile_all(graph, example_inputs)
+    except TensorifyScalarRestartAnalysis:
+        raise
+    except Exception as error:  # noqa: BLE001 - the capture of others raises anything
+        log.warning("Graph %d stays whole: %s: %s", number, type(error).__name__, " ".join(str(error).split())[:300])
+        left: Callable[..., Any] = graph.forward
+        if chosen.fallback == "inductor":
+            from torch._inductor.compile_fx import compile_fx
+
+            left = compile_fx(graph, example_inputs)  # it raises what plain torch.compile would raise
+        return left

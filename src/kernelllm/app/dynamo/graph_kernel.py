@@ -62,19 +62,19 @@ class GraphKernel:
         """Choose what runs the graph from now on; left open while it is being written in the background."""
         if self._run is not None:
             return
-        if not self._started:
-            self._started = True
-            start = time.perf_counter()
-            try:
+        start = time.perf_counter()
+        try:
+            if not self._started:
+                self._started = True
                 self._begin(inputs)
-            except KernelLLMError as error:
-                self._leave(error.what)
-            except Exception as error:
-                log.debug("the traceback", exc_info=error)
-                self._leave(f"{type(error).__name__}: {error}")
-            self.record.seconds = time.perf_counter() - start
-        if self._run is None and self._found is not None:
-            self._take(self._found)
+            if self._run is None and self._found is not None:
+                self._take(self._found)
+        except KernelLLMError as error:
+            self._leave(error.what)
+        except Exception as error:
+            log.debug("the traceback", exc_info=error)
+            self._leave(f"{type(error).__name__}: {error}")  # plain torch.compile would not raise it
+        self.record.seconds += time.perf_counter() - start
 
     def _begin(self, inputs: list[Any]) -> None:
         """Look for the file on disk, or have it written: now, or in the background."""
@@ -140,7 +140,7 @@ class GraphKernel:
         except Exception as error:  # noqa: BLE001 - a written file that fails here is left out, whatever the cause
             return self._leave(f"the written file does not load: {type(error).__name__}: {error}")
         layouts = [_layout(r) for r in _results(parts.computed)]
-        forward = model.forward
+        forward, views = model.forward, parts.views.forward if _results(parts.views) else None
         told = told_by_shapes(parts.computed)
         taken = [i for i, n in enumerate(_placeholders(parts.computed)) if n.name not in told]
 
@@ -155,7 +155,7 @@ class GraphKernel:
                 self._leave(f"the written file failed: {type(error).__name__}: {error}")
                 return (self._run or self._eager)(inputs)
             computed = [_laid_out(t, s) for t, s in zip(computed, layouts, strict=True)]
-            return parts.joined(computed, parts.views(*given))
+            return parts.joined(computed, views(*given) if views else ())
 
         self._run = run
         return self.record.became("written")
