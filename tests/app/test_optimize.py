@@ -16,7 +16,7 @@ from kernelllm.app import pipeline as work
 from kernelllm.app.judge_options import default_extern
 from kernelllm.app.main import cli
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Attempt, Candidate, KernelUse, Measured, Problem, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, Finding, KernelUse, Measured, Problem, Status, Timing, Verdict
 from kernelllm.core.writer import Writer
 from kernelllm.judge import JudgeSettings
 
@@ -238,6 +238,16 @@ def test_where_a_gpu_times_them_several_ways_are_tried(monkeypatch: pytest.Monke
     assert default_extern("compiler", JudgeSettings()) == "auto"
     for model, how in (("mock", JudgeSettings()), ("compiler", JudgeSettings(measure=False)), ("compiler", JudgeSettings(device="cpu"))):
         assert default_extern(model, how) is None
+
+
+def test_what_torch_does_alone_is_not_compiled(script: Callable[..., dict[str, Any]]) -> None:
+    """No word of cheating: the compiler is no suspect."""
+    idle = Finding(check="torch_fallback", message="Torch did all that the reference asks of it: bincount (1).")
+    script(*[msgspec.structs.replace(verdict("cheating"), findings=(idle,), message=idle.message)] * 3)
+    found = CliRunner().invoke(cli, ["optimize", "relu.py"])
+    assert found.exit_code == 1
+    assert "is not compiled. Torch did all that the reference asks of it: bincount (1)." in found.output
+    assert "cheating" not in found.output
 
 
 def test_source_text_is_a_problem() -> None:

@@ -23,7 +23,7 @@ from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
 from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
-from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Severity, Status, Verdict
 from kernelllm.core.writer import find, open_writer, require
 from kernelllm.judge.settings import HYBRID
 
@@ -59,7 +59,8 @@ def optimize(
     source of one. ``model`` writes ``n`` candidates (``compiler`` unless set otherwise); ``judge`` says how
     they are judged; ``extern`` is what the compiler may leave to torch (``avoid``, ``forbid``, ``allow``, ``auto``: the last two
     are judged on the track ``hybrid``). Unless set it is ``auto`` where a GPU times the candidates, with ``n`` 4. The best correct
-    candidate is in ``Result.best`` and, when ``out`` is given, in that file; every candidate goes to the folder ``keep`` when that is given.
+    candidate is in ``Result.best`` and, when ``out`` is given, in that file; every
+    candidate goes to the folder ``keep`` when that is given.
 
     Raises UsageError on wrong arguments, ProblemError when the reference is at fault, CaptureError or
     ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
@@ -260,7 +261,15 @@ class _Work:
                 _check_reference(self.problem)  # the likelier cause, and the clearer message
                 raise
             self._once_more(writer, judge)
+            self._refuse_idle()
             return " ".join(str(error) for error in search.errors)
+
+    def _refuse_idle(self) -> None:
+        """Raises CaptureError where all that is wrong with every candidate is that torch does all the work: it is not compiled."""
+        fallback = [_only_falls_back(attempt.verdict) for attempt in self.attempts]
+        if fallback and all(fallback):
+            what = f"{self.problem.name!r} is not compiled. {self.attempts[0].verdict.message}"
+            raise CaptureError(what, fix="Use a language model (-m).")
 
     def _collect(self, found: Iterator[Attempt]) -> None:
         try:
@@ -277,7 +286,8 @@ class _Work:
         if verdict.status is Status.PROBLEM_ERROR:
             raise ProblemError(verdict.message)
         self.attempts.append(attempt)
-        self.report.note(f"{self._name(len(self.attempts))}: {summary(verdict)}")
+        idle = _only_falls_back(verdict) and not find(self.model)[0].asks_model
+        self.report.note(f"{self._name(len(self.attempts))}: {f'not compiled: {verdict.message}' if idle else summary(verdict)}")
         if self.folder is not None:
             _keep(self.folder, len(self.attempts), self.problem, attempt)
 
@@ -307,6 +317,11 @@ class _Work:
     def _name(self, number: int) -> str:
         wanted = self.wanted * (self.asking.rounds if self.asking else 1)
         return f"candidate {number} of {wanted}" if number <= wanted else f"candidate {number}, as none was correct"
+
+
+def _only_falls_back(verdict: Verdict) -> bool:
+    failed = {finding.check for finding in verdict.findings if finding.severity is Severity.FAIL}
+    return verdict.status is Status.CHEATING and failed == {"torch_fallback"}
 
 
 def _check_reference(problem: Problem) -> None:

@@ -16,7 +16,8 @@ _MOVING = {"nonzero", "view_as_complex", "view_as_real", "as_strided", "empty", 
 def left_to_torch(source: str) -> list[str]:
     """The operators that the file's module has torch compute, each once."""
     found: dict[str, None] = {}
-    for node in ast.walk(_model(ast.parse(source))):
+    classes = [s for s in ast.parse(source).body if isinstance(s, ast.ClassDef)]  # the module, and its backward
+    for node in (node for cls in classes for node in ast.walk(cls)):
         if isinstance(node, ast.Call) and (match := _CALLED.match(ast.unparse(node.func))):
             name = (match[1] or match[2]).removesuffix("_default")
             if name not in _MOVING:
@@ -35,10 +36,6 @@ def refuse_idle(source: str, name: str) -> None:
     if not any(computes(ast.unparse(kernel)) for kernel in kernels):
         does = f" Torch does {', '.join(left)}." if left else ""
         raise CaptureError(f"{name!r} is not compiled: nothing is left for a kernel.{does}", fix="Use a language model (-m).")
-
-
-def _model(tree: ast.Module) -> ast.AST:
-    return next((s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew"), tree)
 
 
 __all__ = ["left_to_torch", "refuse_idle"]
