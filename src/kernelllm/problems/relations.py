@@ -26,6 +26,8 @@ class Budget:
     work: int = 1_000_000
     leading: float = 4.0
     """How much sooner leading (batch-like) dimensions are reduced than others of the same size."""
+    conditioned: bool = True
+    """Whether the output should be well conditioned, which takes runs in float64."""
 
     @property
     def growth(self) -> int:

@@ -177,7 +177,7 @@ def _refuse_what_does_not_fit(search: Search, values: Sizes) -> None:
 def _grade(search: Search, values: Sizes) -> int:
     trace = search.run(values)
     conditioning = trace is None or trace.flops <= EXACT
-    return confirm.grade(search.problem, search.overrides(values), conditioning=conditioning)
+    return confirm.grade(search.problem, search.overrides(values), conditioning=conditioning and search.budget.conditioned)
 
 
 def _reduce(search: Search, values: Sizes) -> Sizes:

@@ -22,7 +22,7 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.problems.relations import Budget
 
-LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25)
+LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=False)
 """Of the size that is tried where the original one is not affordable."""
 _ELEMENTS, _FLOPS = 2**25, 8_000_000_000
 """Of all inputs at the original size, and of one run of the reference there: a CPU takes a fraction of a second."""
