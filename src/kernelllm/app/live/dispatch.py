@@ -52,7 +52,7 @@ class Dispatch:
         held = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
         held += [(vars(m), n, v) for _, m in modules for n, v in vars(m).items() if type(v) in PLAIN and n not in _EVERY_MODULE]
         self._held = [list(column) for column in zip(*held, strict=True)] or [[], [], []]
-        self._modes = [[(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs]
+        self._modes = {p: [(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs}
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: vars(self)[name] for name in ("original", "programs", "kernel_calls", "original_calls")}
@@ -66,22 +66,27 @@ class Dispatch:
         """The result of one call."""
         named = self._names.named(args, kwargs)
         tensors: list[torch.Tensor] = []
-        program, why = self._chosen(named, tensors)
+        why = self._never()
+        form = None if why else _form(named, tensors)
+        if form is None:
+            return self._by_original(why or "an argument that is neither a plain tensor nor a plain value", args, kwargs)
+        sample = self._sample()
+        kinds = tuple([(t.shape, t.dtype, t.device, t.is_contiguous()) for t in tensors])
+        key = (tuple(named), form, kinds, None if sample is None else (sample.dtype, sample.device))
+        program, why = self._known.get(key) or self._first_time(key, named, tensors)
+        if program is not None and (other := self._not_now(program, tensors)):
+            return self._by_original(other, args, kwargs)
+        if why is UNPROVEN and program is not None:
+            program, why = self._known[key] = self._compared(program, tensors)
         if program is None:
             return self._by_original(why, args, kwargs)
-        if why is UNPROVEN:
-            program, why = self._compared(program, tensors)
-            self._remember(named, tensors, program, why)
-            if program is None:
-                return self._by_original(why, args, kwargs)
         try:
             result = self.run(program, tensors)
         except Exception as error:  # guards of the file, and Triton's compiler: the original answers for all of them
             if (program.signature.written or program.signature.writes_state) and not refused(error):
                 raise  # it may have written already: the original would do so twice
-            why = reason(error)
-            self._remember(named, tensors, None, why)
-            return self._by_original(why, args, kwargs)
+            self._known[key] = None, reason(error)
+            return self._by_original(reason(error), args, kwargs)
         self.kernel_calls += 1
         return result
 
@@ -112,26 +117,7 @@ class Dispatch:
         apply: Any = _InferenceOnly.apply
         return [apply(t, source) if t.is_floating_point() or t.is_complex() else t for t in results]
 
-    def _chosen(self, named: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
-        """The program for a call, or None with the reason. Fills ``tensors``."""
-        if why := self._never(named):
-            return None, why
-        for value in named.values():
-            if type(value) not in _TENSORS:
-                tensors.clear()
-                break
-            tensors.append(value)
-        else:
-            return self._decided(named, tensors, None)
-        try:
-            nest = apart(named, tensors, "An argument")
-        except UsageError:
-            return None, "an argument that is neither a tensor nor a plain value"
-        if any(type(t) not in _TENSORS for t in tensors):
-            return None, "a tensor subclass"
-        return self._decided(named, tensors, nest)
-
-    def _never(self, named: dict[str, Any]) -> str:
+    def _never(self) -> str:
         """Why no program may run now, whatever the arguments; empty where one may."""
         if any(self._hooks):
             return "hooks on a submodule"
@@ -149,44 +135,35 @@ class Dispatch:
         except KeyError:
             return True
 
-    def _decided(self, named: dict[str, Any], tensors: list[torch.Tensor], nest: Nest | None) -> tuple[Program | None, str]:
-        key = _key(named, tensors, nest, self._sample())
-        known = self._known.get(key)
-        if known is None:
-            known = self._first_time(tensors, nest or apart(named, [], "An argument"))
-            self._known[key] = known
-            if len(self._known) > _MOST_KEYS:
-                self._known.clear()
-        program = known[0]
-        if program is None:
-            return known
-        for module, mode in self._modes[self.programs.index(program)]:
+    def _not_now(self, program: Program, tensors: Sequence[torch.Tensor]) -> str:
+        """Why a program that fits a call may not run in the present mode; empty where it may."""
+        for module, mode in self._modes[program]:
             if module.training is not mode:
-                return None, f"{'train' if module.training else 'eval'}() mode"
+                return f"{'train' if module.training else 'eval'}() mode"
         if not program.differentiable and torch.is_grad_enabled():
             if any(t.requires_grad for t in tensors):
-                return None, "an input requires gradients, and the kernels are for inference"
+                return "an input requires gradients, and the kernels are for inference"
             if self.original.training and any(p.requires_grad for p in self.original.parameters()):
-                return None, "training: the kernels are for inference (torch.no_grad() runs them, backward=True writes others)"
-        return known
+                return "training: the kernels are for inference (torch.no_grad() runs them, backward=True writes others)"
+        return ""
 
-    def _remember(self, named: dict[str, Any], tensors: list[torch.Tensor], program: Program | None, why: str) -> None:
-        plain = all(type(v) in _TENSORS for v in named.values())
-        self._known[_key(named, tensors, None if plain else apart(named, [], "An argument"), self._sample())] = (program, why)
+    def _first_time(self, key: Any, named: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
+        """The program for such calls, or None with the reason; kept for later ones."""
+        if len(self._known) >= _MOST_KEYS:
+            self._known.clear()
+        nest = apart(named, [], "An argument")
+        fits = [self._fit(program, nest, tensors) for program in self.programs]
+        found = next((fit for fit in fits if fit[0]), fits[0] if fits else (None, "no kernels were verified"))
+        self._known[key] = found
+        return found
 
-    def _first_time(self, tensors: list[torch.Tensor], nest: Nest) -> tuple[Program | None, str]:
-        reasons = []
-        for program in self.programs:
-            signature = program.signature
-            why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
-            if not why and any(not tensors[i].is_contiguous() for i in signature.written):
-                why = "an input that is written into is not contiguous"
-            if not why:
-                why = signature.sizes(tensors)
-                if why in (PROVEN, UNPROVEN):
-                    return program, why
-            reasons.append(why)
-        return None, reasons[0] if reasons else "no kernels were verified"
+    def _fit(self, program: Program, nest: Nest, tensors: Sequence[torch.Tensor]) -> tuple[Program | None, str]:
+        signature = program.signature
+        why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
+        if not why and any(not tensors[i].is_contiguous() for i in signature.written):
+            why = "an input that is written into is not contiguous"
+        why = why or signature.sizes(tensors)
+        return (program if why in (PROVEN, UNPROVEN) else None), why
 
     def _state_fits(self, program: Program) -> str:
         """Why the module's tensors are others than those that were captured; empty where they are the same in kind."""
@@ -240,10 +217,33 @@ class _InferenceOnly(torch.autograd.Function):
         raise RuntimeError("These kernels are for inference and compute no gradients: after module.train() torch does the work")
 
 
-def _key(named: dict[str, Any], tensors: Sequence[torch.Tensor], nest: Nest | None, state: torch.Tensor | None) -> Any:
-    """What a decision depends on; ``nest`` is None where all arguments are tensors."""
-    kinds = tuple((t.shape, t.dtype, t.device, t.is_contiguous()) for t in tensors)
-    return tuple(named), nest, kinds, None if state is None else (state.dtype, state.device)
+def _is_plain(value: Any) -> bool:
+    return type(value) in _TENSORS
+
+
+def _form(named: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """What the arguments are besides tensors, to be looked up; their tensors are appended. None for what no kernel takes."""
+    form: list[Any] = []
+    for value in named.values():
+        kind = type(value)
+        if kind in _TENSORS:
+            tensors.append(value)
+            form.append(None)
+        elif (kind is tuple or kind is list) and all(map(_is_plain, value)):
+            tensors.extend(value)
+            form.append((kind, len(value)))
+        elif kind in PLAIN:
+            form.append((kind, value))
+        else:
+            break
+    else:
+        return tuple(form)
+    tensors.clear()
+    try:
+        nest = apart(named, tensors, "An argument")
+    except UsageError:
+        return None
+    return nest if all(map(_is_plain, tensors)) else None
 
 
 class KernelModule(torch.nn.Module):

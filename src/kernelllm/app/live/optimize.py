@@ -16,7 +16,7 @@ from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule
 from kernelllm.app.live.program import Program, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.judge.settings import HYBRID, JudgeSettings
 
@@ -84,21 +84,28 @@ def _worked(
     results: list[Result] = []
     programs: list[Program] = []
     graphs: list[LiveGraph] = []
+    notes: list[str] = []
     with in_mode(original, train):
-        for call in given:
+        for number, call in enumerate(given, 1):
             if any(not graph.signature.unfit(original, call) for graph in graphs):
                 continue
-            graphs.append(captured(original, call))
-            name = type(original).__name__ + (f"_{len(graphs)}" if len(graphs) > 1 else "")
-            result = work(problem_of(original, graphs[-1], name), len(graphs) == 1)
+            try:
+                graph = captured(original, call)
+                result = work(problem_of(original, graph, type(original).__name__ + (f"_{number}" if number > 1 else "")), number == 1)
+            except KernelLLMError as error:
+                if number == 1:
+                    raise
+                notes.append(f"Input set {number}: {error}")
+                continue
+            graphs.append(graph)
             results.append(result)
             if result.best is not None:
-                graph, source = graphs[-1], result.best.candidate.source
+                source = result.best.candidate.source
                 programs.append(Program(source, graph.signature, graph.output, graph.constants, differentiable=how.backward))
             if result.interrupted:
                 break
         made = KernelModule(original, programs)
-        notes = [*_notes(graphs, train), *_compare(made, given)]
+        notes += [*_notes(graphs, train), *_compare(made, given)]
     whole = {name: getattr(results[0], name) for name in results[0].__struct_fields__}
     whole["message"] = " ".join([*(r.message for r in results if r.message), *notes])
     whole["seconds"] = time.monotonic() - start

@@ -25,7 +25,7 @@ from kernelllm.core.types import digest
 _imported: dict[str, ModuleType] = {}
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """One written file, and the calls that it is for."""
 
