@@ -131,7 +131,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Without fences: to the candidate, memory is what it is in timed runs."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
-    named: dict[str, bool | float] = {}
+    named: dict[str, bool | int | float] = {}
     """Keyword arguments beside the inputs."""
     again: bool = False
     """The inputs are the same tensors as in the run before, with other values in them, as a loop that reuses its buffers has them."""

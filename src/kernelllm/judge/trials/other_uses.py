@@ -27,6 +27,8 @@ from kernelllm.problems.seeds import own_generators
 NAME = "silently_different"
 _MOST = 3
 """Arguments of a signature that are tried."""
+_LARGEST, _SMALL = 4096, 100_000
+"""Of whole numbers among them; and parameters of a model that takes no long time."""
 _RULES = Rules(tolerance=1e-2, precise=False)
 _Run = Callable[[], Any]
 
@@ -118,10 +120,16 @@ def _uses_of_the_model(
                 process.load({}, reference.training)
 
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
+    known: set[str] = set()
     for name, other in _others(reference.model.forward, len(inputs), {}):
-        expected = _output(reference, reference.model, inputs, seed, {name: other})
+        expected = _output(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
         if _differs(expected, usual):
+            known.add(name)
             yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
+
+
+def _parameters(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _run_with(process: CandidateProcess, inputs: list[Any], seed: int, named: dict[str, Any]) -> Any:
@@ -132,14 +140,18 @@ def _other_constructions(
     process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any
 ) -> Iterator[tuple[str, Any, _Run]]:
     args, kwargs = reference.init_args
+    known: set[str] = set()
     for name, other in _others(type(reference.model).__init__, len(args) + 1, kwargs):
         model = None
+        if name in known:
+            continue
         with failures_logged(f"{name}={other!r} is no argument to try"), own_generators():
             model = reference.instance.model(INIT_SEED, reference.device, more={name: other})
-        if model is None:
+        if model is None or _parameters(model) > 2 * _parameters(reference.model) + _SMALL:
             continue
         expected = _output(reference, model, inputs, seed)
         if _differs(expected, usual):
+            known.add(name)
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
             def constructed(more: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> Any:
@@ -152,7 +164,7 @@ def _other_constructions(
 
 
 def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Other values of switches and numbers that have defaults in a signature, and are not given."""
+    """Other values of switches and numbers that have defaults in a signature, and are not given: several where a size may not fit."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[given:]
     except (TypeError, ValueError):
@@ -160,10 +172,13 @@ def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[s
     found = []
     for parameter in parameters:
         default = parameter.default
-        if parameter.name in named or type(default) not in (bool, float):
+        if parameter.name in named or type(default) not in (bool, float, int) or len({name for name, _ in found}) == _MOST:
             continue
-        found.append((parameter.name, not default if isinstance(default, bool) else 2 * default + 0.5))
-    return found[:_MOST]
+        others: list[Any] = [not default] if isinstance(default, bool) else [2 * default + 0.5]
+        if type(default) is int:
+            others = [value for value in (default // 2, 2 * default, default + 1) if 0 < value <= _LARGEST and value != default]
+        found += [(parameter.name, other) for other in others]
+    return found
 
 
 def _output(

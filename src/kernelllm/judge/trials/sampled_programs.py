@@ -58,7 +58,8 @@ def affordable(size: SizeSet, flops: int) -> bool:
 def prepared(reference: Reference, seed: int) -> LargeRun | None:
     """None where its output is of no use: random, not finite, or made by writing into its inputs."""
     inputs = reference.inputs(seed)
-    run = reference.run(inputs, seed)
+    with reference.buffers_restored():  # candidates get them as they are before the run
+        run = reference.run(inputs, seed)
     useful = not run.error and run.finite and not run.mutated_inputs and not reference.draws
     return LargeRun(reference, inputs, run) if useful else None
 
