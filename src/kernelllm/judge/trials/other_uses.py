@@ -169,7 +169,7 @@ def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[s
         parameters = list(inspect.signature(function).parameters.values())[given:]
     except (TypeError, ValueError):
         return []
-    found = []
+    found: list[tuple[str, Any]] = []
     for parameter in parameters:
         default = parameter.default
         if parameter.name in named or type(default) not in (bool, float, int) or len({name for name, _ in found}) == _MOST:
