@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compiled import IMPORTS, problem
+from compiled import IMPORTS, LINEAR, problem
 
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
+from kernelllm.judge import Judge, JudgeSettings
 
 LIBRARY = Options(extern="allow", symbolic=False)
 
@@ -25,7 +26,7 @@ class Model(nn.Module):
         y = torch.relu(self.norm(self.conv(x)))
         y = self.again(y).flatten(2)
         return torch.softmax(y @ y.transpose(-2, -1) / 2.0, -1) @ y + x.flatten(2)
-batch, channels, hidden, size = 2, 8, 72, 4
+batch, channels, hidden, size = 2, 8, 72, 3
 def get_inputs(): return [torch.rand(batch, channels, size, size)]
 def get_init_inputs(): return [channels, hidden]
 """
@@ -39,7 +40,7 @@ from kernelllm.problems.instance import Instance
 instance = Instance(Problem(name="network", source=open({problem!r}).read()))
 reference, (x,), (sizes, _) = instance.model(0), instance.inputs(1), instance.init_inputs(0)
 with torch.no_grad():
-    wider = torch.rand(3, x.shape[1], x.shape[2] + 1, x.shape[3] + 1)
+    wider = torch.rand(2, x.shape[1], x.shape[2] + 1, x.shape[3] + 1)
     first, general = reference(x), reference(wider)
     changed = {{k: v * 1.5 if v.is_floating_point() else v for k, v in reference.state_dict().items()}}
     before = {{k: v.clone() for k, v in reference.state_dict().items()}}
@@ -98,3 +99,13 @@ def test_attention_that_is_written_out_becomes_torchs() -> None:
     text = compiled(problem(WRITTEN_OUT), LIBRARY)
     assert "scaled_dot_product_attention(" in text
     assert "torch.bmm" not in text
+
+
+def test_the_judge_runs_both_paths() -> None:
+    candidate = next(Compiler(extern="auto").write(problem(LINEAR), 1))
+    assert candidate.params == {"fixed": True}
+    assert "forward_at_known_sizes" in candidate.source
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
+        verdict = judge.judge(problem(LINEAR), candidate)
+    assert verdict.correct, verdict.message
+    assert {s.label for s in verdict.shapes} > {"original"}

@@ -51,6 +51,8 @@ def described(function: Any, grid: tuple[int, ...], bound: dict[str, Any]) -> st
     """A launch in words, the same wherever it is made. Of an autotuned kernel without what the configuration decides."""
     if tuned.depth:
         return str(function.fn.__name__)
+    while len(grid) > 1 and grid[-1] == 1:  # a compiled object is launched with three extents always
+        grid = grid[:-1]
     constants = {p.name for p in function.params if p.is_constexpr}
     shown = [f"{name}={value!r}" if name in constants else f"{name}: {_kind(value)}" for name, value in bound.items()]
     return f"{function.fn.__name__}[{', '.join(map(str, grid))}]({', '.join(shown)})"[:500]

@@ -59,13 +59,20 @@ class CompiledLaunches(Launches):
 def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
+    kept: dict[int, Any] = {}
+    """Kernels that a launch has given back, by their source: the next launch by such an object is told like that of its function."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
             function = getattr(source, "fn", None)
             observer.launch(getattr(function, "__name__", metadata.name), lambda: source_of(function.fn) if function is not None else "")
-            observer.launched(getattr(function, "__name__", metadata.name))
-            observer.stores(0, math.inf)
+            if function is None or id(source) not in kept:
+                observer.launched(getattr(function, "__name__", metadata.name))
+                observer.stores(0, math.inf)
+                return
+            bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
+            observer.launched(described(function, args[:3], bound))
+            _note_stores(observer, kept[id(source)], math.prod(args[:3]), bound)
 
         return launch
 
@@ -99,6 +106,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             try:
                 size = concrete_grid(grid, bound)
                 observer.launched(described(self, size, bound))
+                kept[id(kernel.src)] = kernel
                 _note_stores(observer, kernel, math.prod(size), bound)
             except (RuntimeError, TypeError, ValueError) as error:
                 seen.errors.append((f"{LAUNCH}{error}", 0))

@@ -72,11 +72,11 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     observer = _State.observer
     if observer is None:
         _interpret(self, size, bound, args, kwargs)
-        return FakeCompiledKernel(self, args, kwargs)
+        return FakeCompiledKernel(self, args, kwargs, launched=True)
     seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
     observer.launched(described(self, size, bound) if not FakeCompiledKernel.launching else self.fn.__name__)
     if _State.suppressed:
-        return FakeCompiledKernel(self, args, kwargs)
+        return FakeCompiledKernel(self, args, kwargs, launched=True)
     was, observer.in_launch = observer.in_launch, True
     before = arithmetic.Arithmetic.flops
     try:
@@ -87,7 +87,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     finally:
         observer.in_launch = was
         seen.flops += arithmetic.Arithmetic.flops - before
-    return FakeCompiledKernel(self, args, kwargs)
+    return FakeCompiledKernel(self, args, kwargs, launched=True)
 
 
 def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -136,10 +136,11 @@ class FakeCompiledKernel:
     metadata = types.SimpleNamespace(shared=1024, num_warps=4, num_stages=2, num_ctas=1)
     asm: dict[str, str] = {}  # noqa: RUF012
     launching = False
-    """Whether the launch under way is one of a compiled object."""
+    """Whether the launch under way is one of an object that ``warmup`` returned."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._function, self._args, self._kwargs = function, args, kwargs
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, launched: bool = False) -> None:
+        """``launched``: a launch returned it."""
+        self._function, self._args, self._kwargs, self._launched = function, args, kwargs, launched
         self.name = function.fn.__name__
 
     def _init_handles(self) -> None:
@@ -152,7 +153,7 @@ class FakeCompiledKernel:
         def runner(*args: Any, **options: Any) -> Any:
             named = dict(zip(self._function.arg_names, args, strict=False))
             merged = {**given, **constants, **named}
-            FakeCompiledKernel.launching = True
+            FakeCompiledKernel.launching = not self._launched
             try:
                 return self._function.run(grid=grid, warmup=False, **merged)
             finally:
