@@ -116,6 +116,20 @@ def test_what_is_kept_is_as_small_as_it_can_be() -> None:
     assert len(pair.backward.saved) == 3  # input, weight and the product
 
 
+def test_gradients_go_through_recurrent_layers() -> None:
+    body = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.rnn = nn.GRU(width, hidden)
+    def forward(self, x):
+        return self.rnn(x)[0]
+"""
+    pair = captured(body + SIZES.replace("randn(batch,", "randn(2, batch,"), BACKWARD)
+    assert pair.backward is not None
+    assert [name for _, name in pair.backward.sources] == ["rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.bias_ih_l0", "rnn.bias_hh_l0", "x"]
+
+
 def test_a_file_for_inference_names_the_option() -> None:
     assert "write it with --backward" in compiled(problem(LINEAR), Options())
 

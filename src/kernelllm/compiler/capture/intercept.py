@@ -122,8 +122,8 @@ def _either(rule: Callable[..., Any], context: _Context | None, plain: Callable[
 
 def _recurrent(name: str) -> Callable[..., Any]:
     def rule(mode: _Context, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
-            return NotImplemented  # packed sequences
+        if kwargs or len(args) != 9 or not isinstance(args[2], list | tuple) or mode.options.backward:
+            return NotImplemented  # packed sequences; and the templates have no gradients
         x, hx, params, *rest = args
         if name == "lstm" and len(params) != len(hx[0]) * (4 if rest[0] else 2):
             return NotImplemented  # with proj_size there is one more weight
