@@ -54,9 +54,11 @@ def try_other_uses(process: CandidateProcess, reference: Reference, seed: int, *
     usual = _output(reference, reference.model, inputs, seed)
     if usual is None:
         return uses
-    build(process, reference)
+    missing = build(process, reference)
+    state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual):
         _decide(uses, what, expected, run)
+        process.load(state, reference.training)  # a run in training mode updates buffers
     spread = values.mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if _wrong(process.run(spread, seed).value, usual):
