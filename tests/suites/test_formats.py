@@ -26,7 +26,7 @@ def forward_fn(x, weight, activation):
 
 class Model(nn.Module):
     def __init__(self, num_features, out_features=16, activation="relu"):
-        super().__init__()
+        super(Model, self).__init__()
         self.weight = nn.Parameter(torch.randn(out_features, num_features))
         self.activation = activation
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def get_inputs():
 
 def get_init_inputs():
     return [[], _accepted(_TaskModel.__init__, {init})]
+'''
 
+_FORWARD = '''
 
 _TaskModel = Model
 '''
@@ -159,4 +162,15 @@ def _source(source: str, init: dict[str, Any], inputs: dict[str, Any], backward:
     init_call, inputs_call = call(init, "init"), call(inputs, "inputs")
     label = ", ".join(f"{k}={v}" for k, v in {**init, **inputs}.items()) or "none"
     added = _COMMON.format(label=label, constants="\n".join(lines), inputs=inputs_call, init=init_call)
-    return source.rstrip("\n") + "\n" + added + (_BACKWARD if backward else "")
+    source = _renamed(source) if backward else source
+    return source.rstrip("\n") + "\n" + added + (_BACKWARD if backward else _FORWARD)
+
+
+def _renamed(source: str) -> str:
+    """The task with its class under another name, wherever it says it: ``super(Model, self)`` must not mean the class derived from it."""
+    lines = source.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(iter(lines).__next__))):
+        if token.type == tokenize.NAME and token.string == "Model":
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column] + "_TaskModel" + lines[row - 1][column + len("Model") :]
+    return "".join(lines)

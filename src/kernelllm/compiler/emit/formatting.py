@@ -69,8 +69,8 @@ def _bare(node: ast.expr) -> str:
 
 
 def quoted(source: str) -> str:
-    """Simple strings in double quotes."""
-    return re.sub(r"'([^'\"\\\\]*)'", r'"\1"', source)
+    """Simple strings in double quotes; what is inside of such quotes stays."""
+    return re.sub(r"""(?s)"(?:[^"\\]|\\.)*"|'([^'"\\]*)'""", lambda m: m[0] if m[0][0] == '"' else f'"{m[1]}"', source)
 
 
 def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> list[str]:

@@ -84,7 +84,10 @@ class LaunchWriter:
         return result
 
     def _numel(self, launch: Launch, param: str, texts: dict[str, str]) -> str:
-        return texts.get(param) or self.kernels.host.size(self.kernels.size(launch, param))
+        size = self.kernels.size(launch, param)
+        text = texts.get(param) or self.kernels.host.size(size)
+        counted = {self.kernels.host.paths[symbol] for symbol in self.kernels.program.counted}
+        return f"max({text}, 1)" if counted & {str(s) for s in size.free_symbols} else text  # nothing may have been found
 
 
 def _grid(kernel: Kernel, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_text.KernelText, texts: dict[str, str]) -> str:
