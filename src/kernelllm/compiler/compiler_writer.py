@@ -28,6 +28,7 @@ PORTFOLIO: tuple[dict[str, Any], ...] = (
     {"fixed": True},
     {"fixed": True, "attention": "cudnn"},
     {},
+    {"extern": "allow"},
     {"fixed": True, "autotune": True},
 )
 """The candidates that may leave work to torch, ahead of the rest: the first does at the problem's sizes what ``torch.compile`` does."""
