@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
 from compiled import IMPORTS, LINEAR, problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options
 from kernelllm.judge import Judge, JudgeSettings
 
@@ -101,3 +106,38 @@ def test_the_judge_runs_both_paths() -> None:
         verdict = judge.judge(problem(LINEAR), candidate)
     assert verdict.correct, verdict.message
     assert {s.label for s in verdict.shapes} > {"original"}
+
+
+class Compiled:
+    """Stands for what a launch gives back."""
+
+    def __init__(self, calls: list[tuple[object, ...]]) -> None:
+        self.calls = calls
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments: self.calls.append(("direct", grid, *arguments))
+
+
+class Kernel:
+    """Stands for a kernel of Triton."""
+
+    arg_names = ("x_ptr", "x_ptr_2", "n", "BLOCK")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
+        return lambda *arguments, **options: self.calls.append(("looked at", grid, *arguments)) or Compiled(self.calls)
+
+
+def test_a_launch_is_looked_at_again_where_numbers_types_or_alignment_differ() -> None:
+    space: dict[str, Any] = {"functools": functools, "torch": torch}
+    exec(launcher.TEXT, space)
+    kernel = Kernel()
+    launch = space["Launcher"](kernel)
+    x, y = torch.zeros(64), torch.zeros(64)
+    for first, n in ((x, 4), (y, 4), (x, 5), (x.half(), 4), (x[1:], 4), (x, 4)):
+        launch[(3, 2)](first, y, n, BLOCK=8, num_warps=4)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "looked at", "looked at", "looked at", "direct"]
+    assert kernel.calls[1][1:] == ((3, 2, 1), y, y, 4, 8)
+    assert not any(isinstance(part, torch.Tensor) for key in launch.compiled for part in key)

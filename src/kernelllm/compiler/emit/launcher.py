@@ -9,7 +9,7 @@ class Launcher:
 
     def __init__(self, kernel):
         self.kernel = kernel
-        self.pointers = sum(name.endswith("_ptr") for name in kernel.arg_names)
+        self.pointers = sum("_ptr" in name for name in kernel.arg_names)
         self.compiled = {}
 
     def __getitem__(self, grid):
