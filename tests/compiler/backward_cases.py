@@ -1,4 +1,4 @@
-"""Written backward passes in Triton's interpreter, beside eager: ``python backward_cases.py FOLDER``, one JSON line a case.
+"""Written backward passes in the emulator, beside eager: ``python backward_cases.py FOLDER``, one JSON line a case.
 
 Each file ``NAME.py`` in the folder holds a problem, ``NAME_new.py`` what the compiler wrote for it.
 """
@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-STEPS = {"convolution": 6}
-"""Of trainings that are shorter than 20 steps: the interpreter is slow."""
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
+from kernelllm.judge.worker import setup
+
+STEPS = 20
 
 
 def tell(result: dict[str, Any]) -> None:
@@ -73,7 +76,7 @@ def trained(folder: Path, name: str) -> None:
     problem, reference, mine = pair(folder, name)
     inputs = problem.get_inputs()
     memory = [kept_bytes(model, inputs) for model in (reference, mine)]
-    tell({"name": name, "losses": [losses(model, inputs, STEPS.get(name, 20)) for model in (reference, mine)], "kept": memory})
+    tell({"name": name, "losses": [losses(model, inputs, STEPS) for model in (reference, mine)], "kept": memory})
 
 
 def particular(folder: Path, name: str) -> None:
@@ -110,6 +113,7 @@ def particular(folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
+    setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
     torch.manual_seed(0)
     for case in sys.argv[2:]:
         (particular if case == "particular" else trained)(Path(sys.argv[1]), case)

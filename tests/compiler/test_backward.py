@@ -85,7 +85,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         (folder / f"{name}.py").write_text(IMPORTS + body)
         (folder / f"{name}_new.py").write_text(compiled(problem(body, name), BACKWARD))
     script = Path(__file__).with_name("backward_cases.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), str(folder), *TRAINED, "particular"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
