@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import select
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TRIES = 2
 """Candidates of the compiler's that are judged until one is correct."""
+IDLE_S = 300.0
+"""Seconds without an order after which the process ends."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -56,7 +59,9 @@ class WritingProcess:
     def write(self, order: Order, limit_s: float) -> Written:
         """The answer. Raises WorkerError where the process was lost or took too long; the next order starts another."""
         with self._lock:
-            process = self._process = self._process or self._started()
+            if self._process is None or self._process.poll() is not None:  # it ends by itself where there is nothing to do
+                self._process = self._started()
+            process = self._process
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -93,7 +98,7 @@ class WritingProcess:
 
 
 def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer orders until there are no more."""
+    """Answer orders until there are no more, or none comes for long."""
     from kernelllm.compiler.compiler_writer import Compiler
     from kernelllm.judge import JudgeSettings
     from kernelllm.judge.judging import Judge
@@ -103,7 +108,7 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
     # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it
     writers = {True: Compiler(extern="auto"), False: Compiler()}
     try:
-        for line in orders:
+        while select.select([orders], [], [], IDLE_S)[0] and (line := orders.readline()):
             order = msgspec.json.decode(line, type=Order)
             if order.verify and order.device not in judges:
                 judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
@@ -114,6 +119,8 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
             except Exception as error:
                 log.debug("the traceback", exc_info=error)
                 found = Written(message=f"{type(error).__name__}: {error}"[:500])
+            if order.device in judges and order.device != "cpu":
+                _give_memory_back(judges[order.device])
             answers.write(msgspec.json.encode(found) + b"\n")
             answers.flush()
     finally:
@@ -134,6 +141,15 @@ def written(writer: Writer, judge: Judge | None, order: Order) -> Written:
             return Written(source=candidate.source, verified=True, message=verdict.message)
         message = message or f"{verdict.status}: {verdict.message}"
     return Written(message=message)
+
+
+def _give_memory_back(judge: Judge) -> None:
+    """The GPU's memory is that of the process that asked."""
+    import torch
+
+    judge.context.references.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
