@@ -74,6 +74,12 @@ def products() -> None:
             case(f"matmul {dtype, m}", H.half_matmul(x, y, c, False, "gelu"), F.gelu(x.double() @ y.double() + c.double()).to(dtype))
             want = F.silu(x.double() @ z.double()) * (x.double() @ y.double() + c[0].double())
             case(f"gated {dtype, m}", H.gated_matmul(x, y, z, "silu", c[0].clone(), torch.zeros_like(c[0])), want.to(dtype))
+            case(f"gated apart {dtype, m}", H.gated_matmul(x, y, z, "silu", c[0].clone()), want.to(dtype))
+            for pair in (torch.cat((z, y), 1), torch.cat((y, z), 1).T.contiguous().T):
+                one, two = (pair[:, n:], pair[:, :n]) if pair.stride(1) == 1 else (pair[:, :n], pair[:, n:])
+                case(f"gated pair {dtype, m}", H.gated_matmul(x, one, two, "silu", c[0].clone(), torch.zeros_like(c[0])), want.to(dtype))
+        x, y = draw(3, 40, 64, dtype=dtype), draw(1, 72, 64, dtype=dtype).mT.expand(3, 64, 72)
+        case(f"batched {dtype}", H.half_batched_matmul(x, y, draw(1, 72).to(dtype) * 0 + 1), (x.double() @ y.double() + 1).to(dtype))
         x, y = draw(136, 64, dtype=dtype), draw(136, 72, dtype=dtype)
         case(f"matmul turned {dtype}", H.half_matmul(x.T, y), (x.T.double() @ y.double()).to(dtype))
     case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())

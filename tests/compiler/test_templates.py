@@ -109,15 +109,20 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product in half precision": (
         "product_kernel", lambda: matmul_half.half_matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))
     ),
+    "products in half precision": (
+        "tile_product_kernel", lambda: matmul_half.half_batched_matmul(meta(8, 512, 512, dtype=HALF), meta(8, 512, 512, dtype=HALF).mT)
+    ),
     "gated product": (
         "gated_product_kernel",
-        lambda: matmul_half.gated_matmul(*(meta(*shape, dtype=HALF) for shape in ((2048, 1024), (1024, 3072), (1024, 3072))), "silu"),
+        lambda: matmul_half.gated_by_descriptors(
+            meta(2048, 1024, dtype=HALF), meta(2, 3072, 1024, dtype=HALF), True, "silu", None, None, 132
+        ),
     ),
     "product of few rows in half precision": (
         "few_rows_kernel", lambda: matmul_half.half_matmul(meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
     ),
     "attention in half precision": (
-        "attention_described_kernel",
+        "attention_half_kernel",
         lambda: attention_half.half_attention(*(meta(8, 16, 512, 128, dtype=HALF) for _ in range(3)), None, True),
     ),
     "decoding": (
@@ -153,7 +158,7 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 WGMMA = ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel", "product_kernel", "gated_product_kernel",
-         "attention_described_kernel", "few_rows_kernel")  # fmt: skip
+         "attention_half_kernel", "few_rows_kernel", "tile_product_kernel")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -20,6 +20,7 @@ _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool tr
 SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
     "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
+    "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
     "gated_matmul": "(Tensor a, Tensor b, Tensor gate, str activation, Tensor? b_bias=None, Tensor? gate_bias=None, bool allow_tf32=False) "
     "-> Tensor",
     "addmm": "(Tensor c, Tensor a, Tensor b, float beta=1.0, float alpha=1.0, bool allow_tf32=False) -> Tensor",
@@ -178,6 +179,7 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
 _FAKES: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "half_matmul": _matmul,
+    "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,

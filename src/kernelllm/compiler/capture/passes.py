@@ -95,7 +95,31 @@ def _product(a: Node) -> str:
     return "half_matmul" if a.meta["val"].dtype in fusions.HALF else "matmul"
 
 
+_OF_ONE = ("aten.permute.default", "aten.view.default", "aten.clone.default", "aten.mul.Tensor", "aten.sub.Tensor", "aten.add.Tensor",
+           "prims.convert_element_type.default")  # fmt: skip
+
+
+def _is_dequantized(node: Node) -> bool:
+    """Whether a matrix is made of integers, element by element."""
+    while node.meta["val"].dtype.is_floating_point and str(node.target) in _OF_ONE and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return not node.meta["val"].dtype.is_floating_point
+
+
+def _row_product(w: Editor, a: Node, b: Node) -> Node:
+    """One row times a matrix as a sum, which joins the kernel that makes the matrix: its integers are read once and nothing is written."""
+    kind, wide = a.meta["val"].dtype, torch.ops.prims.convert_element_type.default
+    terms = w.call(aten.mul.Tensor, w.call(wide, b, torch.float32), w.call(wide, w.call(aten.permute.default, a, [1, 0]), torch.float32))
+    return w.call(wide, w.call(aten.sum.dim_IntList, terms, [0], True), kind)
+
+
+def _batched(a: Node) -> str:
+    return "half_batched_matmul" if a.meta["val"].dtype in fusions.HALF else "batched_matmul"
+
+
 def _mm(w: Editor, a: Node, b: Node) -> Node | None:
+    if _heavy_dtype(a) and isinstance(a.meta["val"].shape[0], int) and a.meta["val"].shape[0] == 1 and _is_dequantized(b):
+        return _row_product(w, a, b)
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
@@ -108,14 +132,14 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
-    return w.template("batched_matmul", a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+    return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
 def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
     if beta == 1 and alpha == 1:
-        return w.template("batched_matmul", a, b, c, allow_tf32=w.options.matmul_tf32)
+        return w.template(_batched(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 

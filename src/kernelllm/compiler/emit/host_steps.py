@@ -185,7 +185,7 @@ def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
             shape = [a.shape[0], b.shape[1]]
         case "addmm", [_, Tensor() as a, Tensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]
-        case "batched_matmul", [Tensor() as a, Tensor() as b, *_]:
+        case ("batched_matmul" | "half_batched_matmul"), [Tensor() as a, Tensor() as b, *_]:
             shape = [a.shape[0], a.shape[1], b.shape[2]]
         case ("attention" | "half_attention"), [Tensor() as q, _, Tensor() as v, *_]:
             batch, heads, queries, width = *q.shape[:-1], v.shape[-1]

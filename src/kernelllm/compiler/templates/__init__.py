@@ -13,9 +13,9 @@ host function                    file         semantics (``T`` is a tensor; ever
 ``matmul(a, b, bias=None,        matmul       ``a [M,K] @ b [K,N] (+ bias)``; ``bias`` broadcasts to ``[M,N]`` (``[N]``,
 allow_tf32=False,                             ``[M,1]``, ``[M,N]``, ``[]``...); then ``activation``: ``""``, ``"relu"``,
 activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"sigmoid"``, ``"tanh"``, ``"silu"``
-``half_matmul(...)``,            matmul_half  as ``matmul`` and ``attention``, in fp16 and bf16
-``half_attention(...)``          and
-                                 attention_half
+``half_matmul(...)``,            matmul_half  as ``matmul``, ``batched_matmul`` and ``attention``, in fp16 and bf16
+``half_batched_matmul(...)``     and
+``half_attention(...)``          attention_half
 ``gated_matmul(a, b, gate,       matmul_half  ``activation(a @ gate + gate_bias) * (a @ b + b_bias)``, biases ``[N]`` or None,
 activation, b_bias=None,                      in fp16 and bf16
 gate_bias=None,

@@ -1,4 +1,4 @@
-"""Attention in half precision on GPUs with tensor descriptors (Hopper and later), and decoding: few queries against many keys.
+"""Attention in half precision, and decoding: few queries against many keys.
 
 The result lies in memory as [batch, queries, heads, width], where the projection behind it reads it without a copy.
 """
@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 
 from .attention import attention
-from .matmul_half import described_cores, described_scratch
 
 
 @triton.jit
@@ -43,46 +42,56 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
 
 
 @triton.jit
-def attention_described_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
-                               stride_qb, stride_qh, stride_qt, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-                               stride_mb, stride_mh, stride_mt, stride_ms, MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr,
-                               BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
-    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check."""
+def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
+                          stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
+                          stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
+                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+                          BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
+    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. EVEN: no width is padded."""
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
     batch = (pid // H % B).to(tl.int64)
     t_start = (tl.cdiv(T, BLOCK_T) - 1 - pid // H // B) * BLOCK_T
-    q_blocks = tl.make_tensor_descriptor(q_ptr + batch * stride_qb + head * stride_qh, shape=[T, D], strides=[stride_qt, 1],
-                                         block_shape=[BLOCK_T, BLOCK_D])
-    k_blocks = tl.make_tensor_descriptor(k_ptr + batch * stride_kb + head // group * stride_kh, shape=[S, D], strides=[stride_ks, 1],
-                                         block_shape=[BLOCK_S, BLOCK_D])
-    v_blocks = tl.make_tensor_descriptor(v_ptr + batch * stride_vb + head // group * stride_vh, shape=[S, Dv], strides=[stride_vs, 1],
-                                         block_shape=[BLOCK_S, BLOCK_DV])
     ts = t_start + tl.arange(0, BLOCK_T)
     keys = tl.arange(0, BLOCK_S)
+    ds = tl.arange(0, BLOCK_D)
+    dvs = tl.arange(0, BLOCK_DV)
+    k_inside = (ds < D)[None, :]
+    v_inside = (dvs < Dv)[None, :]
+    q_at = q_ptr + batch * stride_qb + head * stride_qh + ts.to(tl.int64)[:, None] * stride_qt + ds[None, :] * stride_qd
+    q = tl.load(q_at, mask=(ts < T)[:, None] & k_inside, other=0.0)
+    k_ptr += batch * stride_kb + head // group * stride_kh
+    v_ptr += batch * stride_vb + head // group * stride_vh
+    k_at = keys[:, None] * stride_ks + ds[None, :] * stride_kd
+    v_at = keys[:, None] * stride_vs + dvs[None, :] * stride_vd
     mask_at = mask_ptr + batch * stride_mb + head * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
-    q = q_blocks.load([t_start, 0])
     top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_T,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
     end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
     whole = (tl.minimum(S, t_start) if CAUSAL else S) // BLOCK_S * BLOCK_S
     for s_start in range(0, whole, BLOCK_S):
-        scores = tl.dot(q, k_blocks.load([s_start, 0]).T)
-        weights, acc, top, total = attention_weigh(acc, top, total, scores, scale, mask_at, ts, s_start + keys, T, S, stride_ms,
+        if EVEN:
+            k, v = tl.load(k_ptr + k_at), tl.load(v_ptr + v_at)
+        else:
+            k, v = tl.load(k_ptr + k_at, mask=k_inside, other=0.0), tl.load(v_ptr + v_at, mask=v_inside, other=0.0)
+        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
                                                    MASK_KIND, CAUSAL, False)
-        v = v_blocks.load([s_start, 0])
         acc = tl.dot(weights.to(v.dtype), v, acc)
+        k_ptr += BLOCK_S * stride_ks
+        v_ptr += BLOCK_S * stride_vs
     for s_start in range(whole, end, BLOCK_S):
-        scores = tl.dot(q, k_blocks.load([s_start, 0]).T)
-        weights, acc, top, total = attention_weigh(acc, top, total, scores, scale, mask_at, ts, s_start + keys, T, S, stride_ms,
+        inside = (s_start + keys < S)[:, None]
+        k = tl.load(k_ptr + k_at, mask=inside & k_inside, other=0.0)
+        v = tl.load(v_ptr + v_at, mask=inside & v_inside, other=0.0)
+        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
                                                    MASK_KIND, CAUSAL, True)
-        v = v_blocks.load([s_start, 0])
         acc = tl.dot(weights.to(v.dtype), v, acc)
+        k_ptr += BLOCK_S * stride_ks
+        v_ptr += BLOCK_S * stride_vs
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-    dvs = tl.arange(0, BLOCK_DV)
     at = ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
-    tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & (dvs < Dv)[None, :])
+    tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & v_inside)
 
 
 @triton.jit
@@ -155,48 +164,41 @@ def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans
     tl.store(out_ptr + where, out.to(out_ptr.dtype.element_ty), mask=dvs < Dv)
 
 
-def attention_readable(x):
-    """Whether descriptors can read the matrices of x [B, H, S, D]."""
-    wide = 16 // x.element_size()
-    return x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(stride % wide == 0 for stride in x.stride()[:3]) and x.stride(2) > 0
+def attention_half_tiles(t, s, width):
+    """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_half_kernel."""
+    if width <= 64:
+        return 128, 64, 8, 3 if s > 128 else 2
+    return 64, 64 if width <= 128 else 32, 4, 3
 
 
-def attention_described_tiles(t, s, width, causal):
-    """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_described_kernel."""
-    if width > 128:
-        return 128, 64, 8, 2
-    return 128, 128 if width <= 64 else 64, 8, 3
-
-
-def attention_by_descriptors(q, k, v, mask, mask_kind, is_causal, scale, tiles=None):
-    """attention() for half-precision tensors that descriptors can read, scale > 0; the result's memory is [B,T,H,Dv]."""
+def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale):
+    """attention() in half precision for scale > 0; the result's memory is [B,T,H,Dv]."""
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
     out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
-    block_t, block_s, warps, stages = tiles or attention_described_tiles(t, s, max(block_d, block_dv), is_causal)
-    triton.set_allocator(described_scratch)
-    attention_described_kernel[(batch * heads * triton.cdiv(t, block_t),)](
+    block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv))
+    attention_half_kernel[(batch * heads * triton.cdiv(t, block_t),)](
         q, k, v, mask if mask_kind else q, out, batch, heads, heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
-        block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
+        block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
     return out.transpose(1, 2)
 
 
 def attention_spans(shared, s, block_s):
     """Into how many spans the keys of each of ``shared`` key heads are cut."""
-    return max(1, min(64, 528 // max(shared, 1), s // (2 * block_s)))
+    return max(1, min(64, 320 // max(shared, 1), s // (2 * block_s)))
 
 
-def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale, tiles=None):
+def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale):
     """attention() for up to 64 queries of the heads that share a key head, in half precision; the result's memory is [B,T,H,Dv]."""
     batch, heads, t, d = q.shape
     kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
     group = heads // kv_heads
     out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
-    block_s, warps, stages, spans = tiles or (64, 4, 3, attention_spans(batch * kv_heads, s, 64))
+    block_s, warps, stages, spans = 64, 4, 3, attention_spans(batch * kv_heads, s, 64)
     span = triton.cdiv(triton.cdiv(s, spans), block_s) * block_s
     spans = triton.cdiv(s, span)
     part = torch.empty((batch * kv_heads, spans, group * t, dv), device=q.device, dtype=torch.float32)
@@ -217,7 +219,7 @@ def attention_should_span(t, heads):
 
 
 def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
-    """attention() in half precision: by descriptors, for few queries, or as it is there."""
+    """attention() in half precision: of many queries, of few, or as it is there."""
     batch, heads, t, d = q.shape
     kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
     factor = 1.0 / math.sqrt(d) if scale is None else float(scale)
@@ -226,6 +228,6 @@ def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=F
         wide = mask.expand(batch, heads, t, s) if kind else None
         if t * (heads // kv_heads) <= 64 and attention_should_span(t, batch * heads):
             return attention_of_few(q, k, v, wide, kind, is_causal, factor)
-        if factor > 0 and described_cores(q) and attention_readable(q) and attention_readable(k) and attention_readable(v):
-            return attention_by_descriptors(q, k, v, wide, kind, is_causal, factor)
+        if factor > 0:
+            return attention_of_many(q, k, v, wide, kind, is_causal, factor)
     return attention(q, k, v, mask, is_causal, scale, allow_tf32)

@@ -1,15 +1,14 @@
-"""Products of half precision on GPUs with tensor descriptors (Hopper and later): whole waves of large tiles, K split in the last wave.
+"""Products of half precision on GPUs with tensor descriptors (Hopper and later), whose loads bypass registers.
 
-As many programs as the device has cores take tiles in turns; a descriptor's loads bypass registers. What a last, partly filled wave would
-hold is split along K over all cores; a second kernel adds the parts in a fixed order. ``gated_matmul`` computes two products of one operand
-and joins them in the epilogue, ``few_rows`` reads a weight once for up to 16 rows.
+As many programs as the device has cores take tiles in turns. ``gated_matmul`` computes two products of one operand and joins them in the
+epilogue, ``few_rows`` reads a weight once for up to 16 rows. Products with few tiles and a deep K are left to ``matmul``, which splits K.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from .matmul import matmul
+from .matmul import batched_matmul, matmul
 from .matmul_parts import matmul_activation, matmul_finish, matmul_sum_splits_kernel, matmul_tile
 
 
@@ -50,18 +49,18 @@ def product_store(acc, c_ptr, out_ptr, out_described, row, col, M, N, stride_cm,
 
 
 @triton.jit
-def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, part_ptr, M, N, K, stride_a, stride_b, stride_cm, stride_cn, whole, splits, k_span,
+def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, stride_cm, stride_cn,
                    A_LAST: tl.constexpr, B_LAST: tl.constexpr, ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr,
-                   ACTIVATION: tl.constexpr, OUT_DESCRIBED: tl.constexpr, SPLIT: tl.constexpr, CORES: tl.constexpr,
+                   ACTIVATION: tl.constexpr, OUT_DESCRIBED: tl.constexpr, CORES: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr):
-    """The first ``whole`` tiles in turns over CORES programs, then one of ``splits`` spans of K of a tile behind them."""
+    """Tiles in turns over CORES programs."""
     a_blocks = product_operand(a_ptr, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
     b_blocks = product_operand(b_ptr, N, K, stride_b, B_LAST, BLOCK_N, BLOCK_K)
     if OUT_DESCRIBED:
         out_blocks = tl.make_tensor_descriptor(out_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N // PARTS])
     else:
         out_blocks = a_blocks
-    for tile in tl.range(tl.program_id(0), whole, CORES, flatten=True):
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), CORES, flatten=True):
         _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
@@ -69,62 +68,62 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, part_ptr, M, N, K, stride_a, st
             acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
         product_store(acc, c_ptr, out_ptr, out_blocks, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, stride_cm, stride_cn,
                       ALPHA, BETA, C_KIND, ACTIVATION, OUT_DESCRIBED, PARTS)
-    if SPLIT:
-        tile = whole + tl.program_id(0) // splits
-        if tile < tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N):
-            _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
-            k_start = tl.program_id(0) % splits * k_span
-            acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            for k in range(k_start, tl.minimum(k_start + k_span, K), BLOCK_K):
-                a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
-                acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
-            inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            tl.store(part_ptr + tl.program_id(0).to(tl.int64) * BLOCK_M * BLOCK_N + inside, acc)
 
 
 @triton.jit
-def product_join_kernel(part_ptr, c_ptr, out_ptr, M, N, stride_cm, stride_cn, whole, splits,
-                        ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                        BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr, ROWS: tl.constexpr):
-    """Adds the parts of ROWS rows of a tile whose K was split, finishes and writes them."""
-    pieces = BLOCK_M // ROWS
-    tile = tl.program_id(0) // pieces
-    first = tl.program_id(0) % pieces * ROWS
-    _, tile_m, tile_n = matmul_tile(whole + tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
-    inside = (first + tl.arange(0, ROWS))[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    rows = (tile_m * BLOCK_M + first + tl.arange(0, ROWS))[:, None].to(tl.int64)
-    cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
-    acc = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
-    for split in range(splits):
-        acc += tl.load(part_ptr + (tile * splits + split).to(tl.int64) * BLOCK_M * BLOCK_N + inside)
-    acc = matmul_finish(acc, c_ptr, 0, rows, cols, M, N, 0, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
-    tl.store(out_ptr + rows * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
-
-
-@triton.jit
-def gated_product_kernel(a_ptr, b_ptr, gate_ptr, b_bias_ptr, gate_bias_ptr, out_ptr, M, N, K, stride_a, stride_b, stride_gate,
-                         BIASED: tl.constexpr, A_LAST: tl.constexpr, B_LAST: tl.constexpr, ACTIVATION: tl.constexpr, CORES: tl.constexpr,
+def gated_product_kernel(a_ptr, pair_ptr, b_bias_ptr, gate_bias_ptr, out_ptr, M, N, K, stride_a, stride_half, stride_pair,
+                         BIASED: tl.constexpr, GATE_FIRST: tl.constexpr, A_LAST: tl.constexpr, PAIR_LAST: tl.constexpr,
+                         ACTIVATION: tl.constexpr, CORES: tl.constexpr,
                          BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
-    """ACTIVATION(a @ gate) * (a @ b), tiles in turns over CORES programs."""
+    """ACTIVATION(a @ gate) * (a @ b), gate and b halves of one matrix: a tile holds the same columns of both."""
     a_blocks = product_operand(a_ptr, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
-    b_blocks = product_operand(b_ptr, N, K, stride_b, B_LAST, BLOCK_N, BLOCK_K)
-    gate_blocks = product_operand(gate_ptr, N, K, stride_gate, B_LAST, BLOCK_N, BLOCK_K)
+    if PAIR_LAST:
+        pair_blocks = tl.make_tensor_descriptor(pair_ptr, shape=[2, N, K], strides=[stride_half, stride_pair, 1],
+                                                block_shape=[2, BLOCK_N, BLOCK_K])
+    else:
+        pair_blocks = tl.make_tensor_descriptor(pair_ptr, shape=[K, 2, N], strides=[stride_pair, stride_half, 1],
+                                                block_shape=[BLOCK_K, 2, BLOCK_N])
     out_blocks = tl.make_tensor_descriptor(out_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles, CORES, flatten=True):
         _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        gate = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
             a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
-            acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
-            gate = tl.dot(a, product_block(gate_blocks, tile_n * BLOCK_N, k, B_LAST).T, gate)
+            if PAIR_LAST:
+                pair = pair_blocks.load([0, tile_n * BLOCK_N, k]).reshape(2 * BLOCK_N, BLOCK_K).T
+            else:
+                pair = pair_blocks.load([k, 0, tile_n * BLOCK_N]).reshape(BLOCK_K, 2 * BLOCK_N)
+            acc = tl.dot(a, pair, acc)
+        first, second = acc.reshape(BLOCK_M, 2, BLOCK_N).permute(0, 2, 1).split()
+        gate = first if GATE_FIRST else second
+        other = second if GATE_FIRST else first
         if BIASED:
             cols = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-            acc += tl.load(b_bias_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)[None, :]
+            other += tl.load(b_bias_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)[None, :]
             gate += tl.load(gate_bias_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)[None, :]
-        acc = matmul_activation(gate, ACTIVATION) * acc
-        out_blocks.store([tile_m * BLOCK_M, tile_n * BLOCK_N], acc.to(out_ptr.dtype.element_ty))
+        other = matmul_activation(gate, ACTIVATION) * other
+        out_blocks.store([tile_m * BLOCK_M, tile_n * BLOCK_N], other.to(out_ptr.dtype.element_ty))
+
+
+@triton.jit
+def tile_product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_ab, stride_a, stride_bb, stride_b, stride_cb, stride_cm, stride_cn,
+                        A_LAST: tl.constexpr, B_LAST: tl.constexpr, ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr,
+                        ACTIVATION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                        GROUP_M: tl.constexpr):
+    """One tile of one batch entry a program; several programs share a core, so that the end of one is beside the products of another."""
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, True, BLOCK_M, BLOCK_N, GROUP_M)
+    batch = plane.to(tl.int64)
+    a_blocks = product_operand(a_ptr + batch * stride_ab, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
+    b_blocks = product_operand(b_ptr + batch * stride_bb, N, K, stride_b, B_LAST, BLOCK_N, BLOCK_K)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
+        acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
+    rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
+    cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
+    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
 @triton.jit
@@ -167,9 +166,10 @@ def described_scratch(size, alignment, stream):
 
 def described_cores(x):
     """The number of the device's cores where its kernels may use tensor descriptors, else 0."""
-    if x.device.type == "cuda" and torch.cuda.get_device_capability(x.device)[0] < 9:
-        return 0
-    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.device.type == "cuda" else 132
+    if x.device.type != "cuda":
+        return 132
+    device = torch.cuda.get_device_properties(x.device)
+    return device.multi_processor_count if device.major >= 9 else 0
 
 
 def described_order(x):
@@ -184,18 +184,26 @@ def described_order(x):
 
 
 def product_tiles(m, n, k, cores):
-    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, PARTS, most splits of a last wave's K) for a product on ``cores`` cores."""
-    block_m, block_n, warps, stages, parts = 128, 256, 8, 4, 2
-    if triton.cdiv(m, 128) * triton.cdiv(n, 256) <= cores // 2:
-        block_m, block_n, warps, stages, parts = 128, 128, 8, 4, 1
-    if triton.cdiv(m, block_m) * triton.cdiv(n, block_n) <= cores // 2:
-        block_m, block_n, warps, stages, parts = 64, 128, 4, 5, 1
-    return block_m, block_n, 64, warps, stages, parts, max(1, k // 256)
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, PARTS): large tiles where they fill the cores evenly, else small and deep ones."""
+    waves = triton.cdiv(m, 128) * triton.cdiv(n, 256) / cores
+    if waves >= 0.9 and waves / -(-waves // 1) >= 0.8:
+        return 128, 256, 64, 8, 4, 2
+    return 64, 128, 128, 4, 4, 1
+
+
+def half_activation(name):
+    """The activation that is exact enough for half precision."""
+    return "gelu_short" if name == "gelu" else name
 
 
 def product_should_read_few_rows(m):
     """Whether the product is small enough for few_rows(): a file written for more rows does without it."""
     return m <= 16
+
+
+def product_should_split(m, n, k, cores):
+    """Whether so few tiles leave cores idle unless a deep K is split, which matmul() does."""
+    return k >= 4096 and triton.cdiv(m, 64) * triton.cdiv(n, 128) < cores // 3
 
 
 def half_matmul(a, b, bias=None, allow_tf32=False, activation=""):
@@ -205,43 +213,30 @@ def half_matmul(a, b, bias=None, allow_tf32=False, activation=""):
     if m * n * k > 0:
         c_kind = 0 if bias is None else 1
         c = bias.expand(m, n) if c_kind else a
-        finish = (1.0, 1.0 if c_kind else 0.0, 2 if c_kind and c.stride(0) != 0 else c_kind, activation)
+        finish = (1.0, 1.0 if c_kind else 0.0, 2 if c_kind and c.stride(0) != 0 else c_kind, half_activation(activation))
         if m <= 16 and product_should_read_few_rows(m):
             return few_rows(a, b, c, finish)
-        if described_cores(a) and described_order(a) is not None and described_order(b.T) is not None:
-            return product_by_descriptors(a, b, c, finish, described_cores(a))
+        cores = described_cores(a)
+        if cores and not product_should_split(m, n, k, cores) and described_order(a) is not None and described_order(b.T) is not None:
+            return product_by_descriptors(a, b, c, finish, cores)
     return matmul(a, b, bias, allow_tf32, activation)
 
 
-def product_by_descriptors(a, b, c, finish, cores, tiles=None):
+def product_by_descriptors(a, b, c, finish, cores):
     """finish(a [M,K] @ b [K,N]) for operands that descriptors can read; finish: (alpha, beta, c_kind, activation)."""
     m, k = a.shape
     n = b.shape[1]
-    block_m, block_n, block_k, warps, stages, parts, splits = tiles or product_tiles(m, n, k, cores)
+    block_m, block_n, block_k, warps, stages, parts = product_tiles(m, n, k, cores)
+    if finish[2] >= 2:
+        stages -= 1  # the tiles of c take their place
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
     a_last, b_last = described_order(a), described_order(b.T)
-    if finish[2] == 2 and stages > 3:
-        stages -= 1  # the tiles of c take their place
-    count = triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
-    last = count % cores
-    splits = max(1, min(splits, cores // last)) if last else 1
-    k_span = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
-    splits = triton.cdiv(k, k_span)
-    whole = count - last if splits > 1 else count
-    part = out
-    if splits > 1:
-        part = torch.empty(((count - whole) * splits, block_m, block_n), device=a.device, dtype=torch.float32)
     triton.set_allocator(described_scratch)
-    product_kernel[(min(cores, count if splits == 1 else max(whole, (count - whole) * splits)),)](
-        a, b, c, out, part, m, n, k, a.stride(0 if a_last else 1), b.stride(1 if b_last else 0), *c.stride(), whole, splits, k_span,
-        a_last, b_last, *finish, n * out.element_size() % 16 == 0, splits > 1, cores, block_m, block_n, block_k, 8, parts,
+    product_kernel[(min(cores, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),)](
+        a, b, c, out, m, n, k, a.stride(0 if a_last else 1), b.stride(1 if b_last else 0), *c.stride(),
+        a_last, b_last, *finish, n * out.element_size() % 16 == 0, cores, block_m, block_n, block_k, 8, parts,
         num_warps=warps, num_stages=stages,
     )
-    if splits > 1:
-        rows = 8
-        product_join_kernel[((count - whole) * (block_m // rows),)](
-            part, c, out, m, n, *c.stride(), whole, splits, *finish, block_m, block_n, 8, rows, num_warps=4
-        )
     return out
 
 
@@ -250,35 +245,70 @@ def gated_tiles(m, n, k):
     return 128, 128, 64, 8, 4
 
 
-def gated_by_descriptors(a, b, gate, activation, b_bias, gate_bias, cores, tiles=None):
-    """gated_matmul() for operands that descriptors can read, b and gate in one order, contiguous biases or none."""
+def gated_pair(b, gate):
+    """Two halves of one matrix [K,N] as one tensor, [2,N,K] or [K,2,N] as it lies in memory; None where they are not."""
+    gap = (b.data_ptr() - gate.data_ptr()) // b.element_size()
+    order = described_order(b.T)
+    together = b.stride() == gate.stride() and b.untyped_storage().data_ptr() == gate.untyped_storage().data_ptr()
+    if order is None or described_order(gate.T) is None or not together or gap == 0 or gap % (16 // b.element_size()) != 0:
+        return None
+    k, n = b.shape
+    first = gate if gap > 0 else b
+    if order:
+        return first.as_strided((2, n, k), (abs(gap), b.stride(1), 1))
+    return first.as_strided((k, 2, n), (b.stride(0), abs(gap), 1))
+
+
+def gated_by_descriptors(a, pair, gate_first, activation, b_bias, gate_bias, cores):
+    """gated_matmul() for a that descriptors can read, of both halves of one matrix, contiguous biases or none."""
     m, k = a.shape
-    n = b.shape[1]
-    block_m, block_n, block_k, warps, stages = tiles or gated_tiles(m, n, k)
+    pair_last = pair.shape[0] == 2
+    n = pair.shape[1 if pair_last else 2]
+    block_m, block_n, block_k, warps, stages = gated_tiles(m, n, k)
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
-    a_last, b_last = described_order(a), described_order(b.T)
-    dim = 1 if b_last else 0
+    a_last = described_order(a)
     triton.set_allocator(described_scratch)
     gated_product_kernel[(min(cores, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),)](
-        a, b, gate, a if b_bias is None else b_bias, a if gate_bias is None else gate_bias, out, m, n, k,
-        a.stride(0 if a_last else 1), b.stride(dim), gate.stride(dim), b_bias is not None, a_last, b_last, activation, cores,
-        block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a, pair, a if b_bias is None else b_bias, a if gate_bias is None else gate_bias, out, m, n, k,
+        a.stride(0 if a_last else 1), pair.stride(0 if pair_last else 1), pair.stride(1 if pair_last else 0), b_bias is not None,
+        gate_first, a_last, pair_last, activation, cores, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+    )
+    return out
+
+
+def tile_product_tiles(batch, m, n, k):
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of tile_product_kernel."""
+    return (128, 128, 64, 8, 3) if m > 64 else (64, 128, 64, 4, 3)
+
+
+def tile_product(a, b, c, finish, tiles):
+    """finish(a [B,M,K] @ b [B,K,N]) for operands that descriptors can read; c is expanded to [B,M,N]."""
+    batch, m, k = a.shape
+    n = b.shape[2]
+    block_m, block_n, block_k, warps, stages = tiles
+    out = torch.empty((batch, m, n), device=a.device, dtype=a.dtype)
+    a_last, b_last = described_order(a[0]), described_order(b[0].T)
+    triton.set_allocator(described_scratch)
+    tile_product_kernel[(batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
+        a, b, c, out, m, n, k, a.stride(0), a.stride(1 if a_last else 2), b.stride(0), b.stride(2 if b_last else 1), *c.stride(),
+        a_last, b_last, *finish, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
     )
     return out
 
 
 def few_rows_tiles(m, n, k, b_last):
-    """(BLOCK_N, BLOCK_K, spans of K, num_warps, num_stages) of few_rows_kernel."""
-    block_n, block_k = (64, 128) if b_last else (128, 64)
-    spans = max(1, min(528 // triton.cdiv(n, block_n), k // (4 * block_k)))
-    return block_n, block_k, spans, 4, 4
+    """(BLOCK_N, BLOCK_K, spans of K, num_warps, num_stages) of few_rows_kernel: about 192 programs, one span where K is not deep."""
+    if k < 4096:
+        return (32, 128, 1, 4, 5) if b_last else (64, 64, 1, 4, 5)
+    spans = max(1, 192 // triton.cdiv(n, 64))
+    return (64, 128, spans, 4, 4) if b_last else (64, 64, spans, 4, 5)
 
 
-def few_rows(a, b, c, finish, tiles=None):
+def few_rows(a, b, c, finish):
     """finish(a [M,K] @ b [K,N]) for up to 16 rows in half precision, any strides."""
     m, k = a.shape
     n = b.shape[1]
-    block_n, block_k, spans, warps, stages = tiles or few_rows_tiles(m, n, k, b.stride(0) == 1)
+    block_n, block_k, spans, warps, stages = few_rows_tiles(m, n, k, b.stride(0) == 1)
     k_span = triton.cdiv(triton.cdiv(k, spans), block_k) * block_k
     spans = triton.cdiv(k, k_span)
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
@@ -295,14 +325,34 @@ def few_rows(a, b, c, finish, tiles=None):
 
 
 def gated_matmul(a, b, gate, activation, b_bias=None, gate_bias=None, allow_tf32=False):
-    """activation(a [M,K] @ gate [K,N] + gate_bias) * (a @ b + b_bias) in half precision."""
+    """activation(a [M,K] @ gate [K,N] + gate_bias) * (a @ b + b_bias) in half precision.
+
+    One kernel where gate and b are halves of one matrix; else the second product is finished with the first.
+    """
     m, n = a.shape[0], b.shape[1]
-    cores = described_cores(a) if m > 16 and a.shape[1] > 0 and n * 2 % 16 == 0 else 0
-    order = described_order(b.T)
-    if cores and n > 0 and order is not None and order == described_order(gate.T) and described_order(a) is not None:
-        return gated_by_descriptors(a, b, gate, activation, b_bias, gate_bias, cores)
+    short = half_activation(activation)
+    cores = described_cores(a) if m > 16 and a.shape[1] > 0 and n > 0 and described_order(a) is not None else 0
+    if cores and n % 8 == 0:
+        pair = gated_pair(b, gate)
+        if pair is not None:
+            gate_first = gate.data_ptr() < b.data_ptr()
+            return gated_by_descriptors(a, pair, gate_first, short, b_bias, gate_bias, cores)
     out = half_matmul(a, b, b_bias, allow_tf32)
+    if gate_bias is None and cores and described_order(gate.T) is not None:
+        return product_by_descriptors(a, gate, out, (1.0, 1.0, 3, short), cores)
     gated = half_matmul(a, gate, gate_bias, allow_tf32, activation)
     if out.numel() > 0:
         gated_join_kernel[(triton.cdiv(out.numel(), 1024),)](gated, out, out.numel(), 1024, num_warps=4)
     return out
+
+
+def half_batched_matmul(a, b, bias=None, allow_tf32=False):
+    """batched_matmul() in half precision: by descriptors, or as it is there."""
+    batch, m, k = a.shape
+    n = b.shape[2]
+    wide = 16 // a.element_size()
+    aligned = batch * n * k > 0 and a.stride(0) % wide == 0 and b.stride(0) % wide == 0
+    if aligned and m > 16 and described_cores(a) and described_order(a[0]) is not None and described_order(b[0].T) is not None:
+        c = a if bias is None else bias.expand(batch, m, n)
+        return tile_product(a, b, c, (1.0, 1.0, 0 if bias is None else 2, ""), tile_product_tiles(batch, m, n, k))
+    return batched_matmul(a, b, bias, allow_tf32)

@@ -17,6 +17,11 @@ def matmul_activation(x, ACTIVATION: tl.constexpr):
         x = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
     elif ACTIVATION == "gelu":
         x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    elif ACTIVATION == "gelu_short":  # for results in half precision: erf to 1e-7 (Abramowitz and Stegun, 7.1.26)
+        t = 1.0 / (1.0 + 0.23164190 * tl.abs(x))
+        tail = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
+        tail = tail * t * tl.exp2(-0.7213475204444817 * x * x)
+        x = x * tl.where(x < 0, tail, 1.0 - tail)
     elif ACTIVATION == "gelu_tanh":
         x = x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
     return x
@@ -25,7 +30,10 @@ def matmul_activation(x, ACTIVATION: tl.constexpr):
 @triton.jit
 def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr):
-    """ALPHA * acc + BETA * c, then the activation; C_KIND: 0 no c, 1 one row for all, 2 any other. rows [R,1], cols [1,C], int64."""
+    """ALPHA * acc + BETA * c, then the activation; rows [R,1], cols [1,C], int64.
+
+    C_KIND: 0 no c, 1 one row for all, 2 any other, 3 any other and multiplied behind the activation.
+    """
     if ALPHA != 1.0:
         acc = acc * ALPHA
     if C_KIND == 1:
@@ -34,7 +42,11 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
     elif C_KIND == 2:
         c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
         acc += c.to(acc.dtype) * BETA
-    return matmul_activation(acc, ACTIVATION)
+    acc = matmul_activation(acc, ACTIVATION)
+    if C_KIND == 3:
+        c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
+        acc *= c.to(acc.dtype)
+    return acc
 
 
 @triton.jit
