@@ -39,7 +39,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
-    return table | {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put)}
+    return table | {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put),
+                    aten.masked_select.default: _masked_select}
 
 
 def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,6 +54,12 @@ def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:
         return out.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
 
     return rule
+
+
+def _masked_select(x: Any, mask: Any) -> Any:
+    """The elements at the positions that the mask holds."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    return torch.ops.aten.index(x.reshape(-1), [mask.reshape(-1).nonzero().squeeze(1)])
 
 
 def _masked(operator: Any) -> Callable[..., Any]:
