@@ -69,7 +69,8 @@ class FixedPath(GraphCode):
             if not {a.arg for a in constructor.args.args[1:] + constructor.args.kwonlyargs} <= known:
                 raise CaptureError("Not all sizes that the constructor's arguments set are known.", where="emit")
             if differing:
-                self.setting = f"self.{self.flag} = not ({' or '.join(differing)})"
+                equal = [c.replace(" is not ", " is ", 1) if " is not " in c else c.replace(" != ", " == ", 1) for c in differing]
+                self.setting = f"self.{self.flag} = {' and '.join(equal)}"
                 found.append(f"self.{self.flag}")
         for given in self.guards.inputs:
             path = self.host.paths[given.variable]
