@@ -27,6 +27,7 @@ _ROWS = ("aten._softmax.default", "aten._log_softmax.default", "aten.logsumexp.d
 _WIDE = 1024
 """Rows of so many elements are read by templates; shorter ones are held in registers by Inductor's kernels too."""
 _CONVERT = torch.ops.prims.convert_element_type.default
+_END = 2**63 - 1
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
@@ -182,9 +183,9 @@ class _Columns:
     """Some columns of a matrix product, as they are read."""
 
     product: Node
-    start: int | None
-    """None for all columns."""
-    end: int | None
+    start: Any
+    """None for all columns; a size may be a node."""
+    end: Any
     rows: tuple[Any, ...]
     """The sizes that the rows are viewed in; empty for a matrix."""
     chain: tuple[Node, ...]
@@ -207,7 +208,7 @@ def _gate(edit: Editor) -> None:
             (b, b_bias), (g, g_bias) = _weight(edit, other), _weight(edit, one)
             out = edit.template("gated_matmul", one.product.args[0], b, g, found[0], b_bias, g_bias, allow_tf32=edit.options.matmul_tf32)
             if one.rows:
-                out = edit.call(aten.view.default, out, [*one.rows, out.meta["val"].shape[1]])
+                out = edit.call(aten.view.default, out, [*one.rows, -1])
         node.replace_all_uses_with(out)
         return
 
@@ -215,11 +216,11 @@ def _gate(edit: Editor) -> None:
 def _one_pair(one: _Columns, other: _Columns) -> bool:
     left = [_viewed(c.product.args[0]) for c in (one, other)]
     same = left[0] == left[1] and len(one.rows) == len(other.rows)
-    widths = [c.chain[0].meta["val"].shape[-1] for c in (one, other)]
+    widths = [str(c.chain[0].meta["val"].shape[-1]) for c in (one, other)]
     biased = [len(c.product.args) > 2 for c in (one, other)]
     rows = all(_vector(c.product.args[2]) for c in (one, other)) if biased[0] else True
     distinct = one.product is not other.product or one.start != other.start
-    return same and distinct and isinstance(widths[0], int) and widths[0] == widths[1] and biased[0] == biased[1] and rows
+    return same and distinct and widths[0] == widths[1] and biased[0] == biased[1] and rows
 
 
 def _viewed(node: Node) -> tuple[Node, list[str]]:
@@ -236,8 +237,8 @@ def _vector(bias: Node) -> bool:
 
 def _columns(node: Node) -> _Columns | None:
     """What columns of which product ``node`` is; None where it is something else."""
-    start: int | None = None
-    end: int | None = None
+    start: Any = None
+    end: Any = None
     rows: tuple[Any, ...] = ()
     chain = [node]
     while not _is_product(chain[-1]):
@@ -249,9 +250,9 @@ def _columns(node: Node) -> _Columns | None:
             rows = tuple(at.args[1][:-1])
         elif at.target is operator.getitem and at.args[0].target is aten.split.Tensor and start is None:
             _, size, *dim = at.args[0].args
-            if not isinstance(size, int) or (dim[0] if dim else 0) not in (-1, last):
+            if len(at.args[0].meta["val"]) != 2 or (dim[0] if dim else 0) not in (-1, last):
                 return None
-            start, end = at.args[1] * size, (at.args[1] + 1) * size
+            start, end = (0, size) if at.args[1] == 0 else (size, _END)
             chain.append(at.args[0])
         elif at.target is aten.slice.Tensor and start is None and len(at.args) == 4 and at.args[1] in (-1, last):
             width = at.args[0].meta["val"].shape[-1]

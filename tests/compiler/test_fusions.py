@@ -1,0 +1,43 @@
+"""What template operators take over from around them."""
+
+from collections import Counter
+
+from compiled import captured
+
+MODULE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.pair = nn.Linear(width, 4 * width, dtype=torch.bfloat16)
+        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False, dtype=torch.bfloat16) for _ in range(2))
+        self.down = nn.Linear(2 * width, width, dtype=torch.bfloat16)
+
+    def forward(self, x, k, row, packed):
+        value, gate = self.pair(x).chunk(2, dim=-1)
+        y = self.down(value * F.gelu(gate)) + self.down(F.silu(self.gate(x)) * self.up(x))
+        q = F.gelu(self.down(self.up(x)), approximate="tanh")
+        heads = k[:, :, None].expand(-1, -1, 2, -1, -1).reshape(k.shape[0], 2 * k.shape[1], k.shape[2], k.shape[3])
+        out = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        wide = F.log_softmax(row, dim=-1)
+        return y, q, out, wide, row @ ((packed.bfloat16() - 8) * 0.1)
+batch, tokens, width, heads, length, columns = 2, 24, 64, 2, 2048, 32
+def get_inputs():
+    k = torch.randn(batch, heads, tokens, 16, dtype=torch.bfloat16)
+    return [torch.randn(batch, tokens, width, dtype=torch.bfloat16), k, torch.randn(1, length, dtype=torch.bfloat16),
+            torch.randint(0, 16, (length, columns), dtype=torch.uint8)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_activations_gates_repeated_heads_wide_rows_and_integers() -> None:
+    calls = [n for n in captured(MODULE).graph.graph.nodes if n.op == "call_function"]
+    found = Counter(str(n.target).removeprefix("kernelllm.").removesuffix(".default") for n in calls)
+    assert found["gated_matmul"] == 2
+    assert found["half_attention"] == 1
+    assert found["row_logsumexp"] == 1
+    assert not any("amax" in name or "erf" in name or "tanh" in name for name in found)
+    (attention,) = (n for n in calls if "half_attention" in str(n.target))
+    query, key, value, *_ = attention.args
+    assert len({str(n.meta["val"].shape[1]) for n in (key, value)} | {str(query.meta["val"].shape[1])}) == 2
+    assert Counter(n.kwargs.get("activation") for n in calls if "half_matmul" in str(n.target))["gelu_tanh"] == 1
+    assert sum("half_matmul" in str(n.target) for n in calls) == 4  # two ends of gates, and the pair before q
