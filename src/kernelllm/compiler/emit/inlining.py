@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -10,6 +11,7 @@ from kernelllm.compiler.emit.ast_tools import Rename, Replace, assigned, copy_of
 from kernelllm.compiler.emit.interpret import decides_speed, is_device
 
 _SIMPLE = ast.Assign | ast.AugAssign | ast.Expr | ast.Return
+_SHORT = 32
 _EFFECTS = ("tl.store", "tl.atomic", "tl.debug", "tl.device")
 
 
@@ -127,14 +129,28 @@ def inlined(functions: Mapping[str, ast.FunctionDef], roots: set[str]) -> dict[s
         if dead:
             continue
         for name, sites in calls.items():
-            if len(sites) == 1 == mentioned[name] and name not in roots and sites[0][0] != name:
+            short = len(sites) == mentioned[name] and _is_short(functions[name])
+            if (len(sites) == 1 == mentioned[name] or short) and name not in roots and sites[0][0] != name:
                 caller = functions[sites[0][0]]
+                if short and len(sites) > 1:
+                    if is_device(caller) == is_device(functions[name]) and _inline(caller, sites[0][1], copy.deepcopy(functions[name])):
+                        break
+                    continue
                 if is_device(caller) == is_device(functions[name]) and _inline(caller, sites[0][1], functions[name]):
                     del functions[name]
                     swept(caller, functions)
                     break
         else:
             return functions
+
+
+def _is_short(function: ast.FunctionDef) -> bool:
+    """Whether a function is one short expression that reads each argument at most once."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    result = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    if result is None or isinstance(result, ast.Tuple):
+        return False
+    return len(ast.unparse(result)) <= _SHORT and all(count <= 1 for count in reads(result).values())
 
 
 def _inline(owner: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -> bool:

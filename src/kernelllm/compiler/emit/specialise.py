@@ -128,6 +128,7 @@ class _Folder(ast.NodeTransformer):
             assigned = {n.id for n in ast.walk(functions[name]) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             used = reads(ast.Module(functions[name].body, []))
             idle = {p for p, v in values.items() if (self._constant(v) is not None or not used[p]) and p not in assigned}
+            idle |= {p for p in values.keys() & assigned if _replaced_first(functions[name].body, p)}
             self.dropped[name] = set() if name in open_calls else idle
 
     def fold(self) -> None:
@@ -181,6 +182,10 @@ class _Folder(ast.NodeTransformer):
             node.body = self._block(node.body) or [ast.Pass()]
             return [node]
         changed = self.visit(node)
+        if isinstance(changed, ast.AugAssign) and isinstance(changed.value, ast.Constant):
+            idle = 1 if isinstance(changed.op, ast.Mult | ast.FloorDiv) else 0 if isinstance(changed.op, ast.Add | ast.Sub) else None
+            if idle is not None and _is(changed.value.value, idle):
+                return []
         return _split(changed)
 
     def visit(self, node: ast.AST) -> Any:
@@ -228,6 +233,8 @@ class _Folder(ast.NodeTransformer):
                 return right
             case ast.Add() | ast.Sub() if _is(b, 0):
                 return left
+            case ast.Add() if isinstance(b, int | float) and not isinstance(b, bool) and b < 0:
+                return ast.copy_location(ast.BinOp(left, ast.Sub(), ast.Constant(-b)), node)
             case ast.BitAnd() if a is True:
                 return right
             case ast.BitAnd() if b is True:
@@ -308,6 +315,12 @@ class _Folder(ast.NodeTransformer):
                 names = {p.arg: a for p, a in zip(function.args.args, args, strict=True)}  # type: ignore[union-attr]
                 return Replace(names).visit(copy_of(result))  # type: ignore[no-any-return]
         return value
+
+
+def _replaced_first(body: list[ast.stmt], name: str) -> bool:
+    """Whether the first statement that mentions a name gives it a value that does not follow from its own."""
+    first = next((s for s in body if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s))), None)
+    return isinstance(first, ast.Assign) and not reads(first)[name]
 
 
 def _is(value: Any, number: int) -> bool:

@@ -101,6 +101,11 @@ def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32):
     return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 
+def attention_should_be_in_parts(width, dtype):
+    """Whether heads are too wide for one kernel that holds them whole."""
+    return width > (128 if dtype == torch.float32 else 256)
+
+
 def attention_tiles(t, s, width, element_size):
     """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_kernel for heads of ``width`` elements."""
     narrow = width <= 64
@@ -131,7 +136,7 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
     out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
     if out.numel() == 0:
         return out.transpose(1, 2)
-    if precision == "sum" or max(d, dv) > (128 if q.dtype == torch.float32 else 256):
+    if precision == "sum" or attention_should_be_in_parts(max(d, dv), q.dtype):
         return attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
     block_t, block_s, warps, stages = attention_tiles(t, s, max(block_d, block_dv), q.element_size())

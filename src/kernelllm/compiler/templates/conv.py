@@ -158,9 +158,9 @@ def conv_as_3d(values, fill):
 
 def conv_unsqueeze(x, at):
     """x with dims of size 1 put in at ``at`` until it has three spatial dims behind it."""
-    while x.dim() < at + 3:
+    if x.dim() == at + 1:
         x = x.unsqueeze(at)
-    return x
+    return x.unsqueeze(at) if x.dim() == at + 2 else x
 
 
 def conv_precision(dtype, allow_tf32):
@@ -175,6 +175,11 @@ def conv_precision(dtype, allow_tf32):
 def conv_should_pack(reuse, products):
     """Whether a channel-last copy of the input pays: enough products for each element copied, and enough in all."""
     return reuse >= 256 and products >= 2**29
+
+
+def conv_should_be_depthwise(channels, taps):
+    """Whether the kernel for one input channel an output channel is the fastest, where it may be taken."""
+    return channels == 1 and taps[1] * taps[2] <= 64
 
 
 def conv_depthwise(x, weight, bias, out, start, stride, dilation, up, acc):
@@ -220,6 +225,17 @@ def conv_direct(x, weight, bias, out, start, stride, dilation, up, precision, ac
     )
 
 
+def conv_packed(x, weight, bias, out, start, stride, dilation, precision):
+    """A channel-last convolution: x and out views [N, channels, D, H, W], weight [groups, O, C, KD, KH, KW]."""
+    low = [max(0, -s) for s in start]
+    last = [(out.shape[2 + i] - 1) * stride[i] + start[i] + (weight.shape[3 + i] - 1) * dilation[i] for i in range(3)]
+    high = [max(0, last[i] - (x.shape[2 + i] - 1)) for i in range(3)]
+    mode = "halves" if precision == "tf32x3" else precision
+    packed, x_top = conv_pack_input(x, weight.shape[0], low, high, mode)
+    packed_weight, w_top = conv_pack_weight(weight, weight, weight.stride(), mode)
+    conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, out, start, stride, dilation, mode)
+
+
 def conv_phases(x, phases, bias, stride, precision, acc):
     """Channel-last convolutions that share x: each phase is (out view, weight view [groups,O,C,KD,KH,KW], flip, start, dilation)."""
     low, high = [0, 0, 0], [0, 0, 0]
@@ -254,10 +270,10 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     acc, precision = conv_precision(x.dtype, allow_tf32)
     if out.numel() == 0:
         return out
-    if c == 1 and taps[1] * taps[2] <= 64:
+    if c == 1 and conv_should_be_depthwise(c, taps):
         conv_depthwise(x, weight, bias, out5, start, stride, dilation, [1, 1, 1], acc)
     elif precision != "sum" and conv_should_pack(o * math.prod(taps) // math.prod(stride), out.numel() * c * math.prod(taps)):
-        conv_phases(x, [(out5, weight, False, start, dilation)], bias, stride, precision, acc)
+        conv_packed(x, weight, bias, out5, start, stride, dilation, precision)
     else:
         conv_direct(x, weight, bias, out5, start, stride, dilation, [1, 1, 1], precision, acc)
     return out
@@ -310,7 +326,7 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
     acc, precision = conv_precision(x.dtype, allow_tf32)
     if out.numel() == 0:
         return out
-    if c == 1 and taps[1] * taps[2] <= 64:
+    if c == 1 and conv_should_be_depthwise(c, taps):
         conv_depthwise(x, weight, bias, out5, padding, [1, 1, 1], [-d for d in dilation], stride, acc)
     elif precision != "sum" and conv_should_pack(o * math.prod(taps), out.numel() * c * math.prod(taps) // math.prod(stride)):
         conv_phases(x, conv_transpose_phases(out5, weight, stride, padding, dilation), bias, [1, 1, 1], precision, acc)

@@ -214,6 +214,11 @@ def conv_pack_weight(weight, first_tap, strides, mode):
     return out, top
 
 
+def conv_should_tile_per_image(pixels):
+    """Whether tiles of pixels keep to one image."""
+    return pixels >= 1024
+
+
 def conv_tiles(planes, rows, channels_out, run, element_size, mode):
     """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of conv_channel_last_kernel: pixels x channels, ``run`` products at a tap."""
     block_m = 128
@@ -249,7 +254,7 @@ def conv_channel_last(packed, x_top, low, weight, w_top, bias, out, start, strid
     row_h, row_d, image_size = p_w * row_w, p_h * p_w * row_w, p_d * p_h * p_w * row_w
     taps = kd * kh * kw
     run, loop_kw = (kw * row_w, 1) if dilation[2] == 1 else (row_w, kw)  # neighbouring taps of a row lie side by side
-    per_image = pixels >= 1024
+    per_image = conv_should_tile_per_image(pixels)
     rows, planes = (pixels, groups * images) if per_image else (pixels * images, groups)
     block_m, block_n, block_k, warps, stages = conv_tiles(planes, rows, o, run * align, size, mode)
     at = ((low[0] + start[0]) * row_d + (low[1] + start[1]) * row_h + (low[2] + start[2]) * row_w) * align
