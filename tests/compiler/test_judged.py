@@ -5,7 +5,8 @@ from functools import cache
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge import Judge, JudgeSettings
@@ -185,3 +186,41 @@ def test_a_running_sum_block_by_block_over_the_last_of_three_axes(judge: Judge):
     candidate = next(Compiler(persistent="never", tile="large").write(problem(RUNNING_SUM), 1))
     verdict = judge.judge(problem(RUNNING_SUM), candidate)
     assert verdict.correct, verdict.message
+
+
+ADAPTED = '''
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.adaptive_avg_pool2d(x, 4) + F.glu(x, 1).mean()
+
+
+batch, channels, size = 2, 8, 12
+
+
+def get_inputs():
+    return [torch.randn(batch, channels, size, size)]
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+def test_a_gate_over_channels_and_adaptive_pooling_stay_general(judge: Judge) -> None:
+    """Inductor's own rule for a gated linear unit fixes the size."""
+    wanted = Problem(name="adapted", source=ADAPTED)
+    source = compiled(wanted, Options())
+    assert "FIXED_SIZES" not in source
+    assert judge.judge(wanted, Candidate(source=source)).correct
+
+
+def test_nothing_beside_an_integer_index_becomes_a_float() -> None:
+    pairs = "rows, cols = torch.tril_indices(x.shape[2], x.shape[2], -1)\n        return torch.cat((x[:, 0, :2, 0], x[:, 0, rows, cols]), 1)"
+    text = ADAPTED.replace("return F.adaptive_avg_pool2d(x, 4) + F.glu(x, 1).mean()", pairs)
+    source = compiled(Problem(name="pairs", source=text), Options())
+    assert "tl.int64), 0.0)" not in source

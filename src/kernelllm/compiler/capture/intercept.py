@@ -39,8 +39,15 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
-    return table | {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put),
-                    aten.masked_select.default: _masked_select}
+    own = {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put), aten.glu.default: _glu,
+           aten.masked_select.default: _masked_select}
+    return table | own
+
+
+def _glu(x: Any, dim: int = -1) -> Any:
+    """Inductor's own rule fixes the size."""
+    half = x.shape[dim] // 2
+    return torch.ops.aten.slice.Tensor(x, dim, 0, half) * torch.ops.aten.slice.Tensor(x, dim, half, 2 * half).sigmoid()
 
 
 def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -207,7 +207,7 @@ class Guards:
         for guard in dict.fromkeys(self.captured.guards):
             sides = re.fullmatch(r"Eq\((.*), (-?\d+|[^,()]+)\)", guard)
             texts = [self._size(side) for side in sides.groups()] if sides and not self._always(*sides.groups()) else [None]
-            if all(texts):
+            if all(texts) and texts[0] != texts[-1]:
                 yield str(texts[0]), str(texts[1])
         for name, value in self.captured.plain_inputs.items():
             text = self._size(value.text) if isinstance(value, SizeExpression) else None

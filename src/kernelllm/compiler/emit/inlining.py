@@ -170,7 +170,10 @@ def _inline(owner: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -
     mapping, values, before = _arguments(owner, statement, call, function, body)
     result = body[-1].value if isinstance(body[-1], ast.Return) and body[-1].value is not None else None
     if result is not None and not tail:
-        mapping |= _result_names(statement, call, result, mapping, body, owner)
+        for name, wanted in _result_names(statement, call, result, mapping, body, owner).items():
+            for bound in (s for s in before if name in mapping and assigned(s) == [mapping[name]]):
+                Rename({mapping[name]: wanted}).generic_visit(bound)
+            mapping[name] = wanted
     for part in body:
         Rename(mapping).visit(part)
         Replace(values).visit(part)  # behind the renaming, which is of the callee's names alone

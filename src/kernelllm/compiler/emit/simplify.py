@@ -225,7 +225,9 @@ class Simplifier(ast.NodeTransformer):
             zero = ast.unparse(value) in ("0", "0.0")
             if of in FLOATS or of == "number":
                 return ast.Constant(0.0) if zero else value
-            return ast.Constant(False) if of == "int1" and zero else value
+            if of == "int1":
+                return ast.Constant(False) if zero else value
+            return ast.Constant(0) if zero else value  # a float beside an integer would make it one
         spanned = {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
         text = ast.unparse(kind)
         if text == "tl.int1" and isinstance(value, ast.Constant):

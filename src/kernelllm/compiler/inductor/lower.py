@@ -211,6 +211,7 @@ def _wrapper(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captur
     """Inductor's output for one graph, read before it is printed."""
     from torch._inductor.virtualized import V
 
+    before = _fixed_symbols(captured)
     lowering = _vectors_on_cuda(kind)(graph, example_inputs=examples, shape_env=captured.env, is_inference=True)
     lowering.freeze_runtime_asserts()
     with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
@@ -220,7 +221,15 @@ def _wrapper(kind: Any, graph: torch.fx.GraphModule, examples: list[Any], captur
         lowering.wrapper_code.push_codegened_graph(lowering)
         lowering.scheduler.codegen()
         lowering.wrapper_code.run_wrapper_ir_passes(is_inference=True)
+        fixed = {s: v for s, v in _fixed_symbols(captured).items() if s not in before}
+        if fixed:  # the file would be wrong at other sizes, and not know it; a way of capture that says so comes next
+            raise ValueError(f"a lowering needs sizes that are fixed ({', '.join(f'{s} = {v}' for s, v in fixed.items())})")
         return wrapper_lines.read(lowering)
+
+
+def _fixed_symbols(captured: Captured) -> dict[str, int]:
+    """Sizes that the graph takes as symbols and that something has found to have one value alone."""
+    return {str(s): int(v) for s, v in captured.env.replacements.items() if v.is_Integer}
 
 
 def _vectors_on_cuda(base: type) -> Any:
