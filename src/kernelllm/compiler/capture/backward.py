@@ -76,6 +76,7 @@ def to_pair(
     _tangents_as_arguments(joint)
     written = _writes_as_results(joint, returned)
     _without_detours(joint)
+    _computed_late(joint, returned + len(written))
     kept = [i for i, leaf in enumerate(trace.leaves) if leaf.kind != "size"]  # these live on anyway
     forward, backward = min_cut_rematerialization_partition(
         joint, None, num_fwd_outputs=returned + len(written), static_lifetime_input_indices=kept
@@ -130,6 +131,20 @@ def _without_detours(joint: GraphModule) -> None:
             joint.graph.erase_node(node)
     joint.graph.eliminate_dead_code()
     joint.recompile()
+
+
+def _computed_late(joint: GraphModule, returned: int) -> None:
+    """What the forward's results do not need is computed in the backward, as eager does, and not kept from the forward."""
+    needed: set[Node] = set()
+    waiting = [r for r in joint.graph.output_node().args[0][:returned] if isinstance(r, Node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    for node in joint.graph.nodes:
+        if node.op == "call_function" and node not in needed and isinstance(node.meta.get("val"), torch.Tensor):
+            node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
 def _saved(forward: GraphModule, backward: GraphModule, returned: int) -> list[Node]:
