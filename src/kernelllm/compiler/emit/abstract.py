@@ -188,7 +188,10 @@ def method(tensor: Tensor, name: str, args: list[Value]) -> Value:
             return Const((rank,))
         case ("stride" | "size"), _:
             values = tensor.stride if name == "stride" else tensor.shape
-            return values[plain[0]] if args and isinstance(plain[0], int) else Sequence(values) if not args else UNKNOWN
+            if args:  # a branch that is never taken may ask for a dimension that is not there
+                inside = isinstance(plain[0], int) and -len(values) <= plain[0] < len(values)
+                return values[plain[0]] if inside else UNKNOWN
+            return Sequence(values)
         case "element_size", []:
             return apply(lambda d: d.itemsize, tensor.dtype)
         case "numel", []:
