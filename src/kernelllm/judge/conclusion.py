@@ -14,10 +14,10 @@ from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
+from kernelllm.judge.checks.operators import LIGHT
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.observation import Observation
-from kernelllm.judge.operator_counter import LIGHT
 from kernelllm.judge.settings import device_name
 from kernelllm.judge.timing.measure import Measurement
 from kernelllm.judge.transport.protocol import Reported

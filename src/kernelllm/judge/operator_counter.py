@@ -11,11 +11,9 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operators import weight
+from kernelllm.judge.checks.operators import LIGHT, weight
 from kernelllm.problems.flops import heavy_flops
 
-LIGHT = "elements"
-"""Among the counts of operators: elements that all but the heavy ones computed, as :func:`.operators.weight` counts them."""
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 

@@ -13,10 +13,9 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operators import HEAVY, computing, number_by_number, unknown
+from kernelllm.judge.checks.operators import HEAVY, LIGHT, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation, WatchedOperators
-from kernelllm.judge.operator_counter import LIGHT
 from kernelllm.judge.settings import HYBRID, KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
