@@ -220,7 +220,8 @@ def test_a_gate_over_channels_and_adaptive_pooling_stay_general(judge: Judge) ->
 
 
 def test_nothing_beside_an_integer_index_becomes_a_float() -> None:
-    pairs = "rows, cols = torch.tril_indices(x.shape[2], x.shape[2], -1)\n        return torch.cat((x[:, 0, :2, 0], x[:, 0, rows, cols]), 1)"
+    pairs = """rows, cols = torch.tril_indices(x.shape[2], x.shape[2], -1)
+        return torch.cat((x[:, 0, :2, 0], x[:, 0, rows, cols]), 1)"""
     text = ADAPTED.replace("return F.adaptive_avg_pool2d(x, 4) + F.glu(x, 1).mean()", pairs)
     source = compiled(Problem(name="pairs", source=text), Options())
     assert "tl.int64), 0.0)" not in source

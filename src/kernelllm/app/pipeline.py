@@ -221,7 +221,8 @@ class _Work:
 
         how, asking = self.how or JudgeSettings(), self.asking or Asking()
         need_backend(how.backend)
-        self.extern = self.extern or asking.options.get("extern") or (None if how.track else default_extern(self.model, how))
+        free = how.track in (None, HYBRID)
+        self.extern = self.extern or asking.options.get("extern") or (default_extern(self.model, how) if free else None)
         self.wanted = self.n or (AUTO if self.extern == "auto" else 1)
         if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelllm.app import pipeline
+from kernelllm.app.judge_options import default_extern
 from kernelllm.app.live.arguments import Call, Names, apart, calls
 from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule
@@ -42,6 +43,9 @@ def optimize(
     how = on_hybrid(judge)
     wanted = backward if backward is not None else train and any(p.requires_grad for p in module.parameters())
     how = replace(how, backward=how.backward or wanted)
+
+    if default_extern("compiler", how) is None:
+        options.setdefault("extern", "avoid")  # nothing is timed, so that torch's own work would win by its place alone
 
     def found(problem: Problem, first: bool) -> Result:
         return pipeline.optimize(problem, judge=how, out=out if first else None, **options)
