@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
+
+from kernelllm.backends.base import open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
     import torch
 
 
 def interpreted() -> bool:
-    """Whether ``TRITON_INTERPRET=1`` was set; the interpreter is then made to run what written files contain."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        return False
-    from kernelllm.backends.triton.emulator import driver, interpreter
-
-    driver.install("sm_90")
-    interpreter.install()
-    return True
+    """Whether kernels run here without a device: ``TRITON_INTERPRET=1`` was set."""
+    return open_backend(DEFAULT_BACKEND).runs_here()
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:

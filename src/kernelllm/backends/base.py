@@ -313,6 +313,10 @@ class Backend(ABC):
         """Import the candidate in a file as module ``name``. Raises whatever the source raises."""
         return import_file(path, name)
 
+    def runs_here(self) -> bool:
+        """Whether kernels run in this very process without a device, for tests and trials, because the person has asked for it."""
+        return False
+
     @abstractmethod
     def watch(self, mode: Mode, observer: Observer) -> Launches:
         """Tell ``observer`` of every launch of this process from now on. Called once, before the candidate is loaded.

@@ -14,12 +14,12 @@ from types import ModuleType
 
 import msgspec
 import torch
-import triton
 
 import kernelllm as package
 from kernelllm.app.dynamo.writing import Written
+from kernelllm.backends.base import open_backend
 from kernelllm.core import settings
-from kernelllm.core.types import Problem
+from kernelllm.core.types import DEFAULT_BACKEND, Problem
 
 log = logging.getLogger(__name__)
 _CODE = ("backends", "compiler", "core", "judge", "problems", "app/dynamo")
@@ -34,7 +34,8 @@ def key(problem: Problem, device: str) -> str:
     """The name of a graph's files: its text without the values that symbolic sizes happen to have, the device, the versions."""
     text = re.sub(r"^(size\d+) = \d+$", r"\1", problem.source, flags=re.MULTILINE)
     name = torch.cuda.get_device_name(device) if device != "cpu" else platform.machine()
-    versions = (package.__version__, torch.__version__, triton.__version__, platform.python_version(), _code())
+    language = sorted(open_backend(DEFAULT_BACKEND).versions().items())
+    versions = (package.__version__, torch.__version__, language, platform.python_version(), _code())
     return hashlib.sha256("\n".join([text, device.partition(":")[0], name, *map(str, versions)]).encode()).hexdigest()[:32]
 
 

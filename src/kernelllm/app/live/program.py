@@ -6,7 +6,6 @@ import collections
 import os
 import traceback
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +16,10 @@ from kernelllm.app import in_process
 from kernelllm.app.live.arguments import Nest
 from kernelllm.app.live.signature import Signature
 from kernelllm.app.output import write_text
-from kernelllm.backends.base import import_file
+from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import digest
+from kernelllm.core.types import DEFAULT_BACKEND, digest
 
 _imported: dict[str, ModuleType] = {}
 
@@ -101,8 +100,9 @@ def imported(source: str) -> ModuleType:
 
 def runs_on(device: torch.device) -> str:
     """Why kernels cannot run on a device in this process; empty where they can."""
-    if not find_spec("triton"):
-        return "Triton is not installed"
+    absent = open_backend(DEFAULT_BACKEND).missing()
+    if absent is not None:
+        return absent.reason
     if device.type == "cuda" or in_process.interpreted():
         return ""
     if not torch.cuda.is_available():

@@ -122,6 +122,16 @@ class Triton(base.Backend):
 
         return {"triton": str(triton.__version__)}
 
+    def runs_here(self) -> bool:
+        """With ``TRITON_INTERPRET=1``; the interpreter is then made to run what written files contain."""
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return False
+        from kernelllm.backends.triton.emulator import driver, interpreter
+
+        driver.install("sm_90")
+        interpreter.install()
+        return True
+
     def watch(self, mode: Mode, observer: Observer) -> Launches:
         """Launches of the interpreter, of the compiler, or of the GPU."""
         if mode is Mode.INTERPRET:
