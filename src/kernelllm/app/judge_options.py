@@ -77,8 +77,9 @@ def judge_settings(
 
 
 def default_extern(model: str, how: JudgeSettings) -> str | None:
-    """``auto`` where a GPU times the compiler's candidates, so that the fastest wins; None elsewhere: kernels alone."""
-    if model != "compiler" or not how.measure or how.backward or how.device == "cpu":
+    """``auto`` where a GPU times a writer's candidates, so that the fastest wins; None elsewhere, and where a writer has no such choice."""
+    found, rest = find(model)
+    if "extern" not in found.takes(rest) or not how.measure or how.backward or how.device == "cpu":
         return None
     import torch
 

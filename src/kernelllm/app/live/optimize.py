@@ -17,6 +17,7 @@ from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.dispatch import KernelModule
 from kernelllm.app.live.program import Program, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
+from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.judge.settings import HYBRID, JudgeSettings
@@ -44,7 +45,7 @@ def optimize(
     wanted = backward if backward is not None else train and any(p.requires_grad for p in module.parameters())
     how = replace(how, backward=how.backward or wanted)
 
-    if default_extern("compiler", how) is None:
+    if default_extern(str(options.get("model") or settings.load().model), how) is None:
         options.setdefault("extern", "avoid")  # nothing is timed, so that torch's own work would win by its place alone
 
     def found(problem: Problem, first: bool) -> Result:

@@ -151,7 +151,10 @@ def broken(line: str, width: int) -> list[str]:
         inner, tail = line[start + 1 : end], line[end:]
         parts = _split(inner, ",")
         if len(parts) > 1 or len(parts[0]) + 4 <= width or len(broken(parts[0].strip(), width - 4)) > 1:
-            body = _fill([p.strip() for p in parts if p.strip()], width - 4)
+            inside = [p.strip() for p in parts if p.strip()]
+            if len(inside) == 1 and len(parts) > 1:
+                inside[0] += ","  # a tuple of one
+            body = _fill(inside, width - 4)
             return [line[: start + 1], *["    " + b for b in body], tail]
     keyword = re.match(r"(if|while|return) (?=.*)", line)
     if keyword and not line.endswith((",", "(")):

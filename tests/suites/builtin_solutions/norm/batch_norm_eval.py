@@ -30,6 +30,8 @@ class ModelNew(nn.Module):
         self.eval()
 
     def forward(self, x):
+        if self.training:
+            raise NotImplementedError("written for eval() mode")
         x = x.contiguous()
         n = self.norm
         y = torch.empty_like(x)
