@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference import Reference, ReferenceRun, same_structure
+from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.same_computation import same_structure
 from kernelllm.problems.constant_inputs import Path, constants, others, replaced
 
 _MOST = 16

@@ -25,7 +25,8 @@ from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
-from kernelllm.judge.trials.compare import ROUNDINGS, TIES, Expected
+from kernelllm.judge.trials.compare import ROUNDINGS, Expected
+from kernelllm.judge.trials.same_computation import agrees, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import own_generators, seed_all
@@ -41,8 +42,6 @@ HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _PERTURBATIONS = 2
 """Runs with inputs and parameters moved by rounding."""
-_CHUNK = 2**24
-"""Elements compared at once."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
@@ -272,7 +271,7 @@ class Reference:
         if affordable:
             with failures_logged("no float64 run"), self.calling(seed), _default_dtype(torch.float64):
                 exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
-                has_exact = _agrees(value, exact)
+                has_exact = agrees(value, exact)
         if rounding and self.tf32_convolutions:
             with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
                 rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
@@ -361,40 +360,6 @@ def _moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
 
 def _finite(value: Any) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
-
-
-def same_structure(left: Any, right: Any) -> bool:
-    """Whether two outputs differ in the values of their tensors alone."""
-    a: list[torch.Tensor] = []
-    b: list[torch.Tensor] = []
-    return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]
-
-
-def _agrees(value: Any, exact: Any) -> bool:
-    """Whether a float64 run is the same computation: same structure and nearly the same numbers (random masks, for one, differ)."""
-    a, b = values.flatten(value), values.flatten(exact)
-    if [t.shape for t in a] != [t.shape for t in b]:
-        return False
-    for mine, theirs in zip(a, b, strict=True):
-        if mine.is_floating_point() != theirs.is_floating_point():
-            return False
-        if not mine.is_floating_point():
-            if int((mine != theirs).sum()) > TIES * mine.numel():
-                return False
-            continue
-        if not _near(mine.reshape(-1), theirs.reshape(-1)):
-            return False
-    return True
-
-
-def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
-    difference = size = 0.0
-    for left, right in zip(mine.split(_CHUNK), exact.split(_CHUNK), strict=True):
-        usable = torch.isfinite(left) & torch.isfinite(right)
-        difference += float(torch.where(usable, left.double() - right, 0.0).square().sum())
-        size += float(torch.where(usable, right, 0.0).square().sum())
-    return difference <= 0.05**2 * size + 1e-30
 
 
 def prepare(

@@ -30,7 +30,6 @@ ELEMENTS = 2**18
 MOST_PROGRAMS = 2048
 MOST_DIVERGENCES = 24
 """Divergences in one launch after which its programs run one by one."""
-
 ProgramId = tuple[int, ...]
 
 
