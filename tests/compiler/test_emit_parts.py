@@ -160,3 +160,12 @@ def test_marks_are_primes_near_the_number(parts: int) -> None:
 def test_helpers_come_with_what_they_need() -> None:
     assert closure({"argmax_along"}) == ["max_along", "argmax_along"]
     assert all(helper.text.startswith("@triton.jit") for helper in HELPERS.values())
+
+
+def test_a_long_tuple_of_one_stays_a_tuple() -> None:
+    factors = [f"blocks_of_dimension_{i}" for i in range(8)]
+    lines = formatting.broken(f"grid = ({' * '.join(factors)},)", 60)
+    assert len(lines) > 2
+    names: dict[str, object] = dict.fromkeys(factors, 2)
+    exec("\n".join(lines), names)
+    assert names["grid"] == (256,)
