@@ -8,7 +8,7 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Candidate, Problem
+from kernelllm.core.types import Candidate, Problem, Severity
 from kernelllm.judge import Judge, JudgeSettings
 
 RANDOM = """
@@ -171,6 +171,15 @@ def get_init_inputs(): return []
 def test_where_all_stays_with_torch_it_says_so():
     with pytest.raises(CaptureError, match="nothing is left for a kernel"):
         next(Compiler().write(problem(AIRY), 1))
+
+
+FOURIER = AIRY.replace("torch.special.airy_ai(x)", "torch.fft.irfft(torch.fft.rfft(x), n=64)")
+
+
+def test_a_file_whose_kernel_only_moves_what_torch_computes_is_refused(judge: Judge):
+    verdict = judge.judge(problem(FOURIER), next(Compiler().write(problem(FOURIER), 1)))
+    assert not verdict.correct
+    assert {f.check for f in verdict.findings if f.severity is Severity.FAIL} == {"torch_fallback"}
 
 
 RUNNING_SUM = """
