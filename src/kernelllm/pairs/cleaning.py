@@ -80,6 +80,7 @@ def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: 
     modules: Counter[str] = Counter()
     texts: set[tuple[str, str]] = set()
     near = Similar(0.95)
+    graphs: dict[str, str] = {}
     for row in rows:
         report.rows += 1
         text = (row.fingerprint, digest(row.triton_code))
@@ -97,21 +98,17 @@ def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: 
                 continue
         if not modules[row.fingerprint]:
             like = near.nearest(row.python_code)
-            if like and _same_numbers(row, like, kept):
+            if like and row.graph and graphs[like] == row.graph:  # the same form with other operators is worth keeping
                 report.drop("nearly the same module", row.name, like)
                 continue
             near.add(row.uuid, row.python_code)
+            graphs[row.uuid] = row.graph
         modules[row.fingerprint] += 1
         kept.append(row)
     done = _split(kept)
     report.kept, report.families = len(done), len({r.family for r in done})
     report.splits = dict(Counter(r.split for r in done))
     return done, report
-
-
-def _same_numbers(row: Pair, like: str, kept: Sequence[Pair]) -> bool:
-    """Modules of the same form with other operators or constants are worth keeping; only the very same graph is not."""
-    return bool(row.graph) and any(other.uuid == like and other.graph == row.graph for other in kept[-20_000:])
 
 
 def _split(rows: Sequence[Pair]) -> list[Pair]:

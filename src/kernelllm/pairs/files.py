@@ -12,7 +12,8 @@ import msgspec
 
 from kernelllm import __version__
 from kernelllm.core.errors import MissingExtra, UsageError
-from kernelllm.core.types import to_json
+from kernelllm.core.types import Problem, to_json
+from kernelllm.lm import prompts
 from kernelllm.pairs.cleaning import Report
 from kernelllm.pairs.row import Pair
 
@@ -21,9 +22,6 @@ PART_BYTES: Final = 14 * 2**20
 KERNELBOOK: Final = (
     "entry_point", "python_code", "triton_code", "repo_name", "module_name", "synthetic", "uuid", "licenses", "repo_link", "sha",
 )  # fmt: skip
-PROMPT: Final = (
-    "Optimize this PyTorch module with Triton kernels. Answer with one Python file that defines ModelNew.\n\n```python\n{code}\n```"
-)
 
 
 def write(rows: Sequence[Pair], folder: Path, report: Report) -> list[Path]:
@@ -56,16 +54,16 @@ def read(folder: Path) -> Iterator[Pair]:
             yield msgspec.convert({k: v for k, v in row.items() if v is not None or k in _OPTIONAL}, Pair)
 
 
-def chat(rows: Iterable[Pair]) -> Iterator[str]:
-    """JSON lines with ``messages``, the form that trainers take."""
+def chat(rows: Iterable[Pair], template: str = prompts.DEFAULT) -> Iterator[str]:
+    """JSON lines with ``messages``, the form that trainers take. The prompt is the one that :mod:`kernelllm.lm` asks with."""
+    templates = prompts.Templates()
     for row in rows:
-        messages = [
-            {"role": "user", "content": PROMPT.format(code=row.python_code.rstrip())},
-            {"role": "assistant", "content": f"```python\n{row.triton_code.rstrip()}\n```"},
-        ]
+        asked = prompts.first_prompt(templates, template, Problem(name=row.name, source=row.python_code))
+        messages = [{"role": "user" if m.role == "text" else m.role, "content": m.content} for m in asked]
+        messages.append({"role": "assistant", "content": f"```python\n{row.triton_code.rstrip()}\n```"})
         if row.kind != "pair":
             told = f"```python\n{row.before_code.rstrip()}\n```"
-            messages[1:1] = [{"role": "assistant", "content": told}, {"role": "user", "content": row.before_verdict}]
+            messages[-1:-1] = [{"role": "assistant", "content": told}, {"role": "user", "content": row.before_verdict}]
         yield json.dumps({"messages": messages, "uuid": row.uuid, "split": row.split})
 
 

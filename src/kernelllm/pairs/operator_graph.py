@@ -41,10 +41,10 @@ class _Recorded(TorchDispatchMode):
         return out
 
 
-def recorded(problem: Problem, constants: Mapping[str, Any] | None = None) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def recorded(problem: Problem) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """(operator, the operators that feed it) of one forward on tensors without data. Raises ProblemError."""
     with torch.device("meta"), torch.no_grad():
-        instance = Instance(problem, constants or {})
+        instance = Instance(problem, {})
         model, inputs = instance.model(0), instance.inputs(0)
         with _Recorded() as record, instance.running("forward()"):
             model(*inputs)

@@ -130,14 +130,15 @@ def show(folder: Path, number: int, **_: Any) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(("chat", "kernelbook")), default="chat", show_default=True, help="Which JSON lines.")
 @click.option("--split", help="Only rows of this split.")
+@click.option("--template", metavar="NAME", default="category", show_default=True, help="Prompt template of the format chat.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: standard output]")
 @verbose_option
-def export(folder: Path, form: str, split: str | None, output: Path | None, **_: Any) -> None:
+def export(folder: Path, form: str, split: str | None, template: str, output: Path | None, **_: Any) -> None:
     """Write a set as JSON lines."""
     from kernelllm.pairs import files
 
     rows = (row for row in files.read(folder) if split in (None, row.split))
-    lines = (files.chat if form == "chat" else files.kernelbook)(rows)
+    lines = files.chat(rows, template) if form == "chat" else files.kernelbook(rows)
     if output is None:
         for line in lines:
             click.echo(line)

@@ -48,7 +48,6 @@ class Style:
     """Each result under a name of its own, instead of ``x`` again."""
     uniform: bool
     dtype: str
-    model: str = "Model"
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Style:
@@ -67,8 +66,8 @@ class ModuleText:
     rng: random.Random
     style: Style
     constants: dict[str, int | float] = field(default_factory=dict)
-    parameters: dict[str, str] = field(default_factory=dict)
-    """Parameters of the constructor, with the constant that each is given."""
+    parameters: list[str] = field(default_factory=list)
+    """Parameters of the constructor, named as the constants that they are given."""
     layers: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     inputs: list[tuple[str, str]] = field(default_factory=list)
@@ -94,13 +93,14 @@ class ModuleText:
         """A parameter of the constructor with a constant of its own; its name, which holds in the constructor."""
         name = self.name(hint)
         self.constants[name] = value
-        self.parameters[name] = name
+        self.parameters.append(name)
         return name
 
     def of_constructor(self, dim: Dim) -> str:
         """The text of a size in the constructor: a parameter for one of the problem's constants, else its value."""
         if dim.constant:
-            self.parameters.setdefault(dim.constant, dim.constant)
+            if dim.constant not in self.parameters:
+                self.parameters.append(dim.constant)
             return dim.constant
         return str(dim.value)
 
@@ -147,12 +147,12 @@ class ModuleText:
         lines = ["import torch", "import torch.nn as nn"]
         if any("F." in line for line in (*self.steps, *self.layers)):
             lines.append("import torch.nn.functional as F")
-        lines += ["", "", f"class {self.style.model}(nn.Module):"]
+        lines += ["", "", "class Model(nn.Module):"]
         if self.style.docstring:
             lines.append(f'    """{self._summary()}"""')
             lines.append("")
         lines.append(f"    def __init__(self{arguments}):")
-        lines.append(f"        super({self.style.model}, self).__init__()" if self.style.super_with_names else "        super().__init__()")
+        lines.append("        super(Model, self).__init__()" if self.style.super_with_names else "        super().__init__()")
         lines += [f"        {line}" for line in self.layers]
         if self.style.dtype and self.layers:
             lines.append(f"        self.to(torch.{self.style.dtype})")
@@ -163,7 +163,7 @@ class ModuleText:
         if not self.style.inline and self.constants:
             lines += ["", "", *(f"{name} = {value}" for name, value in self.constants.items())]
         drawn = ", ".join(draw for _, draw in self.inputs)
-        given = ", ".join(str(self.constants[c]) if self.style.inline else c for c in self.parameters.values())
+        given = ", ".join(str(self.constants[c]) if self.style.inline else c for c in self.parameters)
         lines += ["", "", "def get_inputs():", f"    return [{drawn}]", "", "", "def get_init_inputs():", f"    return [{given}]", ""]
         return "\n".join(lines)
 
