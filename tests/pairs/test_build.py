@@ -69,6 +69,7 @@ def test_build_drops_duplicates_and_benchmarks_and_resumes(folder: Path, tmp_pat
     assert len(lines) == 2
     assert all("class ModelNew" in line["messages"][-1]["content"] for line in lines)
     assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
+    assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
     assert "rows" in run("stats", str(tmp_path / "set"))
     assert "@triton.jit" in run("show", str(tmp_path / "set"), "1")
 

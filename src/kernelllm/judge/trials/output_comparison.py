@@ -17,7 +17,7 @@ _TF32_STATISTICS = 1e-2
 """Tolerance of buffers that hold statistics of what eager itself convolved in TF32."""
 
 
-_MUCH_ROUNDING = 512.0
+_MUCH_ROUNDING = 64.0
 """A well-conditioned reference stays within the tolerance where values move by so many units of rounding."""
 
 
