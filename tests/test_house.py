@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,20 @@ def test_test_modules_have_unique_names() -> None:
     """Two test files of one name in two folders do not collect together."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_file_names_are_unique() -> None:
+    """One name, one meaning. A verb's file is named after the verb, and a check's after the check."""
+    names = Counter(path.name for path in SOURCES if path.parent.name != "commands" and "builtin" not in path.parts)
+    assert [name for name, count in names.items() if count > 1] == ["__init__.py"]
+
+
+def test_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCES
+        if "builtin" not in path.parts
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kernelllm.app.dynamo.report import compile_report
+    from kernelllm.app.dynamo.graph_report import compile_report
     from kernelllm.app.kernelllm_api import KernelLLM
     from kernelllm.app.public import check, optimize
     from kernelllm.app.result import Result
@@ -36,7 +36,7 @@ _PUBLIC = {
     "Result": "kernelllm.app.result",
     "Status": "kernelllm.core.types",
     "Verdict": "kernelllm.core.types",
-    "compile_report": "kernelllm.app.dynamo.report",
+    "compile_report": "kernelllm.app.dynamo.graph_report",
     "open_problem": "kernelllm.suites.file",
     "check": "kernelllm.app.public",
     "optimize": "kernelllm.app.public",

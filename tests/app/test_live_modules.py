@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 import kernelllm.app.in_process
-from kernelllm.app.live.arguments import calls
-from kernelllm.app.live.capture import captured, in_mode, problem_of
+from kernelllm.app.live.call_arguments import calls
 from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
-from kernelllm.app.live.optimize import check_module, materialize
-from kernelllm.app.live.program import Program
+from kernelllm.app.live.module_capture import captured, in_mode, problem_of
+from kernelllm.app.live.optimize_module import check_module, materialize
+from kernelllm.app.live.program import LiveProgram
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.problems.instance import Instance
 
@@ -48,7 +48,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
         for call in calls(net, list(inputs)):
             graph = captured(net, call)
             source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
-            programs.append(Program(source, graph.signature, graph.output, graph.constants))
+            programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants))
     return KernelModule(net, programs)
 
 

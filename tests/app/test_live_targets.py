@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelllm.app.live.targets import Options, opened
+from kernelllm.app.live.targets import TargetOptions, opened
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
@@ -63,7 +63,7 @@ def result(problem: Problem) -> Any:
 
 
 def test_keyword_inputs_reach_forward(net: str) -> None:
-    problem, remark = opened(net + ":Net", Arguments(inputs="pair"), Options())
+    problem, remark = opened(net + ":Net", Arguments(inputs="pair"), TargetOptions())
     torch.manual_seed(0)
     assert "eval() mode" in remark
     instance = Instance(problem)
@@ -73,43 +73,43 @@ def test_keyword_inputs_reach_forward(net: str) -> None:
     torch.testing.assert_close(model(x), want)
     with pytest.raises(ValueError, match=r"scale=2\.0"):
         model(x, scale=1.0)
-    problem, _ = opened(net + ":Plain", Arguments(inputs="by_name"), Options())
+    problem, _ = opened(net + ":Plain", Arguments(inputs="by_name"), TargetOptions())
     assert bool((result(problem) == 2 * Instance(problem).inputs(0)[0]).all())
-    problem, _ = opened(net + ":Plain", Arguments(inputs="shorter"), Options())
+    problem, _ = opened(net + ":Plain", Arguments(inputs="shorter"), TargetOptions())
     assert bool((result(problem) == 0).all())
     assert "size" not in sizes.constants(problem)
 
 
 def test_several_sets_fit_one_graph_or_are_refused(net: str) -> None:
-    problem, _ = opened(net + ":Plain", Arguments(inputs="sets"), Options())
+    problem, _ = opened(net + ":Plain", Arguments(inputs="sets"), TargetOptions())
     assert sizes.constants(problem)["size0"] == 4
     with pytest.raises(UsageError, match="a size 6 where 8 is fixed"):
-        opened(net + ":Net", Arguments(inputs="misfits"), Options())
+        opened(net + ":Net", Arguments(inputs="misfits"), TargetOptions())
 
 
 def test_mode_and_dtype(net: str, examples: Path) -> None:
     shapes = Arguments(shapes=("4,8",))
-    problem, remark = opened(net + ":Net", shapes, Options(train=True))
+    problem, remark = opened(net + ":Net", shapes, TargetOptions(train=True))
     assert (remark, Instance(problem).model(0).training) == ("", True)
-    problem, remark = opened(net + ":Net", shapes, Options(train=False, model_dtype="bfloat16"))
+    problem, remark = opened(net + ":Net", shapes, TargetOptions(train=False, model_dtype="bfloat16"))
     assert (remark, result(problem).dtype, Instance(problem).model(0).training) == ("", torch.bfloat16, False)
     with pytest.raises(UsageError, match="this is a problem"):
-        opened(str(examples / "hinge_loss.py"), Arguments(), Options(submodule="norm"))
+        opened(str(examples / "hinge_loss.py"), Arguments(), TargetOptions(submodule="norm"))
 
 
 def test_a_hugging_face_configuration_and_its_submodules(tmp_path: Path) -> None:
     small = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 50, **small}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    problem, _ = opened(str(tmp_path), Arguments(), Options())
+    problem, _ = opened(str(tmp_path), Arguments(), TargetOptions())
     logits = result(problem)
     assert logits[0].shape == (2, 16, 50) if isinstance(logits, tuple) else logits["logits"].shape == (2, 16, 50)
-    layer, _ = opened(str(tmp_path / "config.json"), Arguments(shapes=("3,5:int64",)), Options(submodule="model.layers.0"))
+    layer, _ = opened(str(tmp_path / "config.json"), Arguments(shapes=("3,5:int64",)), TargetOptions(submodule="model.layers.0"))
     model = Instance(layer).model(0)
     assert {"self_attn.q_proj.weight", "mlp.down_proj.weight"} <= set(model.state_dict())
     assert Instance(layer).inputs(0)[0].shape == (3, 5, 32)
     with pytest.raises(UsageError, match=r"Did you mean model\.layers\.0\?"):
-        opened(str(tmp_path), Arguments(), Options(submodule="model.layers.7"))
+        opened(str(tmp_path), Arguments(), TargetOptions(submodule="model.layers.7"))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="No model can be made of it"):
-        opened(str(tmp_path), Arguments(), Options())
+        opened(str(tmp_path), Arguments(), TargetOptions())

@@ -17,7 +17,7 @@ import kernelllm.judge
 from kernelllm.app.main import cli
 from kernelllm.core.store import Store
 from kernelllm.core.types import Candidate, Problem, Verdict
-from kernelllm.models.replay import Recorded
+from kernelllm.models.recorded_answers import Recorded
 
 
 class Court(ScriptedJudge):

@@ -18,7 +18,7 @@ from torch import nn
 
 from kernelllm.app.dynamo import graph_kernel
 from kernelllm.app.dynamo.backend import kernelllm
-from kernelllm.app.dynamo.report import CompileReport, compile_report
+from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
 from kernelllm.core.errors import UsageError, WorkerError
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelllm.backends.triton.prompt import examples
+from kernelllm.backends.triton.prompt_rules import examples
 
 
 def test_examples_are_right() -> None:

@@ -6,7 +6,7 @@ import types
 
 import torch
 
-from kernelllm.backends.triton.prompt import examples
+from kernelllm.backends.triton.prompt_rules import examples
 
 
 def load(name: str) -> types.ModuleType:

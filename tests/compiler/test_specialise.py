@@ -10,7 +10,7 @@ import pytest
 import torch
 from emitted import written
 
-from kernelllm.compiler.emit.abstract import UNKNOWN, Const, Sequence, Tensor, Unknown, const
+from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, const
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.specialise import Call, specialised
 
@@ -65,9 +65,9 @@ def test_loops_and_lists_keep_what_changes_in_them() -> None:
     both({"f": f"def f(pads, n):\n    {body}"}, [Call("f", [Sequence((const(2), UNKNOWN), True), UNKNOWN])], "f", [2, 5], 3)
 
 
-def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> AbstractTensor:
     strides = torch.empty(shape, device="meta").stride()
-    return Tensor(Const((dtype,)), tuple(map(Unknown, shape)), tuple(map(Unknown, strides)))
+    return AbstractTensor(Const((dtype,)), tuple(map(Unknown, shape)), tuple(map(Unknown, strides)))
 
 
 def test_what_is_fast_is_decided_for_the_problems_sizes_and_where_they_disagree_at_run_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kernelllm.core.threads import DaemonPool
+from kernelllm.core.background import DaemonPool
 
 
 def test_work_is_done_by_at_most_so_many_threads() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kernelllm.backends.base import open_backend
-from kernelllm.backends.triton.source import computes
+from kernelllm.backends.triton.kernel_syntax import computes
 from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import DEFAULT_BACKEND, GRADIENTS, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial

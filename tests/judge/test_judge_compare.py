@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.judge.settings import KERNELBENCH, STRICT
+from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 
 GENERATOR = torch.Generator().manual_seed(1)

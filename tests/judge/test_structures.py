@@ -7,7 +7,7 @@ from judge.problems import candidate, elementwise, problem
 
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
-from kernelllm.judge.settings import KERNELBENCH
+from kernelllm.judge.judge_settings import KERNELBENCH
 
 SCALE = """
 @triton.jit

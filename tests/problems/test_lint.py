@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelllm.core.types import Problem, Severity
-from kernelllm.problems.lint import Report, lint
+from kernelllm.problems.lint import LintReport, lint
 
 SOURCE = """
 import torch
@@ -27,7 +27,7 @@ def get_inputs():
 """
 
 
-def look(forward: str, draw: str = "rand", setup: str = "pass") -> Report:
+def look(forward: str, draw: str = "rand", setup: str = "pass") -> LintReport:
     """Lint of a small problem."""
     return lint(Problem(name="p", source=SOURCE.replace("{FORWARD}", forward).replace("{DRAW}", draw).replace("{SETUP}", setup)))
 

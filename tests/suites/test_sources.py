@@ -11,7 +11,7 @@ import pytest
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.problems.instance import Instance
 from kernelllm.suites import open_suite
-from kernelllm.suites.hf import HFSuite
+from kernelllm.suites.hf_datasets import HFSuite
 from kernelllm.suites.kernelbench import KernelBench
 
 PROBLEM = """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kernelllm.judge.settings import TRACKS
+from kernelllm.judge.judge_settings import TRACKS
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
@@ -84,7 +84,7 @@ def problem_of(spec: str, given: dict[str, Any]) -> Problem:
         return pipeline.as_problem(spec, **vars(described))
     from kernelllm.app.live import targets
 
-    problem, remark = targets.opened(spec, described, targets.Options(submodule, dtype, None if evaluated is None else not evaluated))
+    problem, remark = targets.opened(spec, described, targets.TargetOptions(submodule, dtype, None if evaluated is None else not evaluated))
     if remark:
         click.echo(remark, err=True)
     return problem

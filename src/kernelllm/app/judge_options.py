@@ -14,7 +14,7 @@ from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.core.writer import find
-from kernelllm.judge.settings import HYBRID, PROFILES, STRICT
+from kernelllm.judge.judge_settings import HYBRID, PROFILES, STRICT
 
 if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings

@@ -25,7 +25,7 @@ from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Severity, Status, Verdict
 from kernelllm.core.writer import find, open_writer, require
-from kernelllm.judge.settings import HYBRID
+from kernelllm.judge.judge_settings import HYBRID
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking

@@ -29,7 +29,7 @@ def optimize(
     train() mode, not in eval() mode. ``options``: those of :func:`kernelllm.app.pipeline.optimize`, such as ``model``, ``n``, ``out``.
     """
     if is_module(problem):
-        from kernelllm.app.live import optimize as live
+        from kernelllm.app.live import optimize_module as live
 
         return live.optimize(problem, example_inputs, train=train, **options)
     if example_inputs is not None or train:
@@ -50,7 +50,7 @@ def check(
     The result has one attempt; with a module it is a LiveResult. Raises UsageError, ProblemError, for a live module CaptureError.
     """
     if is_module(problem):
-        from kernelllm.app.live import optimize as live
+        from kernelllm.app.live import optimize_module as live
 
         return live.check(candidate, problem, inputs, train=train, judge=judge)
     if inputs is not None or train:

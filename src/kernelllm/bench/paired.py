@@ -11,7 +11,7 @@ from kernelllm.bench import metrics
 from kernelllm.bench.metrics import Estimate, Outcome
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class PairedProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One problem in both runs."""
 
     problem: str
@@ -25,7 +25,7 @@ class PairedComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Second run against first: positive differences and ratios above 1 favour the second."""
 
     baseline: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairedProblem, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     pass_at_1: Estimate | None
@@ -64,5 +64,5 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str =
     )
 
 
-def _pair(a: Outcome, b: Outcome, baseline: str) -> Pair:
-    return Pair(problem=a.problem, rates=(a.rate, b.rate), speedups=(a.best(baseline), b.best(baseline)))
+def _pair(a: Outcome, b: Outcome, baseline: str) -> PairedProblem:
+    return PairedProblem(problem=a.problem, rates=(a.rate, b.rate), speedups=(a.best(baseline), b.best(baseline)))

@@ -22,7 +22,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "litellm": "kernelllm.models.litellm:LiteLLM",
         "mock": "kernelllm.models.mock:Mock",
         "openai": "kernelllm.models.openai:OpenAI",
-        "replay": "kernelllm.models.replay:ReplayedAnswers",
+        "replay": "kernelllm.models.recorded_answers:ReplayedAnswers",
         "vllm": "kernelllm.models.vllm:VLLM",
     },
     "writers": {
@@ -30,14 +30,14 @@ BUILTIN: dict[str, dict[str, str]] = {
         "lm": "kernelllm.lm.lm_writer:LMWriter",
     },
     "backends": {
-        "triton": "kernelllm.backends.triton.backend:Triton",
+        "triton": "kernelllm.backends.triton.triton_backend:Triton",
     },
     "suites": {
         "builtin": "kernelllm.suites.builtin:BuiltinSuite",
         "file": "kernelllm.suites.file:FileSuite",
         "flashinfer": "kernelllm.suites.definitions:DefinitionSuite",
         "folder": "kernelllm.suites.folder:FolderSuite",
-        "hf": "kernelllm.suites.hf:HFSuite",
+        "hf": "kernelllm.suites.hf_datasets:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
         "kernelbench-x": "kernelllm.suites.tritonbench.suite:KernelBenchX",
         "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",

@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("kernelllm.judge.settings" if name == "JudgeSettings" else "kernelllm.judge.judging"), name)
+    return getattr(import_module("kernelllm.judge.judge_settings" if name == "JudgeSettings" else "kernelllm.judge.judging"), name)
 
 
 class _Room(ModuleType):

@@ -14,11 +14,11 @@ from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
-from kernelllm.judge.checks.operators import LIGHT
+from kernelllm.judge.checks.operator_families import LIGHT
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
+from kernelllm.judge.judge_settings import device_name
 from kernelllm.judge.observation import Observation
-from kernelllm.judge.settings import device_name
 from kernelllm.judge.timing.measure import Measurement
 from kernelllm.judge.transport.protocol import Reported
 from kernelllm.judge.trials.compare import tolerance_for

@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from kernelllm.judge.judge_settings import JudgeSettings
 from kernelllm.judge.references import References
-from kernelllm.judge.settings import JudgeSettings
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.floors import Floors
 from kernelllm.judge.worker_pool import WorkerPool

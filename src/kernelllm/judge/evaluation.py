@@ -15,7 +15,7 @@ from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.device_share import DeviceShare, share_device
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.settings import KERNELBENCH, STRICT
+from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials

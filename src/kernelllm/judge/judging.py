@@ -18,8 +18,8 @@ from kernelllm.judge import verdict_cache
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.evaluation import Evaluation
 from kernelllm.judge.isolation import sandbox
+from kernelllm.judge.judge_settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.references import References
-from kernelllm.judge.settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.floors import Floors
 from kernelllm.judge.worker_pool import WorkerPool

@@ -11,7 +11,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operators import LIGHT, weight
+from kernelllm.judge.checks.operator_families import LIGHT, weight
 from kernelllm.problems.flops import heavy_flops
 
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")

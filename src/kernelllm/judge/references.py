@@ -10,8 +10,8 @@ from typing import Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge import gradients
-from kernelllm.judge.settings import STRICT, JudgeSettings
+from kernelllm.judge import gradient_outputs
+from kernelllm.judge.judge_settings import STRICT, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, LargeRun, affordable, prepared
 from kernelllm.judge.trials.trial_seeds import INIT_SEED
@@ -38,7 +38,7 @@ class References:
 
         Not kept after an error, which leaves their state unknown.
         """
-        key = (problem.digest, fixed, gradients.wanted(self._settings, problem))
+        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem))
         with self._lock:
             references = self._kept.pop(key, None)
         if references is None:
@@ -95,7 +95,8 @@ class References:
         for label, overrides in self._size_sets(problem, exact, fixed):
             described = shrink.describe(problem, overrides)
             size = SizeSet(label=label, changed=described.changed, inputs=described.inputs)
-            references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact, gradients.wanted(self._settings, problem)))
+            gradients = gradient_outputs.wanted(self._settings, problem)
+            references.append(prepare(problem, size, overrides, self._device, INIT_SEED, exact, gradients))
         return references
 
     def _size_sets(self, problem: Problem, exact: bool, fixed: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.types import Candidate, Finding, Severity, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge.candidate_source import why_invalid
-from kernelllm.judge.settings import JudgeSettings
+from kernelllm.judge.judge_settings import JudgeSettings
 
 
 class SourceRefusal(msgspec.Struct, frozen=True):

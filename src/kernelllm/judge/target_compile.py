@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from kernelllm.backends.base import CompiledKernel
+from kernelllm.core.background import TORCH
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure

@@ -37,7 +37,7 @@ from kernelllm.core.source import parse
 from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
 from kernelllm.judge.isolation.allowed_paths import plugin_of
-from kernelllm.judge.settings import JudgeSettings, capability, device_name, resolve_device
+from kernelllm.judge.judge_settings import JudgeSettings, capability, device_name, resolve_device
 from kernelllm.judge.timing import device_rates
 
 _LOG = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import ModelError
-from kernelllm.core.threads import DaemonPool
 from kernelllm.models.language_model import Completion
 
 

@@ -18,7 +18,7 @@ EXAMPLES = 3
 SPLITS = {"train": 0.96, "validation": 0.02, "test": 0.02}
 
 
-class Report(msgspec.Struct, kw_only=True):
+class CleaningReport(msgspec.Struct, kw_only=True):
     """What was kept and what went, and why."""
 
     rows: int = 0
@@ -73,9 +73,9 @@ class Benchmarks:
         return "", ""
 
 
-def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: int = 1) -> tuple[list[Pair], Report]:
+def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: int = 1) -> tuple[list[Pair], CleaningReport]:
     """The rows that stay, split by family, and the report. At most ``per_module`` kernels stay for one module."""
-    report = Report(benchmarks=dict(benchmarks.counts) if benchmarks else {})
+    report = CleaningReport(benchmarks=dict(benchmarks.counts) if benchmarks else {})
     kept: list[Pair] = []
     modules: Counter[str] = Counter()
     texts: set[tuple[str, str]] = set()

@@ -86,7 +86,7 @@ class Harvest:
     def _of_class(self, cls: Any) -> Problem | None:
         import torch
 
-        from kernelllm.pairs.arguments import guessed
+        from kernelllm.pairs.guessed_arguments import guessed
         from kernelllm.pairs.isolate import isolated
 
         if not issubclass(cls, torch.nn.Module):

@@ -32,7 +32,7 @@ SMALL = 0.01
 TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class LintReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one problem. A finding of severity ``fail`` says that a wrong kernel can pass, or a right one fail."""
 
     problem: str
@@ -50,7 +50,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return not any(f.severity is Severity.FAIL for f in self.findings)
 
 
-def lint(problem: Problem, *, tolerance: float | None = None, seeds: int = 3) -> Report:
+def lint(problem: Problem, *, tolerance: float | None = None, seeds: int = 3) -> LintReport:
     """Measure one problem on the CPU. ``tolerance`` (absolute and relative) defaults to KernelBench's for the output's dtype.
 
     Raises ProblemError where the reference fails at every size.
@@ -62,7 +62,7 @@ def lint(problem: Problem, *, tolerance: float | None = None, seeds: int = 3) ->
         numbers = runs.measure(seeds)
         idle = runs.idle()
     numbers["idle"] = len(idle) / max(1, runs.movable)
-    return Report(
+    return LintReport(
         problem=problem.name,
         sizes=shrink.describe(problem, overrides),
         tolerance=runs.tolerance,

@@ -60,7 +60,7 @@ class SizeGroup:
 
 
 @dataclass
-class Search:
+class RelationSearch:
     """The state of one problem's search."""
 
     problem: Problem
@@ -100,7 +100,7 @@ class Search:
         return any(len(a) == len(b) and any(x <= 1 < y for x, y in zip(a, b, strict=True)) for a, b in pairs)
 
 
-def shorten(search: Search) -> None:
+def shorten(search: RelationSearch) -> None:
     """Begin at fewer time steps, or smaller tensors, where the original run cannot be followed to its end."""
     for slot, value in search.original.items():
         if value >= 64:
@@ -111,7 +111,7 @@ def shorten(search: Search) -> None:
                 return
 
 
-def classify(search: Search) -> list[SizeGroup]:
+def classify(search: RelationSearch) -> list[SizeGroup]:
     """Try each slot alone, then those that do not move alone with others. Slots that change nothing are left out."""
     groups: list[SizeGroup] = []
     stuck: list[Slot] = []
@@ -138,7 +138,7 @@ def classify(search: Search) -> list[SizeGroup]:
     return groups
 
 
-def _with_bound(search: Search, groups: list[SizeGroup], slot: Slot) -> list[SizeGroup]:
+def _with_bound(search: RelationSearch, groups: list[SizeGroup], slot: Slot) -> list[SizeGroup]:
     """A size that changes no shape may be the bound of indices: it moves with all sizes of its value."""
     equal = [g for g in groups if search.start[g.head] == search.start[slot]]
     if not equal:
@@ -148,7 +148,7 @@ def _with_bound(search: Search, groups: list[SizeGroup], slot: Slot) -> list[Siz
     return [joined if g is equal[0] else g for g in groups if g is equal[0] or g not in equal]
 
 
-def _tied(search: Search, stuck: list[Slot]) -> list[SizeGroup]:
+def _tied(search: RelationSearch, stuck: list[Slot]) -> list[SizeGroup]:
     """Groups of stuck slots that work when they move together, by equal or squared factors."""
     groups: list[SizeGroup] = []
     left = [s for s in stuck if search.start[s] > SMALL]
@@ -166,7 +166,7 @@ def _tied(search: Search, stuck: list[Slot]) -> list[SizeGroup]:
     return groups
 
 
-def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot, int]]:
+def _partners(search: RelationSearch, slot: Slot, others: list[Slot]) -> list[dict[Slot, int]]:
     """Candidate groups around a slot, the most natural first: equal values, pairs, squares, all."""
     equal = [o for o in others if search.start[o] == search.start[slot]]
     free = [s for s, v in search.start.items() if v > SMALL and s != slot and s not in others]
@@ -183,7 +183,7 @@ def _partners(search: Search, slot: Slot, others: list[Slot]) -> list[dict[Slot,
     return trials
 
 
-def _find_step(search: Search, group: SizeGroup) -> None:
+def _find_step(search: RelationSearch, group: SizeGroup) -> None:
     """Whether the group's value must be a multiple of something (heads, groups), found by adding small amounts."""
     slot = group.head
     value = search.start[slot]

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 
-from kernelllm.core.threads import TORCH
+from kernelllm.core.background import TORCH
 
 _depth = 0
 _here = threading.local()

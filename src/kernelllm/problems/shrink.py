@@ -21,7 +21,7 @@ from kernelllm.problems import confirm, sizes
 from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.relations import COUNT, SMALL, Budget, Search, SizeGroup, Sizes, Slot, classify, shorten, slots
+from kernelllm.problems.relations import COUNT, SMALL, Budget, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
 from kernelllm.problems.trace import Trace, tensors
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
     dry_runs = DryRuns(problem)
     base = dry_runs.trace({})
     original = dict(slots({n: v for n, v in sizes.constants(problem).items() if n not in fixed}))
-    search = Search(problem, dry_runs, original, original, base, budget)
+    search = RelationSearch(problem, dry_runs, original, original, base, budget)
     if not base.ran:
         shorten(search)
     search.groups = classify(search)
@@ -147,7 +147,7 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
     return [search.overrides(values) for values in found]
 
 
-def _equal_together(search: Search) -> list[SizeGroup]:
+def _equal_together(search: RelationSearch) -> list[SizeGroup]:
     """The groups, each with all other sizes of the same value in the problem."""
     found: dict[int, SizeGroup] = {}
     for group in search.groups:
@@ -160,7 +160,7 @@ def _equal_together(search: Search) -> list[SizeGroup]:
     return list(found.values())
 
 
-def _refuse_what_does_not_fit(search: Search, values: Sizes) -> None:
+def _refuse_what_does_not_fit(search: RelationSearch, values: Sizes) -> None:
     """The smallest sizes found run for real next, on the CPU."""
     trace = search.run(values)
     wanted = trace.input_bytes + trace.parameter_bytes if trace else 0
@@ -174,13 +174,13 @@ def _refuse_what_does_not_fit(search: Search, values: Sizes) -> None:
         )
 
 
-def _grade(search: Search, values: Sizes) -> int:
+def _grade(search: RelationSearch, values: Sizes) -> int:
     trace = search.run(values)
     conditioning = trace is None or trace.flops <= EXACT
     return confirm.grade(search.problem, search.overrides(values), conditioning=conditioning and search.budget.conditioned)
 
 
-def _reduce(search: Search, values: Sizes) -> Sizes:
+def _reduce(search: RelationSearch, values: Sizes) -> Sizes:
     """Reduce the largest sizes until the run is within its budgets, or nothing can be reduced any more."""
     trace = search.base
     for leading_floor, floor in FLOORS:
@@ -205,7 +205,7 @@ def _weight(group: SizeGroup, values: Sizes, budget: Budget) -> float:
     return value * budget.leading if group.leading else value
 
 
-def _smaller(search: Search, group: SizeGroup, values: Sizes, trace: Trace, floor: int) -> tuple[Sizes, Trace] | None:
+def _smaller(search: RelationSearch, group: SizeGroup, values: Sizes, trace: Trace, floor: int) -> tuple[Sizes, Trace] | None:
     """One step down for a group: by 8 or 4 while far over budget, else by 2, or a smaller factor where only that works."""
     over = search.over(trace)
     factors = [f for f in (8.0, 4.0) if over > f * 4 and not group.structural] + [2.0, 1.5, 4 / 3]
@@ -239,7 +239,7 @@ def _scaled(value: int, factor: float, step: int) -> int:
     return new - new % step if step > 1 and value % step == 0 and new >= step else new
 
 
-def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int]) -> tuple[Sizes, int]:
+def _confirmed_first(search: RelationSearch, values: Sizes, grade: Callable[[Sizes], int]) -> tuple[Sizes, int]:
     """The set itself where a real run confirms it, else a larger one that does; failing that, the best there is. And its grade."""
     best, reached = values, grade(values)
     start = search.run(values)
@@ -259,7 +259,7 @@ def _confirmed_first(search: Search, values: Sizes, grade: Callable[[Sizes], int
     return best, reached
 
 
-def _ample(search: Search, found: list[Sizes], good: Callable[[Sizes], bool]) -> Sizes | None:
+def _ample(search: RelationSearch, found: list[Sizes], good: Callable[[Sizes], bool]) -> Sizes | None:
     """Another set with room in it: the first one, its shortest dimensions longer, then moved to odd numbers; None where it has no room."""
     budget = search.budget
     elements, flops, work = AMPLE
@@ -278,7 +278,7 @@ def _ample(search: Search, found: list[Sizes], good: Callable[[Sizes], bool]) ->
 
 
 def _different(
-    search: Search, found: list[Sizes], number: int, good: Callable[[Sizes], bool], factors: tuple[float, ...] = ()
+    search: RelationSearch, found: list[Sizes], number: int, good: Callable[[Sizes], bool], factors: tuple[float, ...] = ()
 ) -> Sizes | None:
     """Another set: every group moved to an odd number near the first set's where that works, else to any other number."""
     first = found[0]
@@ -308,7 +308,7 @@ def _different(
     return None
 
 
-def _stretched(search: Search, values: Sizes) -> Sizes | None:
+def _stretched(search: RelationSearch, values: Sizes) -> Sizes | None:
     """The set with few rows and, in exchange, one other dimension long enough that kernels must loop over it or use many blocks."""
     rowwise = [g for g in search.groups if g.leading and not g.structural and g.step == 1 and len(g.slots) == 1]
     leading = [g for g in rowwise if values[g.head] > SMALL]
@@ -329,7 +329,7 @@ def _stretched(search: Search, values: Sizes) -> Sizes | None:
     return None
 
 
-def _alternatives(search: Search, group: SizeGroup, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
+def _alternatives(search: RelationSearch, group: SizeGroup, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
     head = first[group.head]
     if len(group.slots) > 1:
         ratios = (0.75, 1.5, 0.5, 2.0, 1.25)

@@ -13,8 +13,8 @@ import msgspec
 
 from kernelllm.core import registry
 from kernelllm.core.attempts import best, stretches
+from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
-from kernelllm.core.threads import DaemonPool
 from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
 from kernelllm.core.writer import Writer
 from kernelllm.search.strategy import Record, SearchBudget, Strategy, Task, VerdictSource

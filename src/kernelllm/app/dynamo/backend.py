@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from torch import fx
 
-from kernelllm.app.dynamo.options import CompileOptions
+from kernelllm.app.dynamo.backend_options import CompileOptions
 from kernelllm.core.errors import UsageError
 
 log = logging.getLogger("kernelllm")

@@ -13,14 +13,14 @@ from torch import fx
 
 from kernelllm.app import in_process
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart
-from kernelllm.app.dynamo.report import GraphRecord, compile_report
+from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.problems.graph_problem import graph_problem, told_by_shapes
 from kernelllm.problems.graph_text import noted
 from kernelllm.problems.observed import hint
 
 if TYPE_CHECKING:
-    from kernelllm.app.dynamo.options import CompileOptions
+    from kernelllm.app.dynamo.backend_options import CompileOptions
     from kernelllm.app.dynamo.writing import WritingProcess, Written
 
 log = logging.getLogger("kernelllm")

@@ -101,8 +101,8 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
     """Answer orders until there are no more, or none comes for long."""
     from kernelllm.compiler.compiler_writer import Compiler
     from kernelllm.judge import JudgeSettings
+    from kernelllm.judge.judge_settings import HYBRID
     from kernelllm.judge.judging import Judge
-    from kernelllm.judge.settings import HYBRID
 
     judges: dict[str, Judge] = {}
     # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelllm.app.live.arguments import apart
-from kernelllm.app.live.capture import kept_state
+from kernelllm.app.live.call_arguments import apart
+from kernelllm.app.live.module_capture import kept_state
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 

@@ -13,9 +13,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.app import in_process
-from kernelllm.app.live.arguments import PLAIN, Names, Nest, apart
+from kernelllm.app.live.call_arguments import PLAIN, Names, Nest, apart
 from kernelllm.app.live.comparison import difference
-from kernelllm.app.live.program import Program, reason, refused, runs_on
+from kernelllm.app.live.program import LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.signature import PROVEN, UNPROVEN
 from kernelllm.core.errors import UsageError
 
@@ -34,7 +34,7 @@ class KernelsNotUsed(UserWarning):
 class Dispatch:
     """Decides for each call of a :class:`KernelModule` who runs it, and counts. Its attributes are for reading."""
 
-    def __init__(self, original: torch.nn.Module, programs: Sequence[Program]) -> None:
+    def __init__(self, original: torch.nn.Module, programs: Sequence[LiveProgram]) -> None:
         self.original = original
         self.programs = list(programs)
         self.kernel_calls = 0
@@ -44,7 +44,7 @@ class Dispatch:
 
     def _setup(self) -> None:
         self._names = Names(self.original.forward)
-        self._known: dict[Any, tuple[Program | None, str]] = {}
+        self._known: dict[Any, tuple[LiveProgram | None, str]] = {}
         modules = list(self.original.named_modules())
         state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
         self._state: tuple[Any, str] = next(((o, n) for o, n in state if o[n] is not None and o[n].is_floating_point()), (None, ""))
@@ -90,7 +90,7 @@ class Dispatch:
         self.kernel_calls += 1
         return result
 
-    def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> Any:
+    def run(self, program: LiveProgram, tensors: Sequence[torch.Tensor]) -> Any:
         """The kernels' result for these tensors. Raises what the file raises."""
         model, written, grad = program.model(self.original), program.signature.written, torch.is_grad_enabled()
         given = [t if t.is_contiguous() or i in written else t.contiguous() for i, t in enumerate(tensors)]
@@ -100,7 +100,7 @@ class Dispatch:
         flat = [results] if isinstance(results, torch.Tensor) else [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
         return program.output.build(flat if program.differentiable or not grad else self._without_backward(flat))
 
-    def difference(self, program: Program, tensors: Sequence[torch.Tensor]) -> str:
+    def difference(self, program: LiveProgram, tensors: Sequence[torch.Tensor]) -> str:
         """What differs between kernels and original for these tensors; empty where nothing does. Raises what either raises."""
 
         def by_torch(module: torch.nn.Module, given: Sequence[torch.Tensor]) -> Any:
@@ -135,7 +135,7 @@ class Dispatch:
         except KeyError:
             return True
 
-    def _not_now(self, program: Program, tensors: Sequence[torch.Tensor]) -> str:
+    def _not_now(self, program: LiveProgram, tensors: Sequence[torch.Tensor]) -> str:
         """Why a program that fits a call may not run in the present mode; empty where it may."""
         for module, mode in self._modes[program]:
             if module.training is not mode:
@@ -147,7 +147,7 @@ class Dispatch:
                 return "training: the kernels are for inference (torch.no_grad() runs them, backward=True writes others)"
         return ""
 
-    def _first_time(self, key: Any, named: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
+    def _first_time(self, key: Any, named: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[LiveProgram | None, str]:
         """The program for such calls, or None with the reason; kept for later ones."""
         if len(self._known) >= _MOST_KEYS:
             self._known.clear()
@@ -157,7 +157,7 @@ class Dispatch:
         self._known[key] = found
         return found
 
-    def _fit(self, program: Program, nest: Nest, tensors: Sequence[torch.Tensor]) -> tuple[Program | None, str]:
+    def _fit(self, program: LiveProgram, nest: Nest, tensors: Sequence[torch.Tensor]) -> tuple[LiveProgram | None, str]:
         signature = program.signature
         why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
         if not why and any(not tensors[i].is_contiguous() for i in signature.written):
@@ -165,7 +165,7 @@ class Dispatch:
         why = why or signature.sizes(tensors)
         return (program if why in (PROVEN, UNPROVEN) else None), why
 
-    def _state_fits(self, program: Program) -> str:
+    def _state_fits(self, program: LiveProgram) -> str:
         """Why the module's tensors are others than those that were captured; empty where they are the same in kind."""
         try:
             program.model(self.original)
@@ -188,7 +188,7 @@ class Dispatch:
         for program in self.programs:
             program.move(device)
 
-    def _compared(self, program: Program, tensors: list[torch.Tensor]) -> tuple[Program | None, str]:
+    def _compared(self, program: LiveProgram, tensors: list[torch.Tensor]) -> tuple[LiveProgram | None, str]:
         """Sizes of which none was tried: the kernels' result beside the original's, once."""
         if program.signature.written or any(mode for _, mode in program.signature.modes):
             return None, "a size of 1"
@@ -254,7 +254,7 @@ class KernelModule(torch.nn.Module):
 
     kernelllm: Dispatch
 
-    def __init__(self, original: torch.nn.Module, programs: Sequence[Program]) -> None:
+    def __init__(self, original: torch.nn.Module, programs: Sequence[LiveProgram]) -> None:
         training = original.training
         vars(self)["kernelllm"] = Dispatch(original, programs)
         super().__init__()

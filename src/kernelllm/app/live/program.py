@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelllm.app import in_process
-from kernelllm.app.live.arguments import Nest
+from kernelllm.app.live.call_arguments import Nest
 from kernelllm.app.live.signature import Signature
 from kernelllm.app.output import write_text
 from kernelllm.backends.base import import_file, open_backend
@@ -25,7 +25,7 @@ _imported: dict[str, ModuleType] = {}
 
 
 @dataclass(eq=False)
-class Program:
+class LiveProgram:
     """One written file, and the calls that it is for."""
 
     source: str

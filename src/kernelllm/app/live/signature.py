@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelllm.app.live.arguments import Call, Names, Nest, apart
+from kernelllm.app.live.call_arguments import Call, Names, Nest, apart
 
 PROVEN, UNPROVEN = "proven", "unproven"
 """Sizes under which the graph holds; those of which only a dimension of 1 was never tried: results are compared once."""

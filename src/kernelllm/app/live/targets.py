@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.app.live.arguments import Call, Names, calls
-from kernelllm.app.live.capture import captured, in_mode, problem_of
-from kernelllm.app.live.optimize import check_module, materialize
+from kernelllm.app.live.call_arguments import Call, Names, calls
+from kernelllm.app.live.module_capture import captured, in_mode, problem_of
+from kernelllm.app.live.optimize_module import check_module, materialize
 from kernelllm.compiler.capture.modes import same_in_both
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
@@ -29,7 +29,7 @@ _TOKENS = 16
 
 
 @dataclass(frozen=True)
-class Options:
+class TargetOptions:
     """What a command line says of a target beside its inputs."""
 
     submodule: str | None = None
@@ -44,7 +44,7 @@ def is_hugging_face(spec: str) -> bool:
     return (path / _CONFIG).is_file() or (path.suffix == ".json" and path.is_file())
 
 
-def opened(spec: str, described: wrap.Arguments, options: Options) -> tuple[Problem, str]:
+def opened(spec: str, described: wrap.Arguments, options: TargetOptions) -> tuple[Problem, str]:
     """The problem that a command line names, and a remark. Raises UsageError, ProblemError, CaptureError.
 
     A class stays a problem of its own source as long as that says the same: sizes of its constructor may vary then.
@@ -55,7 +55,7 @@ def opened(spec: str, described: wrap.Arguments, options: Options) -> tuple[Prob
         return _problem(module, [call], name, options)
     problem = open_problem(spec, **vars(described))
     named = problem.origin.startswith("file:")
-    asked = options != Options()
+    asked = options != TargetOptions()
     if not named and asked:
         raise UsageError("--submodule, --model-dtype, --eval and --train are for a module, and this is a problem.", where=spec,
                          fix=f"Name its class: {spec}:Model.")  # fmt: skip
@@ -71,7 +71,7 @@ def opened(spec: str, described: wrap.Arguments, options: Options) -> tuple[Prob
         return _problem(module, given, problem.name, options)
 
 
-def _problem(module: torch.nn.Module, given: list[Call], name: str, options: Options) -> tuple[Problem, str]:
+def _problem(module: torch.nn.Module, given: list[Call], name: str, options: TargetOptions) -> tuple[Problem, str]:
     """The problem of a live module. Of several sets of inputs the first counts; the others must fit it."""
     check_module(module)
     materialize(module, given[0])

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from kernelllm.backends.triton.arguments import tuned
+from kernelllm.backends.triton.kernel_arguments import tuned
 
 SKIPPED = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a configuration may raise when it does not compile: the next one is tried."""

@@ -15,8 +15,8 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
 from kernelllm.backends.triton import autotuning, stores
-from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, source_of
-from kernelllm.backends.triton.emulator.launches import FakeCompiledKernel
+from kernelllm.backends.triton.emulator.emulated_launches import FakeCompiledKernel
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, source_of
 
 _MOST_ERROR = 3000
 

@@ -28,7 +28,7 @@ _benchmark = partial(triton.testing.do_bench, warmup=5, rep=25)
 _THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
 
 
-class _State:
+class _AccessState:
     observer: Observer
     held = DeviceAccess.SHARED
     lock = threading.RLock()
@@ -38,7 +38,7 @@ class _State:
 
 def install(observer: Observer) -> None:
     """Ask the judge for the device from now on, through ``observer``."""
-    _State.observer = observer
+    _AccessState.observer = observer
     jit.JITFunction._do_compile = _resting_compile
     autotuner.Autotuner.prune_configs = _prepared
     autotuner.Autotuner.do_bench = property(lambda self: self._do_bench or _benchmark)
@@ -48,23 +48,23 @@ def install(observer: Observer) -> None:
 def watch_tuning(on: bool) -> None:
     """Off in timed runs, where nothing is tuned any more and every microsecond counts."""
     autotuner.Autotuner.run = _tuned if on else _run
-    _State.held = DeviceAccess.SHARED  # as at the beginning of every command, whatever was wanted in a timed one
+    _AccessState.held = DeviceAccess.SHARED  # as at the beginning of every command, whatever was wanted in a timed one
 
 
 def _change(access: DeviceAccess) -> None:
-    if access == _State.held:
+    if access == _AccessState.held:
         return
     if access == DeviceAccess.RELEASED and not _capturing():
         _current_stream().synchronize()  # what was launched so far is still on its way
-    _State.observer.request_access(access)
-    _State.held = access
+    _AccessState.observer.request_access(access)
+    _AccessState.held = access
 
 
 @contextlib.contextmanager
 def _holding(access: DeviceAccess | None = None) -> Iterator[None]:
     """Inside it the device is held in another way (None: as it comes), afterwards as before."""
-    with _State.lock:
-        before = _State.held
+    with _AccessState.lock:
+        before = _AccessState.held
         try:
             if access is not None:
                 _change(access)
@@ -74,7 +74,7 @@ def _holding(access: DeviceAccess | None = None) -> Iterator[None]:
 
 
 def _resting_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with contextlib.nullcontext() if _State.beside else _holding(DeviceAccess.RELEASED):
+    with contextlib.nullcontext() if _AccessState.beside else _holding(DeviceAccess.RELEASED):
         return _compile(self, *args, **kwargs)
 
 
@@ -102,21 +102,21 @@ def _compile_all(tuner: Any, kwargs: dict[str, Any], configs: Sequence[Any]) -> 
                 tuner.fn.run(*args, **{**kwargs, **left.pop().all_kwargs(), "warmup": True})
 
     threads = [threading.Thread(target=work) for _ in range(min(len(left), _THREADS) - 1)]
-    _State.beside = True
+    _AccessState.beside = True
     try:
         _start(threads)
         work()
         for thread in threads:
             thread.join()
     finally:
-        _State.beside = False
+        _AccessState.beside = False
 
 
 def _start(threads: Sequence[threading.Thread]) -> None:
     """Without a note of it: these threads are not the candidate's."""
-    noted, _State.observer.in_launch = _State.observer.in_launch, True
+    noted, _AccessState.observer.in_launch = _AccessState.observer.in_launch, True
     try:
         for thread in threads:
             thread.start()
     finally:
-        _State.observer.in_launch = noted
+        _AccessState.observer.in_launch = noted

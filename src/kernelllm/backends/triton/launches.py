@@ -15,13 +15,13 @@ from triton.runtime import jit
 
 from kernelllm.backends.base import KernelSeen, Launches, Observer
 from kernelllm.backends.triton import device_sharing, warm
-from kernelllm.backends.triton.arguments import only_tensors, source_of
+from kernelllm.backends.triton.kernel_arguments import only_tensors, source_of
 
 # taken before any candidate code runs, so that replacing them in Triton changes nothing here
 _run, _init_handles = jit.JITFunction.run, CompiledKernel._init_handles
 
 
-class _State:
+class _LaunchState:
     observer: Observer | None = None
     suppressed = False
     timed = False
@@ -38,39 +38,39 @@ class GpuLaunches(Launches):
 
     def __init__(self, observer: Observer) -> None:
         warm.up()
-        _State.observer = observer
+        _LaunchState.observer = observer
         jit.JITFunction.run = _watched_run
         CompiledKernel._init_handles = _watched_handles
 
     def suppress(self, on: bool) -> None:
         """While on, launches compile and do not run."""
-        _State.suppressed = on
+        _LaunchState.suppressed = on
 
     def disagreement(self) -> bool:
         """See :meth:`Launches.disagreement`."""
-        return _State.begun > _State.passed
+        return _LaunchState.begun > _LaunchState.passed
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[Callable[[], int]]:
         """Around timed runs."""
-        jit.JITFunction.run, _State.timed = _run, True
+        jit.JITFunction.run, _LaunchState.timed = _run, True
         device_sharing.watch_tuning(False)
         try:
-            yield lambda: _State.launches
+            yield lambda: _LaunchState.launches
         finally:
-            jit.JITFunction.run, _State.timed = _watched_run, False
+            jit.JITFunction.run, _LaunchState.timed = _watched_run, False
             device_sharing.watch_tuning(True)
 
 
 def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     only_tensors((*args, *kwargs.values()))
-    _State.inside += 1
+    _LaunchState.inside += 1
     try:
         kernel = _run(self, *args, grid=grid, warmup=warmup, **kwargs)
-        _State.begun += kernel is not None and not warmup
+        _LaunchState.begun += kernel is not None and not warmup
         return kernel
     finally:
-        _State.inside -= 1
+        _LaunchState.inside -= 1
 
 
 def _watched_handles(self: Any) -> None:
@@ -82,17 +82,17 @@ def _watched_handles(self: Any) -> None:
     name = getattr(function, "__name__", self.name)
 
     def launch(*args: Any) -> None:
-        if _State.timed:  # all that is done in timed runs, where it is part of the time
-            _State.launches += 1
+        if _LaunchState.timed:  # all that is done in timed runs, where it is part of the time
+            _LaunchState.launches += 1
             launcher(*args)
             return
-        if _State.inside:
-            _State.passed += 1
+        if _LaunchState.inside:
+            _LaunchState.passed += 1
         else:
             only_tensors(args)
-        if _State.observer is not None:
-            _resources(_State.observer.launch(name, lambda: source_of(function.fn) if function is not None else ""), self)
-        if not _State.suppressed:
+        if _LaunchState.observer is not None:
+            _resources(_LaunchState.observer.launch(name, lambda: source_of(function.fn) if function is not None else ""), self)
+        if not _LaunchState.suppressed:
             launcher(*args)
 
     self._run = launch

@@ -15,7 +15,7 @@ _STORES = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_store", 
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreInstruction:
     """One instruction that writes. ``parameter``: the kernel's that its pointers are made of, None where that cannot be told;
     ``elements``: how many a program writes at most, infinite in a loop."""
 
@@ -23,12 +23,12 @@ class Store:
     elements: float
 
 
-def stores(ttir: str) -> list[Store]:
+def stores(ttir: str) -> list[StoreInstruction]:
     """All that a kernel stores to, its helpers inlined."""
     return list(_stores(ttir.splitlines()))
 
 
-def _stores(lines: list[str]) -> Iterator[Store]:
+def _stores(lines: list[str]) -> Iterator[StoreInstruction]:
     origin: dict[str, set[str]] = {}
     loops: list[int] = []
     for line in lines:
@@ -47,9 +47,9 @@ def _stores(lines: list[str]) -> Iterator[Store]:
         if right.startswith(_STORES):
             where = _NAME.search(right)
             known = origin.get(where[0], set()) if where else set()
-            yield Store(next(iter(known)) if len(known) == 1 else None, math.inf if loops else _elements(right))
+            yield StoreInstruction(next(iter(known)) if len(known) == 1 else None, math.inf if loops else _elements(right))
         elif right.startswith(("tt.call", "scf.while")):
-            yield Store(None, math.inf)
+            yield StoreInstruction(None, math.inf)
         if target and not right.startswith("tt.load"):
             made = set().union(*(origin.get(name, set()) for name in _NAME.findall(right)))
             if made:

@@ -17,8 +17,8 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
 from kernelllm.compiler.capture.fixed_constants import fixed_constants
 from kernelllm.compiler.options import Options
+from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError
-from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem
 from kernelllm.problems.first_run import first_run
 

@@ -20,7 +20,7 @@ from kernelllm.compiler.capture import intercept
 aten = torch.ops.aten
 
 
-class Pair(NamedTuple):
+class ComplexPair(NamedTuple):
     """A complex tensor, or a complex number, by its parts."""
 
     re: Any
@@ -49,7 +49,7 @@ class _InPairs(Interpreter):  # type: ignore[misc]
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         name = str(getattr(target, "_overloadpacket", "")).removeprefix("aten.")
-        pairs = any(isinstance(v, Pair) for v in pytree.tree_leaves((args, kwargs), is_leaf=_is_pair))
+        pairs = any(isinstance(v, ComplexPair) for v in pytree.tree_leaves((args, kwargs), is_leaf=_is_pair))
         made = name in _MAKERS or (kwargs.get("dtype") in (torch.complex64, torch.complex128) and name in _RULES)
         if name in _RULES and (pairs or made):
             result = _RULES[name](*args, **kwargs)
@@ -61,12 +61,12 @@ class _InPairs(Interpreter):  # type: ignore[misc]
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, Pair)
+    return isinstance(value, ComplexPair)
 
 
 def _parts(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_complex():
-        return Pair(*torch.view_as_real(value).unbind(-1))
+        return ComplexPair(*torch.view_as_real(value).unbind(-1))
     return value
 
 
@@ -80,7 +80,7 @@ def _each(target: Any, args: Any, kwargs: Any) -> Any:
     if kwargs.get("dtype") is not None:
         kwargs = {**kwargs, "dtype": _REAL.get(kwargs["dtype"], kwargs["dtype"])}
     made = [target(*pytree.tree_map(lambda v, i=i: v[i] if _is_pair(v) else v, args, is_leaf=_is_pair), **kwargs) for i in (0, 1)]
-    return [Pair(*both) for both in zip(*made, strict=True)] if isinstance(made[0], list | tuple) else Pair(*made)
+    return [ComplexPair(*both) for both in zip(*made, strict=True)] if isinstance(made[0], list | tuple) else ComplexPair(*made)
 
 
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
@@ -92,11 +92,11 @@ _EACH = frozenset((
 ))  # fmt: skip
 
 
-def _number(value: Any) -> Pair:
+def _number(value: Any) -> ComplexPair:
     """Anything as a pair; what is real has no second part."""
     if _is_pair(value):
         return value  # type: ignore[no-any-return]
-    return Pair(value.real, value.imag) if isinstance(value, complex) else Pair(value, None)
+    return ComplexPair(value.real, value.imag) if isinstance(value, complex) else ComplexPair(value, None)
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -111,46 +111,46 @@ def _minus(a: Any, b: Any) -> Any:
     return a if b is None else -b if a is None else a - b
 
 
-def _pair(re: Any, im: Any) -> Pair:
+def _pair(re: Any, im: Any) -> ComplexPair:
     """A pair of tensors of one shape."""
     re = torch.zeros_like(im) if re is None else re
     im = torch.zeros_like(re) if im is None else im
-    return Pair(*torch.broadcast_tensors(*(part if isinstance(part, torch.Tensor) else torch.full_like(other, part)
+    return ComplexPair(*torch.broadcast_tensors(*(part if isinstance(part, torch.Tensor) else torch.full_like(other, part)
                                            for part, other in ((re, im), (im, re)))))  # fmt: skip
 
 
-def _add(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
     a, b = _number(a), _number(b)
-    b = b if alpha == 1 else Pair(b.re * alpha, _times(b.im, alpha))
+    b = b if alpha == 1 else ComplexPair(b.re * alpha, _times(b.im, alpha))
     return _pair(_plus(a.re, b.re), _plus(a.im, b.im))
 
 
-def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
     a, b = _number(a), _number(b)
-    b = b if alpha == 1 else Pair(b.re * alpha, _times(b.im, alpha))
+    b = b if alpha == 1 else ComplexPair(b.re * alpha, _times(b.im, alpha))
     return _pair(_minus(a.re, b.re), _minus(a.im, b.im))
 
 
-def _mul(a: Any, b: Any) -> Pair:
+def _mul(a: Any, b: Any) -> ComplexPair:
     a, b = _number(a), _number(b)
     return _pair(_minus(a.re * b.re, _times(a.im, b.im)), _plus(_times(a.re, b.im), _times(a.im, b.re)))
 
 
-def _reciprocal(a: Pair) -> Pair:
+def _reciprocal(a: ComplexPair) -> ComplexPair:
     size = a.re * a.re + a.im * a.im
-    return Pair(a.re / size, -a.im / size)
+    return ComplexPair(a.re / size, -a.im / size)
 
 
 def _div(a: Any, b: Any, **kwargs: Any) -> Any:
     if kwargs:
         return NotImplemented
     if not _is_pair(b) and not isinstance(b, complex):
-        return Pair(a.re / b, a.im / b)
+        return ComplexPair(a.re / b, a.im / b)
     return _mul(a, _reciprocal(_number(b)))
 
 
-def _product(multiply: Callable[..., Any]) -> Callable[..., Pair]:
-    def rule(a: Any, b: Any) -> Pair:
+def _product(multiply: Callable[..., Any]) -> Callable[..., ComplexPair]:
+    def rule(a: Any, b: Any) -> ComplexPair:
         a, b = _number(a), _number(b)
 
         def of(x: Any, y: Any) -> Any:
@@ -164,38 +164,39 @@ def _product(multiply: Callable[..., Any]) -> Callable[..., Pair]:
 def _to_copy(x: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
     if not _is_pair(x):
         real = aten._to_copy(x, dtype=_REAL[dtype], **kwargs)
-        return Pair(real, torch.zeros_like(real))
+        return ComplexPair(real, torch.zeros_like(real))
     if dtype in _REAL or dtype is None:
-        return Pair(*(aten._to_copy(part, dtype=_REAL.get(dtype), **kwargs) for part in x))
+        return ComplexPair(*(aten._to_copy(part, dtype=_REAL.get(dtype), **kwargs) for part in x))
     return aten._to_copy(x.re, dtype=dtype, **kwargs)
 
 
-def _full(shape: Any, value: Any, *, dtype: Any = None, **kwargs: Any) -> Pair:
+def _full(shape: Any, value: Any, *, dtype: Any = None, **kwargs: Any) -> ComplexPair:
     number = complex(value)
-    return Pair(*(aten.full(shape, part, dtype=_REAL[dtype], **kwargs) for part in (number.real, number.imag)))
+    return ComplexPair(*(aten.full(shape, part, dtype=_REAL[dtype], **kwargs) for part in (number.real, number.imag)))
 
 
-def _where(condition: Any, a: Any, b: Any) -> Pair:
+def _where(condition: Any, a: Any, b: Any) -> ComplexPair:
     a, b = _pair(*_number(a)), _pair(*_number(b))
-    return Pair(torch.where(condition, a.re, b.re), torch.where(condition, a.im, b.im))
+    return ComplexPair(torch.where(condition, a.re, b.re), torch.where(condition, a.im, b.im))
 
 
-def _exp(x: Pair) -> Pair:
-    return Pair(torch.exp(x.re) * torch.cos(x.im), torch.exp(x.re) * torch.sin(x.im))
+def _exp(x: ComplexPair) -> ComplexPair:
+    return ComplexPair(torch.exp(x.re) * torch.cos(x.im), torch.exp(x.re) * torch.sin(x.im))
 
 
-def _power(x: Pair, exponent: Any) -> Any:
+def _power(x: ComplexPair, exponent: Any) -> Any:
     return _mul(x, x) if exponent == 2 else NotImplemented
 
 
 _MAKERS = {"polar", "complex", "view_as_complex"}
 _RULES: dict[str, Callable[..., Any]] = {
-    "polar": lambda length, angle: Pair(length * torch.cos(angle), length * torch.sin(angle)),
+    "polar": lambda length, angle: ComplexPair(length * torch.cos(angle), length * torch.sin(angle)),
     "complex": lambda re, im: _pair(re, im),
-    "view_as_complex": lambda x: Pair(*x.unbind(-1)),
+    "view_as_complex": lambda x: ComplexPair(*x.unbind(-1)),
     "view_as_real": lambda x: torch.stack(x, -1),
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "reciprocal": _reciprocal, "mm": _product(torch.mm), "bmm": _product(torch.bmm),
-    "neg": lambda x: Pair(-x.re, -x.im), "_conj": lambda x: Pair(x.re, -x.im), "conj_physical": lambda x: Pair(x.re, -x.im),
+    "neg": lambda x: ComplexPair(-x.re, -x.im), "_conj": lambda x: ComplexPair(x.re, -x.im),
+    "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
     "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where,
 }  # fmt: skip

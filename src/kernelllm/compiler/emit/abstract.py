@@ -50,7 +50,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class AbstractTensor:
     """A tensor of known rank."""
 
     dtype: Const
@@ -63,7 +63,7 @@ class Tensor:
         return torch.empty_strided(sizes, strides, dtype=self.dtype.hint, device="meta")
 
 
-Value = Unknown | Const | Sequence | Tensor
+Value = Unknown | Const | Sequence | AbstractTensor
 
 
 def const(value: Any) -> Value:
@@ -91,10 +91,10 @@ def join(a: Value | None, b: Value) -> Value:
         return union((*a.options, *b.options))
     if isinstance(a, Sequence) and isinstance(b, Sequence) and len(a.items) == len(b.items) and a.is_list == b.is_list:
         return Sequence(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)), a.is_list)
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and len(a.shape) == len(b.shape):
+    if isinstance(a, AbstractTensor) and isinstance(b, AbstractTensor) and len(a.shape) == len(b.shape):
         dtype = union((*a.dtype.options, *b.dtype.options))
         pairs = [tuple(join(x, y) for x, y in zip(p, q, strict=True)) for p, q in ((a.shape, b.shape), (a.stride, b.stride))]
-        return Tensor(dtype, *pairs) if isinstance(dtype, Const) else UNKNOWN
+        return AbstractTensor(dtype, *pairs) if isinstance(dtype, Const) else UNKNOWN
     return UNKNOWN
 
 
@@ -132,7 +132,7 @@ def hint_of(value: Value) -> Any:
     """The value for the problem itself; raises TypeError where it is unknown."""
     if isinstance(value, Sequence):
         return (list if value.is_list else tuple)(hint_of(v) for v in value.items)
-    if isinstance(value, Tensor):
+    if isinstance(value, AbstractTensor):
         return value.meta()
     if isinstance(value, Unknown) and value.hint is None:
         raise TypeError("unknown")
@@ -153,13 +153,13 @@ def product(values: Iterable[Value]) -> Value:
     return total
 
 
-def contiguous(dtype: Const, shape: Iterable[Value]) -> Tensor:
+def contiguous(dtype: Const, shape: Iterable[Value]) -> AbstractTensor:
     """A new tensor of a shape."""
     sizes = tuple(shape)
-    return Tensor(dtype, sizes, tuple(product(sizes[i + 1 :]) for i in range(len(sizes))))
+    return AbstractTensor(dtype, sizes, tuple(product(sizes[i + 1 :]) for i in range(len(sizes))))
 
 
-def view(tensor: Tensor, index: list[Value | slice | None]) -> Value:
+def view(tensor: AbstractTensor, index: list[Value | slice | None]) -> Value:
     """``tensor[index]`` for None, whole slices and integers."""
     shape: list[Value] = []
     stride: list[Value] = []
@@ -176,10 +176,10 @@ def view(tensor: Tensor, index: list[Value | slice | None]) -> Value:
             shape.append(tensor.shape[at] if part == slice(None) else UNKNOWN)
             stride.append(tensor.stride[at])
         at += 1
-    return Tensor(tensor.dtype, (*shape, *tensor.shape[at:]), (*stride, *tensor.stride[at:]))
+    return AbstractTensor(tensor.dtype, (*shape, *tensor.shape[at:]), (*stride, *tensor.stride[at:]))
 
 
-def method(tensor: Tensor, name: str, args: list[Value]) -> Value:
+def method(tensor: AbstractTensor, name: str, args: list[Value]) -> Value:
     """What a tensor's method gives."""
     plain = [known(a)[1] for a in args]
     rank = len(tensor.shape)
@@ -204,7 +204,7 @@ def method(tensor: Tensor, name: str, args: list[Value]) -> Value:
             i, j = dims or (0, 1)
             order = list(range(rank))
             order[i], order[j] = order[j], order[i]
-            return Tensor(tensor.dtype, tuple(tensor.shape[o] for o in order), tuple(tensor.stride[o] for o in order))
+            return AbstractTensor(tensor.dtype, tuple(tensor.shape[o] for o in order), tuple(tensor.stride[o] for o in order))
         case "unsqueeze", [int(at)]:
             at = at % (rank + 1)
             return view(tensor, [*[slice(None)] * at, None])
@@ -213,19 +213,20 @@ def method(tensor: Tensor, name: str, args: list[Value]) -> Value:
             extra = len(sizes) - rank
             strides = [Const((0,)) if known(s)[1] == 1 and known(n)[1] != 1 else t
                        for s, t, n in zip(tensor.shape, tensor.stride, sizes[extra:], strict=True)]
-            return Tensor(tensor.dtype, tuple(sizes), (*[Const((0,))] * extra, *strides))
+            return AbstractTensor(tensor.dtype, tuple(sizes), (*[Const((0,))] * extra, *strides))
         case "unflatten", [int(dim), [*parts]] if parts:
             before, after = tensor.shape[: dim % rank], tensor.shape[dim % rank + 1 :]
             whole = product(p for p, n in zip(args[1].items, parts, strict=True) if n != -1)  # type: ignore[union-attr]
             rest = apply(lambda a, b: a // b, tensor.shape[dim], whole)
             split = [rest if n == -1 else p for p, n in zip(args[1].items, parts, strict=True)]  # type: ignore[union-attr]
             inner = [apply(lambda a, b: a * b, product(split[i + 1 :]), tensor.stride[dim]) for i in range(len(split))]
-            return Tensor(tensor.dtype, (*before, *split, *after), (*tensor.stride[: dim % rank], *inner, *tensor.stride[dim % rank + 1 :]))
+            stride = (*tensor.stride[: dim % rank], *inner, *tensor.stride[dim % rank + 1 :])
+            return AbstractTensor(tensor.dtype, (*before, *split, *after), stride)
         case ("view" | "reshape"), _:
             sizes = list(args[0].items) if len(args) == 1 and isinstance(args[0], Sequence) else args
             known_sizes = [Unknown(_rest(tensor, sizes)) if known(s)[1] == -1 else s for s in sizes]
             made = contiguous(tensor.dtype, known_sizes)
-            return Tensor(made.dtype, made.shape, tuple(map(_only_hint, made.stride)))  # of a view they may be others
+            return AbstractTensor(made.dtype, made.shape, tuple(map(_only_hint, made.stride)))  # of a view they may be others
     return UNKNOWN
 
 
@@ -233,7 +234,7 @@ def _only_hint(value: Value) -> Unknown:
     return value if isinstance(value, Unknown) else Unknown(known(value)[1])
 
 
-def _rest(tensor: Tensor, sizes: list[Value]) -> int | None:
+def _rest(tensor: AbstractTensor, sizes: list[Value]) -> int | None:
     try:
         return int(math.prod(s.hint for s in tensor.shape) // -math.prod(hint_of(s) for s in sizes))
     except (TypeError, ZeroDivisionError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelllm.compiler.emit import formatting, launcher, prepared
 from kernelllm.compiler.emit.fixed_path import FixedPath
-from kernelllm.compiler.emit.gradients import Gradients
+from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, closure
@@ -27,7 +27,7 @@ class CandidateFile(MainGraph):
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         super().__init__(problem, lowered)
-        self.gradients = Gradients(self, lowered.backward) if lowered.backward else None
+        self.gradients = GradientCode(self, lowered.backward) if lowered.backward else None
         self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed else None
 
     def source(self) -> str:
@@ -123,7 +123,7 @@ class CandidateFile(MainGraph):
         parts = [imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
 
-    def _templates(self, others: list[Gradients | FixedPath]) -> Specialised:
+    def _templates(self, others: list[GradientCode | FixedPath]) -> Specialised:
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
         used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
         calls = [call for part in (self, *others) for call in part.template_calls]

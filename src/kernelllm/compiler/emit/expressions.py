@@ -12,7 +12,7 @@ import torch
 import triton.language as tl
 
 from kernelllm.compiler.emit import abstract
-from kernelllm.compiler.emit.abstract import UNKNOWN, Const, Sequence, Tensor, Value, apply, const, join, known
+from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Value, apply, const, join, known
 
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
@@ -130,7 +130,7 @@ class Expressions:
         if len(values) != 2:
             return UNKNOWN
         none = [known(v) == (True, None) for v in values]
-        if isinstance(node.ops[0], ast.Is | ast.IsNot) and any(none) and any(isinstance(v, Tensor | Sequence) for v in values):
+        if isinstance(node.ops[0], ast.Is | ast.IsNot) and any(none) and any(isinstance(v, AbstractTensor | Sequence) for v in values):
             return const(isinstance(node.ops[0], ast.IsNot))
         return apply(OPERATORS[type(node.ops[0])], *values)
 
@@ -151,7 +151,7 @@ class Expressions:
         if constant is not None:
             return constant
         owner = self.eval(node.value, env)
-        if isinstance(owner, Tensor):
+        if isinstance(owner, AbstractTensor):
             return Sequence(owner.shape) if node.attr == "shape" else owner.dtype if node.attr == "dtype" else UNKNOWN
         if isinstance(owner, Const) and node.attr == "itemsize":
             return apply(lambda d: d.itemsize, owner)
@@ -168,7 +168,7 @@ class Expressions:
             found, index = known(part) if part is not None else (False, None)
             return owner.items[index] if found and isinstance(index, int) and -len(owner.items) <= index < len(owner.items) else UNKNOWN
         parts = [self._index(e, env) for e in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
-        if isinstance(owner, Tensor):
+        if isinstance(owner, AbstractTensor):
             return abstract.view(owner, parts)
         return UNKNOWN
 

@@ -11,7 +11,7 @@ from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit import kernel_text, launcher, merge_kernels
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.clean import Cleaned, clean
-from kernelllm.compiler.emit.host_steps import Program
+from kernelllm.compiler.emit.host_steps import HostProgram
 from kernelllm.compiler.emit.readable_names import kernel_name, spoken
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 from kernelllm.compiler.options import Options
@@ -20,7 +20,7 @@ from kernelllm.compiler.options import Options
 class FileKernels:
     """Every kernel that a file launches, by Inductor's name."""
 
-    def __init__(self, wrapper: Wrapper, program: Program, host: fw.HostPrinter, arguments: set[str], options: Options) -> None:
+    def __init__(self, wrapper: Wrapper, program: HostProgram, host: fw.HostPrinter, arguments: set[str], options: Options) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
         self.wrapper, self.program, self.host = wrapper, program, host
         self.decorator = launcher.NAME if options.library else ""

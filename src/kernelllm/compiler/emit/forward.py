@@ -13,7 +13,7 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.host_steps import Program, Tensor, equal, is_contiguous
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
@@ -32,7 +32,7 @@ _RESULTS = {
 class HostPrinter:
     """Final names of the wrapper's variables and the rendering of its host expressions."""
 
-    program: Program
+    program: HostProgram
     sizes: SizeNames
     paths: dict[str, str]
     """Wrapper variable to how the file reaches it: ``x``, ``self.fc.weight``, a buffer's name."""
@@ -132,7 +132,7 @@ class HostPrinter:
         stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
         offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
         if base is not None and offset == 0:
-            plain = _plain_view(base, Tensor(size, stride, ""))
+            plain = _plain_view(base, HostTensor(size, stride, ""))
             if plain is not None:
                 return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain)}")
         if base is not None and is_contiguous(base):
@@ -197,7 +197,7 @@ def _convolution(arguments: list[ast.expr]) -> ast.expr:
     return ast.Call(integers.to_ast(function), [*arguments[:2], *bias], given)
 
 
-def _plain_view(base: Tensor, wanted: Tensor) -> str | list[Any] | None:
+def _plain_view(base: HostTensor, wanted: HostTensor) -> str | list[Any] | None:
     """A suffix such as ``.t()``, a shape for ``.view``, or None."""
     alike = len(base.shape) == len(wanted.shape)
     if (
@@ -226,7 +226,7 @@ def _moved(order: list[int]) -> str:
     return f".permute({', '.join(map(str, order))})"
 
 
-def _slice(base: Tensor, size: list[Any], stride: list[Any], offset: Any) -> tuple[list[Any], list[Any], list[int]] | None:
+def _slice(base: HostTensor, size: list[Any], stride: list[Any], offset: Any) -> tuple[list[Any], list[Any], list[int]] | None:
     """A strided view as ``base.view(shape)[picks]`` with its dimensions permuted: shape, picks (None for ``:``), order."""
     if any(n == 1 for n in size) or not size:
         return None
@@ -268,7 +268,7 @@ def _whole(value: Any, divisor: Any) -> bool:
     return bool(sympy.denom(ratio) == 1)
 
 
-def _permutation(base: Tensor, wanted: Tensor) -> list[int] | None:
+def _permutation(base: HostTensor, wanted: HostTensor) -> list[int] | None:
     left = list(range(len(base.shape)))
     order = []
     for n, s in zip(wanted.shape, wanted.stride, strict=True):
@@ -280,7 +280,7 @@ def _permutation(base: Tensor, wanted: Tensor) -> list[int] | None:
     return order
 
 
-def squeezed(tensor: Tensor) -> Tensor:
+def squeezed(tensor: HostTensor) -> HostTensor:
     """A scratch buffer as a reader expects it: dimensions of size 1 gone, the rest in the order of memory."""
     pairs = [(n, s) for n, s in zip(tensor.shape, tensor.stride, strict=True) if n != 1]
     for _ in range(len(pairs)):
@@ -288,11 +288,13 @@ def squeezed(tensor: Tensor) -> Tensor:
             ratio = sympy.cancel(pairs[i][1] / pairs[i + 1][1])
             if (ratio.is_number and ratio < 1) or ((1 / ratio).is_integer and ratio != 1) or sympy.denom(ratio) != 1:
                 pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
-    compact = Tensor([n for n, _ in pairs], [s for _, s in pairs], tensor.dtype, tensor.device)
+    compact = HostTensor([n for n, _ in pairs], [s for _, s in pairs], tensor.dtype, tensor.device)
     return compact if pairs and is_contiguous(compact) else tensor
 
 
-def name_buffers(program: Program, host: HostPrinter, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]) -> None:
+def name_buffers(
+    program: HostProgram, host: HostPrinter, wishes: dict[str, dict[str, str]], bases: dict[str, str], taken: set[str]
+) -> None:
     """Give every buffer its name: outputs ``out``, the rest after the kernel or template that fills it."""
     outputs = program.result[: len(program.result) - program.kept]
     returned = [program.base(n.id) for e in outputs for n in ast.walk(e) if isinstance(n, ast.Name)]
@@ -346,7 +348,7 @@ def _layer(call: ast.Call, host: HostPrinter) -> str:
     return ""
 
 
-def touched_by_torch(program: Program) -> set[str]:
+def touched_by_torch(program: HostProgram) -> set[str]:
     """Buffers that something other than a kernel's pointer sees, so whose shape matters."""
     seen: set[str] = set()
     for item in program.items:
@@ -361,7 +363,7 @@ def touched_by_torch(program: Program) -> set[str]:
     return seen
 
 
-def allocation(tensor: Tensor, host: HostPrinter, device: str, exact: bool, like: list[tuple[str, Tensor]]) -> str:
+def allocation(tensor: HostTensor, host: HostPrinter, device: str, exact: bool, like: list[tuple[str, HostTensor]]) -> str:
     """``torch.empty(...)`` for a buffer."""
     if not exact:
         tensor = squeezed(tensor)

@@ -10,7 +10,7 @@ from kernelllm.compiler.emit import chunks, integers, prepared
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
-from kernelllm.compiler.emit.host_steps import Program, Tensor, read
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, read
 from kernelllm.compiler.emit.launch_code import LaunchWriter
 from kernelllm.compiler.emit.prepared import Prepared
 from kernelllm.compiler.emit.readable_names import fresh_name
@@ -40,7 +40,7 @@ class GraphCode:
         self.local = local
         self.sizes = SizeNames(self.captured, local, self.text)
         self.splits = self._splits(local)
-        self.program: Program = read(self.wrapper, self.captured, self.sizes)
+        self.program: HostProgram = read(self.wrapper, self.captured, self.sizes)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)
@@ -99,7 +99,7 @@ class GraphCode:
             steps += _below(condition, lines, steps)
         return steps
 
-    def _allocated(self, step: Allocate, device: str, exact: set[str], like: list[tuple[str, Tensor]]) -> str:
+    def _allocated(self, step: Allocate, device: str, exact: set[str], like: list[tuple[str, HostTensor]]) -> str:
         tensor = self.program.tensors[step.target]
         return f"{self.host.paths[step.target]} = {fw.allocation(tensor, self.host, device, step.target in exact, like)}"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
 
 @dataclass
-class Tensor:
+class HostTensor:
     """What is known of a buffer or argument."""
 
     shape: list[Any]
@@ -31,12 +31,12 @@ class Tensor:
 
 
 @dataclass
-class Program:
+class HostProgram:
     """The steps of a file's forward."""
 
     items: list[HostStep]
     result: list[ast.expr]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, HostTensor]
     same: dict[str, str] = field(default_factory=dict)
     """Names of buffers that are other names of a buffer, with that name."""
     freed: set[str] = field(default_factory=set)
@@ -58,9 +58,9 @@ class Program:
         return name
 
 
-def read(wrapper: Wrapper, captured: Captured, sizes: SizeNames) -> Program:
+def read(wrapper: Wrapper, captured: Captured, sizes: SizeNames) -> HostProgram:
     """The wrapper's steps with what is known of their tensors. Raises CaptureError for a shape that it does not understand."""
-    program = Program([], wrapper.results, dict(_argument_tensors(captured, sizes)))
+    program = HostProgram([], wrapper.results, dict(_argument_tensors(captured, sizes)))
     for step in wrapper.steps:
         program.items += _items(step, sizes, program)
     return program
@@ -75,7 +75,7 @@ def contiguous(shape: list[Any]) -> list[Any]:
     return strides[::-1]
 
 
-def is_contiguous(tensor: Tensor) -> bool:
+def is_contiguous(tensor: HostTensor) -> bool:
     """Whether the strides are row-major, dimensions of size 1 aside."""
     expected = contiguous(tensor.shape)
     return all(n == 1 or equal(a, b) for n, a, b in zip(tensor.shape, tensor.stride, expected, strict=True))
@@ -86,7 +86,7 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b or sympy.expand(a - b) == 0)
 
 
-def _argument_tensors(captured: Captured, sizes: SizeNames) -> Iterator[tuple[str, Tensor]]:
+def _argument_tensors(captured: Captured, sizes: SizeNames) -> Iterator[tuple[str, HostTensor]]:
     strides = _placeholder_strides(captured)
     for argument in captured.graph_inputs:
         if argument.kind == "size":
@@ -97,7 +97,7 @@ def _argument_tensors(captured: Captured, sizes: SizeNames) -> Iterator[tuple[st
         stride = strides.get(argument.variable)
         found = sizes.shape(stride) if stride is not None else None
         dtype = f"torch.{argument.dtype.removeprefix('torch.')}"
-        yield argument.variable, Tensor(shape, found if found is not None else contiguous(shape), dtype)
+        yield argument.variable, HostTensor(shape, found if found is not None else contiguous(shape), dtype)
 
 
 def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
@@ -112,10 +112,10 @@ def _placeholder_strides(captured: Captured) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _items(step: HostStep, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+def _items(step: HostStep, sizes: SizeNames, program: HostProgram) -> Iterator[HostStep]:
     match step:
         case Allocate():
-            program.tensors[step.target] = Tensor(_tuple(step.size, sizes), _tuple(step.stride, sizes), step.dtype, step.device)
+            program.tensors[step.target] = HostTensor(_tuple(step.size, sizes), _tuple(step.stride, sizes), step.dtype, step.device)
             yield step
         case Launch():
             yield step
@@ -130,7 +130,7 @@ def _items(step: HostStep, sizes: SizeNames, program: Program) -> Iterator[HostS
             yield from _assignment(step, sizes, program)
 
 
-def _assignment(step: Assign, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+def _assignment(step: Assign, sizes: SizeNames, program: HostProgram) -> Iterator[HostStep]:
     name, value = step.target, step.value
     if held := program.members.get(ast.unparse(value)):
         program.same[name] = held
@@ -148,14 +148,14 @@ def _assignment(step: Assign, sizes: SizeNames, program: Program) -> Iterator[Ho
         return
     if isinstance(value, ast.Call) and name_of(value.func) == "reinterpret_tensor":
         known = program.tensors.get(program.base(ast.unparse(value.args[0])))
-        program.tensors[name] = Tensor(_tuple(value.args[1], sizes), _tuple(value.args[2], sizes), known.dtype if known else "")
+        program.tensors[name] = HostTensor(_tuple(value.args[1], sizes), _tuple(value.args[2], sizes), known.dtype if known else "")
     made = _made(value, sizes, program)
     if made is not None:
         program.tensors[name] = made
     yield step
 
 
-def _counted(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> Iterator[HostStep]:
+def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram) -> Iterator[HostStep]:
     """``u0 = buf0.size(0)`` or ``u0 = buf0[1].size(0)``: a size that torch has found. Raises CaptureError for any other number."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Subscript(value=ast.Name(id=base)) as member, attr="size"), args=[dim]):
@@ -174,35 +174,35 @@ def _counted(name: str, value: ast.expr, sizes: SizeNames, program: Program) -> 
     yield Assign(name, read)
 
 
-def _made(value: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
+def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor | None:
     """What a template's result looks like, where its arguments tell."""
     if not isinstance(value, ast.Call):
         return None
     called = ast.unparse(value.func).removeprefix("torch.ops.kernelllm.").removesuffix(".default")
     known = [_known(a, sizes, program) for a in value.args]
     match called, known:
-        case ("matmul" | "half_matmul" | "gated_matmul"), [Tensor() as a, Tensor() as b, *_]:
+        case ("matmul" | "half_matmul" | "gated_matmul"), [HostTensor() as a, HostTensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]
-        case "addmm", [_, Tensor() as a, Tensor() as b, *_]:
+        case "addmm", [_, HostTensor() as a, HostTensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]
-        case ("batched_matmul" | "half_batched_matmul"), [Tensor() as a, Tensor() as b, *_]:
+        case ("batched_matmul" | "half_batched_matmul"), [HostTensor() as a, HostTensor() as b, *_]:
             shape = [a.shape[0], a.shape[1], b.shape[2]]
-        case ("attention" | "half_attention"), [Tensor() as q, _, Tensor() as v, *_]:
+        case ("attention" | "half_attention"), [HostTensor() as q, _, HostTensor() as v, *_]:
             batch, heads, queries, width = *q.shape[:-1], v.shape[-1]
-            return Tensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
-        case (("cumsum" | "cumprod" | "logcumsumexp" | "row_softmax"), [Tensor() as a, *_]):
+            return HostTensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
+        case (("cumsum" | "cumprod" | "logcumsumexp" | "row_softmax"), [HostTensor() as a, *_]):
             shape = a.shape
         case _:
             return None
-    return Tensor(shape, contiguous(shape), a.dtype)
+    return HostTensor(shape, contiguous(shape), a.dtype)
 
 
-def _known(node: ast.expr, sizes: SizeNames, program: Program) -> Tensor | None:
+def _known(node: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor | None:
     if isinstance(node, ast.Name):
         return program.tensors.get(program.base(node.id))
     if isinstance(node, ast.Call) and name_of(node.func) == "reinterpret_tensor":
         base = _known(node.args[0], sizes, program)
-        return Tensor(_tuple(node.args[1], sizes), _tuple(node.args[2], sizes), base.dtype if base else "")
+        return HostTensor(_tuple(node.args[1], sizes), _tuple(node.args[2], sizes), base.dtype if base else "")
     return None
 
 
@@ -212,7 +212,7 @@ def _tuple(node: ast.expr, sizes: SizeNames) -> list[Any]:
     return [sizes.expression(e) for e in node.elts]
 
 
-def _out_call(call: ast.Call, program: Program) -> Iterator[HostStep]:
+def _out_call(call: ast.Call, program: HostProgram) -> Iterator[HostStep]:
     """``extern_kernels.mm(a, b, out=buf)`` as ``buf = torch.mm(a, b)`` where the buffer was made for it."""
     out = next((k.value for k in call.keywords if k.arg == "out"), None)
     if isinstance(out, ast.Name) and out.id in program.tensors:

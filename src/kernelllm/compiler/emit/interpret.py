@@ -13,7 +13,7 @@ import torch
 import triton
 
 from kernelllm.compiler.emit import abstract
-from kernelllm.compiler.emit.abstract import UNKNOWN, Const, Sequence, Tensor, Unknown, Value, apply, const, join, known
+from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, apply, const, join, known
 from kernelllm.compiler.emit.expressions import OPERATORS, Expressions, namespace, truth_of
 
 KEPT = ("BLOCK", "GROUP_M")
@@ -80,7 +80,7 @@ class Interpreter(Expressions):
             value = given.get(argument.arg)
             if value is None:
                 value = self.eval(defaults[argument.arg], {}) if argument.arg in defaults else UNKNOWN
-            opaque = kernel and (isinstance(value, Tensor) or argument.arg.startswith(KEPT))
+            opaque = kernel and (isinstance(value, AbstractTensor) or argument.arg.startswith(KEPT))
             env[argument.arg] = UNKNOWN if opaque else value
         known_before = self.params.setdefault(name, {})
         for key, value in env.items():
@@ -116,10 +116,10 @@ class Interpreter(Expressions):
             dtype = keywords.get("dtype", UNKNOWN)
             shape = args[0].items if isinstance(args[0], Sequence) else None
             return abstract.contiguous(dtype, shape) if shape is not None and isinstance(dtype, Const) else UNKNOWN
-        if name == "torch.empty_like" and isinstance(args[0], Tensor):
+        if name == "torch.empty_like" and isinstance(args[0], AbstractTensor):
             dtype = keywords.get("dtype", args[0].dtype)
             shape = args[0].shape
-            return Tensor(dtype, shape, (UNKNOWN,) * len(shape)) if isinstance(dtype, Const) else UNKNOWN
+            return AbstractTensor(dtype, shape, (UNKNOWN,) * len(shape)) if isinstance(dtype, Const) else UNKNOWN
         if name in ("zip", "enumerate") and all(isinstance(a, Sequence) for a in args):
             rows = zip(*(a.items for a in args), strict=False) if name == "zip" else ((const(i), v) for i, v in enumerate(args[0].items))  # type: ignore[union-attr]
             return Sequence(tuple(Sequence(tuple(row)) for row in rows))
@@ -127,7 +127,7 @@ class Interpreter(Expressions):
             return const(len(args[0].items))
         if name in ("list", "tuple") and args and isinstance(args[0], Sequence):
             return Sequence(args[0].items, name == "list")
-        if name in ("float", "int") and args and isinstance(args[0], Tensor):
+        if name in ("float", "int") and args and isinstance(args[0], AbstractTensor):
             return UNKNOWN
         function = _FUNCTIONS.get(name)
         if function is None or any(isinstance(a, ast.Starred) for a in node.args):
@@ -178,9 +178,9 @@ class Interpreter(Expressions):
 
     def _method(self, target: ast.Attribute, args: list[Value], keywords: dict[str | None, Value], env: dict[str, Value]) -> Value:
         owner = self.eval(target.value, env)
-        if isinstance(owner, Tensor) and not keywords:
+        if isinstance(owner, AbstractTensor) and not keywords:
             return abstract.method(owner, target.attr, args)
-        if isinstance(owner, Tensor) and target.attr in ("contiguous", "clone"):
+        if isinstance(owner, AbstractTensor) and target.attr in ("contiguous", "clone"):
             return abstract.contiguous(owner.dtype, owner.shape)
         if isinstance(target.value, ast.Name) and target.attr in ("append", "extend", "insert"):
             env[target.value.id] = UNKNOWN
@@ -285,7 +285,7 @@ class Interpreter(Expressions):
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             base = env.get(target.value.id, UNKNOWN)
             env[target.value.id] = UNKNOWN
-            if isinstance(base, Tensor):
+            if isinstance(base, AbstractTensor):
                 env[target.value.id] = base
             elif isinstance(base, Sequence):
                 index = known(self.eval(target.slice, env))[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from kernelllm.compiler.emit.host_steps import Program
+from kernelllm.compiler.emit.host_steps import HostProgram
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Free, HostStep, Launch
 
 STATE = '''
@@ -18,7 +18,7 @@ def state_of(tensors):
 class Prepared:
     """The launches of a program that read parameters alone, with the buffers that they fill."""
 
-    def __init__(self, program: Program, parameters: Collection[str]) -> None:
+    def __init__(self, program: HostProgram, parameters: Collection[str]) -> None:
         """``parameters``: variables of the module's parameters."""
         self.program = program
         self.sources: dict[str, None] = {}

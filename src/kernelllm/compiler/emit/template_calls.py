@@ -10,31 +10,31 @@ import sympy
 import torch
 
 from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.abstract import UNKNOWN, Const, Sequence, Tensor, Unknown, Value, const
+from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, const
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.specialise import Call
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.emit.host_steps import Program
+    from kernelllm.compiler.emit.host_steps import HostProgram
     from kernelllm.compiler.emit.size_names import SizeNames
 
 
-def template_call(node: ast.expr, program: Program, sizes: SizeNames) -> Call | None:
+def template_call(node: ast.expr, program: HostProgram, sizes: SizeNames) -> Call | None:
     """The call of a template that a step of the wrapper is, None for any other step."""
     while isinstance(node, ast.Subscript):
         node = node.value
     called = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(node.func)) if isinstance(node, ast.Call) else None
     if called is None or called[1].startswith("torch_"):
         return None
-    reader = _Reader(program, sizes)
+    reader = _ArgumentReader(program, sizes)
     assert isinstance(node, ast.Call)
     return Call(called[1], [reader.value(a) for a in node.args], {str(k.arg): reader.value(k.value) for k in node.keywords})
 
 
-class _Reader:
+class _ArgumentReader:
     """Arguments in the wrapper's words, as what is known of them."""
 
-    def __init__(self, program: Program, sizes: SizeNames) -> None:
+    def __init__(self, program: HostProgram, sizes: SizeNames) -> None:
         self.program, self.sizes = program, sizes
         self.hints = {integers.symbol(name): sympy.Integer(size.hint) for name, size in sizes.known.items()}
 
@@ -67,7 +67,7 @@ class _Reader:
         if not isinstance(found, torch.dtype) or any(e is None for e in (*shape, *stride)):
             return UNKNOWN
         strides = [self._size(s) for s in stride]  # those of the caller's tensors are not checked
-        return Tensor(Const((found,)), tuple(map(self._size, shape)), tuple(Unknown(getattr(s, "hint", None)) for s in strides))
+        return AbstractTensor(Const((found,)), tuple(map(self._size, shape)), tuple(Unknown(getattr(s, "hint", None)) for s in strides))
 
     def _size(self, expression: Any) -> Value:
         if expression.is_Integer:

@@ -23,8 +23,8 @@ from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
+from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.threads import TORCH
 
 log = logging.getLogger(__name__)
 

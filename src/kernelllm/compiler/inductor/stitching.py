@@ -18,7 +18,7 @@ from kernelllm.compiler.capture.size_sources import size_text
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch, Wrapper, changed, expression, expressions
 
 
-class _Renamed(ast.NodeTransformer):
+class _Substituted(ast.NodeTransformer):
     """Puts expressions in the place of names. A view of a view becomes one view."""
 
     def __init__(self, names: dict[str, ast.expr]) -> None:
@@ -76,7 +76,7 @@ class StitchedWrapper:
             elif not isinstance(step, Free):
                 steps.append(step)
         added = replace(region, steps=steps)
-        added.rewrite(_Renamed(same).visit)
+        added.rewrite(_Substituted(same).visit)
         return added
 
     def instance(self, of: Wrapper, inputs: list[Node], outputs: list[Node], sizes: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class StitchedWrapper:
         names |= {a: self.value(n) for a, n in zip(given, inputs, strict=True)}
 
         def here(part: ast.expr) -> ast.expr:
-            made: ast.expr = _Renamed(names).visit(copy.deepcopy(part))
+            made: ast.expr = _Substituted(names).visit(copy.deepcopy(part))
             return made
 
         for step in of.steps:

@@ -114,7 +114,7 @@ def expression(text: str) -> ast.expr:
 
 def read(graph: Any) -> Wrapper:
     """The wrapper of an Inductor graph whose kernels are generated. Raises CaptureError for a line that it does not understand."""
-    reader = _Reader(graph.wrapper_code)
+    reader = _StepReader(graph.wrapper_code)
     made = Wrapper(reader.kernels, list(graph.graph_inputs), list(_symbols(graph)))
     for line in graph.wrapper_code.lines:
         made.steps += reader.steps(line)
@@ -138,7 +138,7 @@ def _symbols(graph: Any) -> Iterator[Assign]:
                 yield Assign(str(source), ast.Name(str(value), ast.Load()))
 
 
-class _Reader:
+class _StepReader:
     """Turns one line after the other into steps."""
 
     def __init__(self, wrapper: Any) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 
 from kernelllm.core.types import Finding, Severity, SizeSet
-from kernelllm.judge.checks.operators import computing
+from kernelllm.judge.checks.operator_families import computing
 from kernelllm.judge.observation import Observation
 
 _SHARE = 0.1

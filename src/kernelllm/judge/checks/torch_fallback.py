@@ -13,10 +13,10 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operators import HEAVY, LIGHT, computing, number_by_number, unknown
+from kernelllm.judge.checks.operator_families import HEAVY, LIGHT, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
+from kernelllm.judge.judge_settings import HYBRID, KERNELS_ONLY, TRACKS
 from kernelllm.judge.observation import Observation, WatchedOperators
-from kernelllm.judge.settings import HYBRID, KERNELS_ONLY, TRACKS
 
 _SOME = 0.1
 """Share of the heavy FLOPs below which the kernels did none of them worth the name."""

@@ -203,7 +203,7 @@ class CandidateProcess:
         output = self._arena("output", output_bytes)
         both = (arena, output)
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        reply = self.ask(p.Sample, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
+        reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
         sampled = _expect(reply, p.Sampled)
         if sampled.shapes is None:
             return None

@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from importlib import import_module
 
 from kernelllm.core import gpus
-from kernelllm.core.threads import TORCH
+from kernelllm.core.background import TORCH
 from kernelllm.core.types import Floor, Problem
 from kernelllm.judge.timing import device_rates, roofline
 from kernelllm.problems.first_run import first_run

@@ -83,7 +83,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 class Gradients(msgspec.Struct, frozen=True):
-    """What a call of the model gives gradients of, beside its output: see :mod:`kernelllm.judge.gradients`."""
+    """What a call of the model gives gradients of, beside its output: see :mod:`kernelllm.judge.gradient_outputs`."""
 
     arguments: tuple[str, ...]
     """Names of the forward's arguments: their floating tensors have gradients."""
@@ -140,7 +140,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     fill: float = 0.0
 
 
-class Sample(msgspec.Struct, tag="sample"):
+class SamplePrograms(msgspec.Struct, tag="sample"):
     """Call the model once. Of each launch some programs run; what they wrote of the outputs is copied to the output arena. CPU only."""
 
     id: int
@@ -221,7 +221,7 @@ class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | RunOnce | Sample | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
+Command = Construct | LoadState | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
 
 
 class AccessRequest(msgspec.Struct, tag="access_request"):

@@ -8,7 +8,7 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.settings import STRICT
+from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.evidence import TrialEvidence

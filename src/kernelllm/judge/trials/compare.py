@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge import gradients
-from kernelllm.judge.settings import KERNELBENCH, STRICT
+from kernelllm.judge import gradient_outputs
+from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import unwritten
 
 EAGER_FACTOR = 2.0
@@ -137,7 +137,7 @@ def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator
     exact = expected.exact
     if isinstance(reference, torch.Tensor):
         if not isinstance(mine, torch.Tensor):
-            if mine is None and path.startswith(gradients.GRADIENT):
+            if mine is None and path.startswith(gradient_outputs.GRADIENT):
                 raise _Mismatch(f"There is no {path}: autograd finds no way from the output to it, or ModelNew has no such parameter.")
             raise _Mismatch(f"{path} is {_type_of(mine)}; the reference returns a tensor {_spec(reference)}.")
         yield path, mine, reference, exact if expected.has_exact else None, expected.equally_right
@@ -146,7 +146,7 @@ def _pairs(path: str, mine: Any, reference: Any, expected: Expected) -> Iterator
         if not isinstance(mine, Mapping) or set(mine) != set(reference):
             shown = sorted(map(str, mine)) if isinstance(mine, Mapping) else _type_of(mine)
             raise _Mismatch(f"{path} should be a dictionary with the keys {sorted(map(str, reference))}, not {shown}.")
-        by_name = gradients.named(reference)
+        by_name = gradient_outputs.named(reference)
         for key in reference:
             at = str(key) if by_name else f"{path}[{key!r}]"
             if not (by_name and reference[key] is None and isinstance(mine[key], torch.Tensor) and not bool(mine[key].any())):

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.checks.operators import HEAVY as OPERATORS_OF_PRODUCTS
-from kernelllm.judge.checks.operators import family
+from kernelllm.judge.checks.operator_families import HEAVY as OPERATORS_OF_PRODUCTS
+from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
-from kernelllm.judge.trials import constant_inputs
+from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.inputs import variant
 
@@ -45,7 +45,7 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
     if distribution == HEAVY and _softmax_of_products(reference.ops):
         return None
     if distribution == CONSTANTS:
-        return constant_inputs.draw(reference, seed)
+        return other_constants.draw(reference, seed)
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
     if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
         return None

@@ -19,7 +19,7 @@ import torch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge import gradients
+from kernelllm.judge import gradient_outputs
 from kernelllm.judge.isolation.candidate_process import CandidateRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
@@ -90,7 +90,7 @@ class Reference:
             self.model = self.built(seed)
         self._seeded = device == "cpu"
         self.training = self.model.training
-        self.gradients: Gradients | None = gradients.of_reference(self.model) if backward else None
+        self.gradients: Gradients | None = gradient_outputs.of_reference(self.model) if backward else None
         """What its calls give gradients of, beside the output; None where they run no backward."""
         self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
         """Of the forward alone, where there is a backward."""
@@ -106,7 +106,7 @@ class Reference:
         """Whether it writes into its inputs; None before the first run."""
         self._models: dict[str, torch.nn.Module] = {}
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
-        """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.constant_inputs` has looked."""
+        """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
         self.state_buffers: frozenset[str] | None = None
         """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
 
@@ -209,7 +209,7 @@ class Reference:
         """How to call a copy of the model: as it is, or with its backward."""
         if self.gradients is None:
             return model
-        made = gradients.Differentiated(model, self.gradients, owner)
+        made = gradient_outputs.Differentiated(model, self.gradients, owner)
         made.between = between or made.between
         return made
 

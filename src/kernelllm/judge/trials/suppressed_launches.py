@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.settings import KERNELBENCH
+from kernelllm.judge.judge_settings import KERNELBENCH
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.evidence import TrialEvidence

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelllm.judge.checks.operators import HEAVY, family
+from kernelllm.judge.checks.operator_families import HEAVY, family
 
 _CONVOLVED = 3
 """Inputs and weights of convolutions have at least so many dimensions; the weights of products two."""

@@ -10,9 +10,9 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.observation import TrialRun
-from kernelllm.judge.settings import STRICT
-from kernelllm.judge.trials import input_distribution, undefined_lanes
+from kernelllm.judge.trials import input_distribution, masked_lane_trial
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.held_output import HeldOutput
@@ -122,7 +122,7 @@ def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: Candidate
     def again(places: tuple[str, ...], fill: float) -> CandidateRun:
         return size.process.run(call.inputs, call.run_seed, undefined=places, fill=fill)
 
-    found = undefined_lanes.explanation(size.process, again, lambda run: size.comparison.output(planned, run, reference_run).ok)
+    found = masked_lane_trial.explanation(size.process, again, lambda run: size.comparison.output(planned, run, reference_run).ok)
     return f"{found} " if found else ""
 
 

@@ -46,7 +46,7 @@ class Seen:
 def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen:
     """One call of the model; what it raises after its launches is of no interest unless nothing was launched."""
     recorder.new_list()
-    watch = _Watch(recorder)
+    watch = _KernelMemoryWatch(recorder)
     with torch.no_grad():
         if command.fake:
             with fake_tensors():
@@ -59,7 +59,7 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
     return Seen(recorder.list[: recorder.read_after], recorder.read_after is not None, watch.unwritten(output))
 
 
-class _Watch(TorchDispatchMode):
+class _KernelMemoryWatch(TorchDispatchMode):
     """Which memory kernels alone fill, and whether values are looked at that they would have computed."""
 
     @classmethod

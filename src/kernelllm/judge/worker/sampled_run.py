@@ -20,12 +20,12 @@ _UNEVEN = 4.0
 """So many times as many elements as those of the programs that ran, another program may write."""
 
 
-def run(model: Any, inputs: list[Any], command: p.Sample, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
+def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
     """Raises what the model raises, where nothing that a program left out would have written can be the cause."""
     watch = None
     try:
         with torch.no_grad(), launches.sampled(command.seed, command.seconds) as sampled:
-            watch = _Watch(sampled)
+            watch = _MissingValueWatch(sampled)
             with watch:
                 output = model(*inputs)
         if fault():
@@ -42,7 +42,7 @@ def run(model: Any, inputs: list[Any], command: p.Sample, launches: Launches, fa
     return p.Sampled(command.id, tuple(tuple(t.shape) for t in tensors), [part for part, _ in found], unwritten=unwritten)
 
 
-def _written(number: int, tensor: torch.Tensor, watch: _Watch, seed: int) -> tuple[list[torch.Tensor], str]:
+def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed: int) -> tuple[list[torch.Tensor], str]:
     """Indices and values of what was written of an output; and that all programs together leave most of it unwritten."""
     found = watch.sampled.written(tensor) if type(tensor) is torch.Tensor and tensor.layout is torch.strided else None
     if found is None:
@@ -64,7 +64,7 @@ def _steps(shape: torch.Size) -> list[int]:
     return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
-class _Watch(TorchDispatchMode):
+class _MissingValueWatch(TorchDispatchMode):
     """Follows what is missing through torch's operators."""
 
     @classmethod

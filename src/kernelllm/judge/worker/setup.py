@@ -26,7 +26,7 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
         from kernelllm.judge.worker import devices
 
         devices.install(target)
-    from kernelllm.judge.worker import main  # noqa: F401 (warm for the fork)
+    from kernelllm.judge.worker import worker_main  # noqa: F401 (warm for the fork)
 
     if mode is Mode.COMPILE:
         from kernelllm.judge.worker import fake_run  # noqa: F401

@@ -181,6 +181,6 @@ def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, targe
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(request.folder)
     sandbox.enter(request.folder, request.limits, mode, backend)
-    main = import_module("kernelllm.judge.worker.main")
+    main = import_module("kernelllm.judge.worker.worker_main")
     main.serve(socket.socket(fileno=3), request.folder, mode, target, backend)
     os._exit(0)

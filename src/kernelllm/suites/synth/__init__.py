@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
 from kernelllm.suites import contract
+from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
-from kernelllm.suites.synth.operators import ENDS, OPERATORS, Operator
 
 VERSION = "1"
 """Of the grammar: the same version, seed and number give the same text."""

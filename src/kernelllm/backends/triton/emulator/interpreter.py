@@ -52,7 +52,7 @@ def to_tf32(data: Any) -> Any:
 
 def install() -> None:
     """Patch the interpreter of this process for good."""
-    from kernelllm.backends.triton.emulator import launches
+    from kernelllm.backends.triton.emulator import emulated_launches
 
     builder = ti.InterpreterBuilder
     for name in _FLOAT_OPS:
@@ -82,7 +82,7 @@ def install() -> None:
     # without debug its assertions are not even made, but everything would be computed twice for them
     ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, sanitize_overflow=False)
     lockstep.install()
-    launches.install()
+    emulated_launches.install()
 
 
 def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import GRADIENTS, Problem
-from kernelllm.judge.settings import JudgeSettings
+from kernelllm.judge.judge_settings import JudgeSettings
 from kernelllm.judge.transport import plain, values
 from kernelllm.judge.transport.protocol import Gradients
 

@@ -32,7 +32,7 @@ class {name}(torch.autograd.Function):
 '''
 
 
-class Gradients(GraphCode):
+class GradientCode(GraphCode):
     """The statements of the backward, and how the forward's results get it."""
 
     def __init__(self, file: MainGraph, lowered: Lowered) -> None:

@@ -13,13 +13,13 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
 from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
 from kernelllm.backends.triton.emulator.sampling import Sampling
-from kernelllm.backends.triton.emulator.undefined_lanes import UndefinedLanes
+from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
 
 
-class _State:
+class _EmulatorState:
     observer: Observer | None = None
     suppressed = False
     begun = 0
@@ -30,19 +30,19 @@ class InterpretedLaunches(Launches):
     """Watches the launches of this process, whose interpreter was installed before its fork."""
 
     def __init__(self, observer: Observer) -> None:
-        _State.observer = observer
+        _EmulatorState.observer = observer
 
     def suppress(self, on: bool) -> None:
         """While on, launches are checked and do not run."""
-        _State.suppressed = on
+        _EmulatorState.suppressed = on
 
     def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
         """See :meth:`Launches.leave_undefined`."""
-        UndefinedLanes.kept, UndefinedLanes.fill = places, fill
+        UnloadedLanes.kept, UnloadedLanes.fill = places, fill
 
     def undefined_lanes(self) -> tuple[str, ...]:
         """See :meth:`Launches.undefined_lanes`."""
-        return tuple(UndefinedLanes.places)
+        return tuple(UnloadedLanes.places)
 
     def sampled(self, seed: int, seconds: float) -> Sampling:
         """See :meth:`Launches.sampled`."""
@@ -50,7 +50,7 @@ class InterpretedLaunches(Launches):
 
     def disagreement(self) -> bool:
         """See :meth:`Launches.disagreement`."""
-        return _State.begun != lockstep.GridExecutor.launches
+        return _EmulatorState.begun != lockstep.GridExecutor.launches
 
 
 def install() -> None:
@@ -69,13 +69,13 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     if missing:
         raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
     size = concrete_grid(grid, bound)
-    observer = _State.observer
+    observer = _EmulatorState.observer
     if observer is None:
         _interpret(self, size, bound, args, kwargs)
         return FakeCompiledKernel(self, args, kwargs, launched=True)
     seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
     observer.launched(described(self, size, bound) if not FakeCompiledKernel.launching else self.fn.__name__)
-    if _State.suppressed:
+    if _EmulatorState.suppressed:
         return FakeCompiledKernel(self, args, kwargs, launched=True)
     was, observer.in_launch = observer.in_launch, True
     before = arithmetic.Arithmetic.flops
@@ -92,12 +92,12 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
 
 def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     memory.current(memory.Bounds(bound))
-    UndefinedLanes.file = self.fn.__code__.co_filename
+    UnloadedLanes.file = self.fn.__code__.co_filename
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
             executor.cooperative = bool(kwargs.get("launch_cooperative_grid"))
-            _State.begun += 1
+            _EmulatorState.begun += 1
             with _some_programs(executor, grid, bound):
                 executor(*args, **kwargs)
     finally:

@@ -14,7 +14,7 @@ from kernelllm import __version__
 from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.types import Problem, to_json
 from kernelllm.lm import prompts
-from kernelllm.pairs.cleaning import Report
+from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.pairs.row import Pair
 
 PART_BYTES: Final = 14 * 2**20
@@ -24,7 +24,7 @@ KERNELBOOK: Final = (
 )  # fmt: skip
 
 
-def write(rows: Sequence[Pair], folder: Path, report: Report) -> list[Path]:
+def write(rows: Sequence[Pair], folder: Path, report: CleaningReport) -> list[Path]:
     """Parts ``data/SPLIT-00000.parquet``, ``README.md`` (the card) and ``report.json``. Raises MissingExtra, OSError."""
     parquet, arrow = _arrow()
     (folder / "data").mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def statistics(rows: Sequence[Pair]) -> dict[str, Any]:
     }
 
 
-def card(rows: Sequence[Pair], report: Report) -> str:
+def card(rows: Sequence[Pair], report: CleaningReport) -> str:
     """The data-set card, in the hub's form."""
     told = statistics(rows)
     lines = [

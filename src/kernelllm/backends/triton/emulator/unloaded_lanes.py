@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-class UndefinedLanes:
+class UnloadedLanes:
     """Of this process."""
 
     file = ""
@@ -25,8 +25,8 @@ class UndefinedLanes:
 def value(element: Any, kind: np.dtype[Any]) -> Any:
     """For the lanes of the load under way: NaN, or an integer that fits no tensor."""
     place = _place()
-    UndefinedLanes.places.setdefault(place)
-    if UndefinedLanes.kept is not None and place not in UndefinedLanes.kept:
+    UnloadedLanes.places.setdefault(place)
+    if UnloadedLanes.kept is not None and place not in UnloadedLanes.kept:
         return _filling(element, kind)
     if kind.kind == "f":
         return np.nan
@@ -36,7 +36,7 @@ def value(element: Any, kind: np.dtype[Any]) -> Any:
 
 
 def _filling(element: Any, kind: np.dtype[Any]) -> Any:
-    fill = UndefinedLanes.fill
+    fill = UnloadedLanes.fill
     if kind.kind == "f" or fill == 0:
         return fill
     if element.is_floating():
@@ -47,7 +47,7 @@ def _filling(element: Any, kind: np.dtype[Any]) -> Any:
 def _place() -> str:
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_filename == UndefinedLanes.file:
+        if frame.f_code.co_filename == UnloadedLanes.file:
             return f"{frame.f_code.co_name} (line {frame.f_lineno})"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

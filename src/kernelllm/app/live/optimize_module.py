@@ -12,15 +12,15 @@ import torch
 
 from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
-from kernelllm.app.live.arguments import Call, Names, apart, calls
-from kernelllm.app.live.capture import LiveGraph, captured, in_mode, problem_of
+from kernelllm.app.live.call_arguments import Call, Names, apart, calls
 from kernelllm.app.live.dispatch import KernelModule
-from kernelllm.app.live.program import Program, reason, runs_on
+from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
+from kernelllm.app.live.program import LiveProgram, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
 from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.types import Problem
-from kernelllm.judge.settings import HYBRID, JudgeSettings
+from kernelllm.judge.judge_settings import HYBRID, JudgeSettings
 
 
 def optimize(
@@ -87,7 +87,7 @@ def _worked(
     given = calls(original, inputs)
     materialize(original, given[0])
     results: list[Result] = []
-    programs: list[Program] = []
+    programs: list[LiveProgram] = []
     graphs: list[LiveGraph] = []
     notes: list[str] = []
     with in_mode(original, train):
@@ -106,7 +106,7 @@ def _worked(
             results.append(result)
             if result.best is not None:
                 source = result.best.candidate.source
-                programs.append(Program(source, graph.signature, graph.output, graph.constants, differentiable=how.backward))
+                programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants, differentiable=how.backward))
             if result.interrupted:
                 break
         made = KernelModule(original, programs)

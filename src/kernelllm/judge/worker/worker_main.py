@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge.gradients import Differentiated
+from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
@@ -92,8 +92,9 @@ class Session:
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.Sample: self.sample, p.Collect: self.collect,
-            p.ReadState: self.read_state, p.TimeRuns: self.time_runs, p.Compile: self.compile, p.ReadReport: self.report,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.SamplePrograms: self.sample,
+            p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
+            p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
         if mode is Mode.CUDA:
             from kernelllm.judge.worker import gpu
@@ -288,7 +289,7 @@ class Session:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
         self.launches.suppress(suppress)
 
-    def sample(self, command: p.Sample) -> p.Reply:
+    def sample(self, command: p.SamplePrograms) -> p.Reply:
         """One call of which launches run some of their programs."""
         from kernelllm.judge.worker import sampled_run
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelllm.backends import base
 from kernelllm.backends.base import Availability, AvailabilityState, Example, Launches, Mode, Observer
-from kernelllm.backends.triton import masked_loads, prompt, source
+from kernelllm.backends.triton import kernel_syntax, masked_loads, prompt_rules
 
 
 class Triton(base.Backend):
@@ -22,26 +22,26 @@ class Triton(base.Backend):
     title = "Triton"
     modes = frozenset(Mode)
 
-    kernel_decorators = source.DECORATORS
+    kernel_decorators = kernel_syntax.DECORATORS
     libraries = ("triton",)
     settings = ("triton.knobs",)
     tools = ("ptxas", "cuobjdump", "nvdisasm")
-    forbidden = source.FORBIDDEN
+    forbidden = kernel_syntax.FORBIDDEN
     variables = ("TRITON",)
     hidden_variables = ("TRITON_INTERPRET",)
-    narrow_types = source.NARROW_TYPES
-    names = source.NAMES
+    narrow_types = kernel_syntax.NARROW_TYPES
+    names = kernel_syntax.NAMES
     compile_errors = frozenset(
         {"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError", "TritonError",
          "NotInAKernel"}
     )
     wrapping_errors = frozenset({"InterpreterError", "CompilationError"})
 
-    fence = prompt.FENCE
-    fence_names = prompt.FENCE_NAMES
-    rules = prompt.RULES
-    usual_imports = prompt.USUAL_IMPORTS
-    kernel_pattern = prompt.KERNEL
+    fence = prompt_rules.FENCE
+    fence_names = prompt_rules.FENCE_NAMES
+    rules = prompt_rules.RULES
+    usual_imports = prompt_rules.USUAL_IMPORTS
+    kernel_pattern = prompt_rules.KERNEL
 
     def availability(self) -> Availability:
         """Available with a CUDA GPU; without one kernels are compiled for a target and run by Triton's interpreter."""
@@ -68,15 +68,15 @@ class Triton(base.Backend):
 
     def computes(self, body: str) -> bool:
         """See :func:`.source.computes`."""
-        return source.computes(body)
+        return kernel_syntax.computes(body)
 
     def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
         """See :func:`.source.lowers_precision`."""
-        return source.lowers_precision(path, options)
+        return kernel_syntax.lowers_precision(path, options)
 
     def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
         """See :func:`.source.keeps_remainder`."""
-        return source.keeps_remainder(kernel)
+        return kernel_syntax.keeps_remainder(kernel)
 
     def undefined_results(self, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]:
         """See :func:`.masked_loads.undefined_results`."""
@@ -84,7 +84,7 @@ class Triton(base.Backend):
 
     def examples(self) -> Mapping[str, Example]:
         """One for each operator family."""
-        return prompt.examples()
+        return prompt_rules.examples()
 
     def environment(self, mode: Mode, folder: str) -> dict[str, str]:
         """Its cache below ``folder``, its own ptxas if one was chosen, and its interpreter where that is wanted."""
@@ -135,7 +135,7 @@ class Triton(base.Backend):
     def watch(self, mode: Mode, observer: Observer) -> Launches:
         """Launches of the interpreter, of the compiler, or of the GPU."""
         if mode is Mode.INTERPRET:
-            from kernelllm.backends.triton.emulator.launches import InterpretedLaunches
+            from kernelllm.backends.triton.emulator.emulated_launches import InterpretedLaunches
 
             return InterpretedLaunches(observer)
         if mode is Mode.COMPILE:

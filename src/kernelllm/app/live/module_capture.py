@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelllm.app.live.arguments import Call, Names, Nest, apart, names_of
+from kernelllm.app.live.call_arguments import Call, Names, Nest, apart, names_of
 from kernelllm.app.live.signature import Signature
 from kernelllm.compiler.capture import modes
+from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
-from kernelllm.core.threads import TORCH
 from kernelllm.core.types import Problem
 from kernelllm.problems.graph_problem import graph_problem
 from kernelllm.problems.state_text import LISTED, plain_text
