@@ -1,31 +1,22 @@
-"""How fast the parts are: judging candidates, sampling from weights on this machine, and opening a report.
+"""How fast the parts are: judging candidates, and sampling from weights on this machine.
 
     python benchmarks/throughput.py judge [--count 120] [--device cpu] [--workers N]
     python benchmarks/throughput.py sample [--size tiny]
-    python benchmarks/throughput.py page REPORT.html [--shots FOLDER]
 
 ``judge`` draws from the builtin suite's hand-written solutions: of every ten candidates five are right, three have a single fault in a
 kernel (of ``mutants.py``), one raises when it runs and one is no candidate at all. Processor time is told beside the rate: it depends on
 the machine's load far less. ``sample`` holds ``hf/`` with a batch of samples against single calls of ``generate``, on a Llama of random
-weights. ``page`` opens a report in a headless Chromium; it exits with 1 beyond the limits and with 2 where there is no browser.
+weights.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.server
-import json
 import os
-import queue
 import random
-import re
 import resource
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from functools import partial
@@ -217,102 +208,6 @@ def sample_rate(options: argparse.Namespace) -> int:
     return 0 if ratio >= options.least else 1
 
 
-
-# -- page ----------------------------------------------------------------------------------------
-
-MOST_MS, MOST_BYTES = 2000.0, 8e6
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage")
-SHOTS = {"light": ("1280,1600", 1), "dark": ("1280,1600", 0), "phone": ("390,1600", 1)}
-"""Window, and Blink's number of the colour scheme (0 dark, 1 light)."""
-
-_PROBE = """<script>addEventListener("load", () => setTimeout(async () => {
-  const [n] = performance.getEntriesByType("navigation"), found = {load_ms: n.loadEventEnd};
-  const button = document.querySelector("button[data-block]"), start = performance.now();
-  if (button) {
-    button.click();
-    while (!document.querySelector("#detail details") && performance.now() - start < 5000) await new Promise((r) => setTimeout(r, 1));
-    found.problem_ms = performance.now() - start;
-    const first = document.querySelector("#detail details");
-    first.open = true;
-    await new Promise((r) => setTimeout(r, 50));
-    found.source = Boolean(first.querySelector("pre"));
-  }
-  fetch("/told", {method: "POST", body: JSON.stringify(found)});
-}, 0));</script>"""
-
-
-def browser(name: str | None = None) -> str | None:
-    """The path of a Chromium, None where there is none."""
-    return next((path for one in ([name] if name else BROWSERS) if (path := shutil.which(one))), None)
-
-
-def opened(page: Path, program: str) -> dict[str, Any]:
-    """``load_ms``, ``problem_ms`` (click to attempts shown) and ``source`` (whether an attempt shows its source)."""
-    text = page.read_text(encoding="utf-8").replace("</body>", f"{_PROBE}</body>")
-    body = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text, count=1).encode()  # the probe reports to us
-    told: queue.Queue[dict[str, Any]] = queue.Queue()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = body if self.path == "/" else b""
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def do_POST(self) -> None:
-            told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, folder as profile:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        command = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            return told.get(timeout=60)
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
-            server.shutdown()
-
-
-def shoot(page: Path, program: str, folder: Path) -> list[Path]:
-    """Screenshots of the page in each of :data:`SHOTS`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name, (window, scheme) in SHOTS.items():
-        target = folder / f"{name}.png"
-        with tempfile.TemporaryDirectory() as profile:
-            command = [program, *FLAGS, f"--user-data-dir={profile}", f"--window-size={window}", f"--screenshot={target}",
-                       f"--blink-settings=preferredColorScheme={scheme}", page.resolve().as_uri()]  # fmt: skip
-            subprocess.run(command, capture_output=True, timeout=120, check=False)
-        made.append(target)
-    return made
-
-
-def page_speed(options: argparse.Namespace) -> int:
-    """Open the page three times, print the best, and say whether the limits hold."""
-    program = browser(options.browser)
-    if program is None:
-        print("There is no Chromium here.", file=sys.stderr)
-        return 2
-    found = [opened(options.page, program) for _ in range(3)]
-    load, problem = (min(f[key] for f in found) for key in ("load_ms", "problem_ms"))
-    size = options.page.stat().st_size
-    print(f"{size / 1e6:.2f} MB, loaded in {load:.0f} ms, a problem opened in {problem:.0f} ms (best of 3)")
-    if options.shots:
-        for path in shoot(options.page, program, options.shots):
-            print(path)
-    return 0 if load < MOST_MS and size < MOST_BYTES and all(f["source"] for f in found) else 1
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True, metavar="PART")
@@ -329,11 +224,6 @@ def main() -> int:
     sample.add_argument("--loop", type=int, default=2, help="answers that the plain loop draws: its rate does not depend on their number")
     sample.add_argument("--least", type=float, default=8.0, help="ratio below which the exit code is 1")
     sample.set_defaults(part=sample_rate)
-    page = parts.add_parser("page", help="how fast a report opens")
-    page.add_argument("page", type=Path)
-    page.add_argument("--browser")
-    page.add_argument("--shots", type=Path, help="write screenshots here: light, dark, and at phone width")
-    page.set_defaults(part=page_speed)
     options = parser.parse_args()
     return int(options.part(options))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib
 import json
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
+from browser import browser, opened
 
 from kernelllm.app.page import page, view
 from kernelllm.app.page.charts import fast_p, save
@@ -82,13 +82,11 @@ def test_plots_are_written_by_suffix(tmp_path: Path) -> None:
         save(figure, tmp_path / "a.gif")
 
 
-def test_it_opens_in_a_real_browser_with_an_attempts_source(html: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    probe = importlib.import_module("throughput")
-    program = probe.browser()
+def test_it_opens_in_a_real_browser_with_an_attempts_source(html: str, tmp_path: Path) -> None:
+    program = browser()
     if program is None:
         pytest.skip("there is no Chromium here")
     target = tmp_path / "r.html"
     target.write_text(html)
-    found = probe.opened(target, program)
+    found = opened(target, program)
     assert found["source"]
