@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +49,16 @@ def test_slots_share_the_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "7")
     with LocalPool[int, list[str]](_setup, _threads, per_device=1000) as pool:
         assert pool.call(0).result == ["1", "7"]
+
+
+def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('once')\nfrom kernelllm.pool.local import LocalPool\n"
+        "with LocalPool(str, '{}{}'.format) as pool:\n    print(pool.call(3).result[-1])\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["once", "3"], done.stderr
 
 
 def _printing(state: object, item: int) -> int:

@@ -16,12 +16,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from kernelllm.core.quiet import no_results_here, quiet_libraries
@@ -32,6 +33,7 @@ Result = TypeVar("Result")
 
 _WARNINGS = "ignore:resource_tracker:UserWarning"
 """For the processes: what those leave behind that had to be killed is no news to a person who has pressed Ctrl-C."""
+_MAIN = threading.Lock()
 _LEAVE_S = 3.0
 """Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
@@ -148,7 +150,8 @@ class LocalPool(Generic[Item, Result]):
             ours, theirs = self._context.Pipe()
             serving = (theirs, self._setup, self._work, slot, len(self.slots))
             process: BaseProcess = self._context.Process(target=_serve, args=serving, daemon=self._daemon)
-            process.start()
+            with _script_left_alone(self._setup, self._work):
+                process.start()
             theirs.close()
             self._running[slot.index] = (process, ours)
         worker, pipe = self._running[slot.index]
@@ -160,6 +163,24 @@ class LocalPool(Generic[Item, Result]):
             worker.join(_LEAVE_S)
             return PoolResult(item, error=f"the pool's process ended with exit code {worker.exitcode}")
         return PoolResult(item, result=payload) if ok else PoolResult(item, error=payload)
+
+
+@contextmanager
+def _script_left_alone(*needed: Any) -> Iterator[None]:
+    """Processes started meanwhile do not run the user's script once more, guarded by ``if __name__ == "__main__"`` or not.
+
+    multiprocessing imports the script in each new process; nothing there needs it unless ``needed`` is defined in it.
+    """
+    if any(getattr(x, "__module__", "") == "__main__" for x in needed):
+        yield
+        return
+    with _MAIN:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
 def _share_cores(slots: int) -> None:
