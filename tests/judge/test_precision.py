@@ -106,6 +106,22 @@ def test_a_well_conditioned_problem_excuses_nothing() -> None:
     assert not compare(coarse, outcome.expected, Rules()).ok
 
 
+def test_rounding_of_what_is_computed_on_the_way_counts() -> None:
+    """Each pair's norm is -1 and 1, whatever x and w are: only the rounding of the pair's mean moves it."""
+    outcome, _ = _looked_at("torch.nn.functional.group_norm(1e4 + x @ w, 16).amin(1)")
+    moved = [float((one - outcome.expected.exact).abs().max()) for one in outcome.expected.equally_right]
+    assert min(moved) > 1e-4
+    assert not compare(outcome.expected.value + 0.5, outcome.expected, Rules()).ok
+
+
+@pytest.mark.parametrize(
+    "forward", ["torch.relu(x).amax(1)", "torch.where(x == x.amax(1, keepdim=True), x, 0.0) @ w", "(x > 0).sum(1).to(x.dtype)"]
+)
+def test_what_float32_computes_exactly_is_not_moved(forward: str) -> None:
+    outcome, _ = _looked_at(forward)
+    assert all((one - outcome.expected.exact).abs().max() < 1e-4 for one in outcome.expected.equally_right)
+
+
 HARD = """
 import torch
 class Model(torch.nn.Module):

@@ -94,6 +94,8 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     """The compiler's message when the compile failed."""
     line: int = 0
     """Of the candidate's source, for ``error``."""
+    configurations: dict[str, bool] = {}
+    """Of an autotuned kernel: those that pruning left, and whether each ran. Where launches are timed to choose one, none is noted."""
 
 
 @dataclass
@@ -108,6 +110,8 @@ class KernelSeen:
     num_warps: int | None = None
     errors: list[tuple[str, int]] = field(default_factory=list)
     """Messages of the compiler, each with a line of the candidate's source."""
+    configurations: dict[str, bool] = field(default_factory=dict)
+    """See :class:`CompiledKernel`."""
     flops: float = 0.0
     """Arithmetic of all launches so far: two for each multiplication of a dot product, one for each element of any other operation on
     floating-point values. 0 where the backend cannot tell."""
@@ -141,6 +145,9 @@ class Stopped(BaseException):
 
 class SampledLaunches(ABC):
     """A run of which every launch runs some of its programs; the rest of what they would have written is missing."""
+
+    configurations_left = False
+    """Whether a launch had more than one autotuned configuration that no launch had before this run."""
 
     @abstractmethod
     def __enter__(self) -> SampledLaunches:

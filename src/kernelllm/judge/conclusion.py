@@ -22,6 +22,7 @@ from kernelllm.judge.observation import Observation
 from kernelllm.judge.timing.measure import Measurement
 from kernelllm.judge.transport.protocol import Reported
 from kernelllm.judge.trials.compare import tolerance_for
+from kernelllm.judge.trials.configurations import Configurations
 from kernelllm.judge.trials.evidence import TrialEvidence
 
 
@@ -47,6 +48,8 @@ class Evidence:
     """Label of the size at which some programs were tried; empty where none were."""
     sampled_kernels: frozenset[str] = frozenset()
     """Those that ran there."""
+    configurations: Configurations = field(default_factory=dict)
+    """Of autotuned kernels, on a CPU."""
     kernels: tuple[KernelUse, ...] = ()
     coverage: float | None = None
 

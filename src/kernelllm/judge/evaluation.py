@@ -20,6 +20,7 @@ from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.other_uses import refused_sizes, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
@@ -102,7 +103,7 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
-                seen.findings += compiling.never_run(launched | seen.sampled_kernels)
+                seen.findings += compiling.never_run(launched | seen.sampled_kernels, seen.configurations)
                 if compiling.unwritten:
                     seen.trials.failure = CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; {compiling.unwritten}")
 
@@ -131,7 +132,7 @@ class Evaluation:
             if not measured or len(workers) > 1:
                 self._try_other_uses(workers[0], references[0])
             if not context.on_gpu and self._rules.profile != KERNELBENCH and seen.trials.failure is None:
-                self._sample_programs(workers[0], references)
+                self._try_other_launches(workers[0], references)
             for worker in workers[:-1]:
                 worker.cut()
             if measured and seen.trials.failure is None:
@@ -167,14 +168,18 @@ class Evaluation:
             if failure.check:
                 trials.failure = failure.kept()
 
-    def _sample_programs(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
-        """Some programs at the original size, or a large one."""
-        with self._context.references.large(self._problem, frozenset(self._seen.fixed), references) as large:
-            try:
+    def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
+        """Configurations that had no turn in the trials; some programs at the original size, or a large one."""
+        seen = self._seen
+        try:
+            seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
+            try_remaining(worker, references[0], seed, configurations(worker))
+            with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
                 if large is not None and (names := compare_sampled(worker, large)):
-                    self._seen.sampled, self._seen.sampled_kernels = large.label, frozenset(names)
-            except CandidateFailure as failure:
-                self._seen.trials.failure = failure.kept()
+                    seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
+            seen.configurations = configurations(worker)
+        except CandidateFailure as failure:
+            seen.trials.failure = failure.kept()
 
     def _measure(
         self, worker: CandidateProcess, reference: Reference, share: DeviceShare, after_timing: Callable[[], None]

@@ -27,6 +27,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.trials.configurations import Configurations, unseen
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.trial_seeds import INIT_SEED, TrialSeeds
 from kernelllm.problems.first_run import first_run
@@ -163,12 +164,20 @@ class CompileBeside:
         text = f"On the same inputs the candidate launched {was} in the interpreter, and {now} where kernels are compiled for a GPU."
         return [Finding(check="other_launches", message=text)]
 
-    def never_run(self, launched: Set[str]) -> list[Finding]:
-        """Where a kernel of the original sizes ran at none of those tried: a warning where that is true of all. After :meth:`result`."""
-        unseen = [name for name in self._compile.at_original if name not in launched]
-        text = "The kernel {!r} is launched at the original sizes and at none of those tried: nobody saw what it computes."
-        severity = Severity.WARN if len(unseen) == len(self._compile.at_original) else Severity.INFO  # beside others it may be a helper
-        return [Finding(check="not_run", message=text.format(unseen[0]), severity=severity)] if unseen else []
+    def never_run(self, launched: Set[str], configurations: Configurations) -> list[Finding]:
+        """Where a kernel of the original sizes, or a configuration, ran at none of those tried. After :meth:`result`."""
+        at_original = {k.name: k.configurations for k in self._compile.at_original}
+        never = [name for name in at_original if name not in launched]
+        hidden = unseen(at_original, configurations)
+        text = " at the original sizes and at none of those tried: nobody saw what it computes."
+        found = []
+        if never:
+            severity = Severity.WARN if len(never) == len(at_original) else Severity.INFO  # beside others it may be a helper
+            found.append(Finding(check="not_run", message=f"The kernel {never[0]!r} is launched{text}", severity=severity))
+        if hidden:
+            what = f"Pruning leaves the configuration ({hidden[1]}) of the kernel {hidden[0]!r}"
+            found.append(Finding(check="not_run", message=f"{what}{text}", severity=Severity.WARN))
+        return found
 
     @property
     def unwritten(self) -> str:
@@ -194,8 +203,8 @@ class TargetCompile:
         self._deadline = time.monotonic() + MAX_COMPILE_S
         self.launches: p.Compiled | None = None
         """What was launched on the inputs of the first trial."""
-        self.at_original: tuple[str, ...] = ()
-        """Names of the kernels that are launched at the original sizes."""
+        self.at_original: tuple[CompiledKernel, ...] = ()
+        """The kernels that are launched at the original sizes."""
         self.unwritten = ""
         """See :class:`kernelllm.judge.transport.protocol.Compiled`."""
 
@@ -233,7 +242,7 @@ class TargetCompile:
                 process.load({}, job.training)
                 compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs)
                 if job.fake:
-                    self.unwritten, self.at_original = compiled.unwritten, tuple(k.name for k in compiled.kernels if k.launches)
+                    self.unwritten, self.at_original = compiled.unwritten, tuple(k for k in compiled.kernels if k.launches)
                 if trial is not None:
                     self._list_launches(process, trial)
                 return compiled.kernels, True

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.kernel_arguments import tuned
 
 SKIPPED = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
@@ -26,8 +27,25 @@ class _Turns:
     """What one autotuned kernel has run so far."""
 
     launches: int = 0
+    run: int = 0
+    """The model's run in which the latest of them was."""
+    before: int = 0
+    """Launches before that run."""
     slow: set[int] = field(default_factory=set)
     """Identities of its slow configurations."""
+    known: set[str] = field(default_factory=set)
+    """Configurations that pruning left for any launch that ran whole, and those that a sampled launch had."""
+
+
+class _Runs:
+    number = 0
+    again = False
+
+
+def begin_run(*, again: bool) -> None:
+    """A run of the model begins; ``again``: its launches have the configurations of the run before."""
+    _Runs.number += 1
+    _Runs.again = again
 
 
 _turns: WeakKeyDictionary[Any, _Turns] = WeakKeyDictionary()
@@ -41,7 +59,14 @@ def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
 def run_in_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands for Autotuner.run: each launch has the next configuration, since a GPU may find any of them the fastest."""
     turns = _turns.setdefault(self, _Turns())
+    if turns.run != _Runs.number:
+        if _Runs.again:
+            turns.launches = turns.before
+        turns.run, turns.before = _Runs.number, turns.launches
     configs = _configurations(self, args, kwargs)
+    if Sampling.active is not None:
+        return _run_sampled(self, Sampling.active, turns, configs, args, kwargs)
+    turns.known.update(map(_name, configs))
     quick = [c for c in configs if id(c) not in turns.slow] or configs
     first = turns.launches % len(quick) if quick else 0
     turns.launches += 1
@@ -52,13 +77,32 @@ def run_in_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
+def _run_sampled(self: Any, sampling: Sampling, turns: _Turns, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """First what pruning left at no size before: only here it can be seen."""
+    new = [c for c in configs if _name(c) not in turns.known]
+    result = _run(self, [*new, *(c for c in configs if c not in new)], args, kwargs, offered=())
+    chosen = _name(self.best_config)
+    tried = [_name(c) for c in new]
+    turns.known.update(tried[: tried.index(chosen) + 1] if chosen in tried else tried)
+    sampling.configurations_left |= not turns.known.issuperset(tried)
+    return result
+
+
+def _name(config: Any) -> str:
+    hook = getattr(config.pre_hook, "__qualname__", "")
+    return f"{config}{f', pre_hook: {hook}' if hook else ''}"[:200]
+
+
 def _configurations(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     return list(self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs)
 
 
-def _run(self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(
+    self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any], offered: Sequence[str] | None = None
+) -> Any:
     failure: Exception | None = None
+    tuned.offered = [_name(c) for c in configs] if offered is None else offered
     for config in configs:
         named = {**self.nargs, **kwargs, **config.all_kwargs()}
         conflicts = kwargs.keys() & config.kwargs.keys()
@@ -70,6 +114,7 @@ def _run(self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[
                 config.pre_hook(named)
             # what tuning leaves behind: arguments named in reset_to_zero are zero when the chosen configuration runs
             self.pre_hook(named, reset_only=True) if not self.user_defined_pre_hook else self.pre_hook(named)
+            tuned.running = _name(config)
             with tuned:
                 result = self.fn.run(*args, **kwargs, **config.all_kwargs())
         except SKIPPED as error:

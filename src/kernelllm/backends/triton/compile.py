@@ -16,7 +16,7 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
 from kernelllm.backends.triton import autotuning, stores
 from kernelllm.backends.triton.emulator.emulated_launches import FakeCompiledKernel
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, source_of
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, source_of, tuned
 
 _MOST_ERROR = 3000
 
@@ -81,6 +81,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         bound = bound_arguments(self, args, kwargs)
         seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn), count=0 if warmup else 1)
+        tuned.note(seen)
         if launches.only_listed and self.fn in compiled:
             if not warmup:
                 observer.launched(described(self, concrete_grid(grid, bound), bound))

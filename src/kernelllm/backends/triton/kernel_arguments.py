@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from triton.runtime.jit import TensorWrapper
+
+from kernelllm.backends.base import KernelSeen
+
+_MOST_CONFIGURATIONS = 256
 
 
 def only_tensors(values: Iterable[Any]) -> None:
@@ -62,6 +66,17 @@ class _Tuned:
     """Around the launches of an autotuned kernel. ``depth``: how many are under way."""
 
     depth = 0
+    offered: Sequence[str] = ()
+    """Configurations that pruning left for the launch under way."""
+    running = ""
+    """The one of them that it has."""
+
+    def note(self, seen: KernelSeen) -> None:
+        """Write down the configurations of the launch under way, if it has any."""
+        if self.depth:
+            for name in self.offered[:_MOST_CONFIGURATIONS]:
+                seen.configurations.setdefault(name, False)
+            seen.configurations[self.running] = True
 
     def __enter__(self) -> None:
         self.depth += 1

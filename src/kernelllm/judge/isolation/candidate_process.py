@@ -54,6 +54,7 @@ class SampledRun:
     parts: list[list[torch.Tensor]]
     unwritten: str
     kernels: tuple[str, ...]
+    configurations_left: bool
 
 
 class CandidateProcess:
@@ -208,7 +209,7 @@ class CandidateProcess:
         if sampled.shapes is None:
             return None
         (parts,) = self._take(sampled.tensors, output, sampled.tree)
-        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels)
+        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, sampled.configurations_left)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

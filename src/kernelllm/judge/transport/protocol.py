@@ -297,6 +297,8 @@ class Sampled(msgspec.Struct, tag="sampled"):
     """Names of those that were launched."""
     unwritten: str = ""
     """What all programs together leave unwritten of an output that they alone write; empty where that is not certain."""
+    configurations_left: bool = False
+    """See :class:`kernelllm.backends.base.SampledLaunches`."""
     tensors: tuple[TensorSpec, ...] = ()
 
 

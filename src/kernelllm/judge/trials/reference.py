@@ -26,6 +26,7 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
+from kernelllm.judge.trials.rounding import Rounding, moved
 from kernelllm.judge.trials.same_computation import agrees, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
@@ -41,7 +42,7 @@ HEAVY_FLOPS = 1e9
 HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _PERTURBATIONS = 2
-"""Runs with inputs and parameters moved by rounding."""
+"""Runs in which everything is moved by rounding."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
@@ -61,7 +62,7 @@ class ReferenceRun:
     """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
     refiner: Callable[[bool], tuple[Expected, bool]] | None = None
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
-    """Outputs in float64 with inputs and parameters moved at random by up to so many units of rounding."""
+    """Outputs in float64, everything moved at random by up to so many units of rounding."""
 
     def release(self) -> None:
         """It can be neither refined nor perturbed any more; the tensors that this took are free."""
@@ -284,15 +285,17 @@ class Reference:
     def _perturbed(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS
     ) -> Iterator[Any]:
-        """Outputs in float64 with the last bits of all inputs and parameters changed at random. They show what an ill-conditioned
-        problem makes of rounding; a well-conditioned one hardly changes."""
+        """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
+        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
         for number in range(_PERTURBATIONS):
             with failures_logged("no perturbed run"), self.calling(seed), _default_dtype(torch.float64):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
-                    parameter.copy_(_moved(parameter, generator, roundings))
-                perturbed = self.called(model)(*[_moved(v, generator, roundings) for v in _to_double(inputs)])
+                    parameter.copy_(moved(parameter, generator, roundings))
+                private = moved(_to_double(inputs), generator, roundings)
+                with Rounding(generator, roundings):
+                    perturbed = self.called(model)(*private)
                 if same_structure(value, perturbed):
                     yield perturbed
 
@@ -344,18 +347,6 @@ def _copied(value: Any) -> Any:
 
 def _to_double(value: Any) -> Any:
     return values.mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
-
-
-def _moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
-    """float64 tensors by up to so many units of float32's rounding each."""
-
-    def tensor(t: torch.Tensor) -> torch.Tensor:
-        if not t.is_floating_point():
-            return t
-        noise = torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator)
-        return t * (1 + roundings * torch.finfo(torch.float32).eps * (2 * noise - 1))
-
-    return values.mapped(value, tensor)
 
 
 def _finite(value: Any) -> bool:

@@ -29,6 +29,8 @@ _ELEMENTS, _FLOPS = 2**25, 8_000_000_000
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _SECONDS = 1.6
 """Of its process's time, for the candidate's run."""
+_CONFIGURATIONS = 6
+"""Runs of a candidate some of whose configurations pruning leaves only here."""
 _TOLERANCE = 1e-2
 _ROOM = 64 * 2**20
 _SEED = 3
@@ -67,20 +69,26 @@ def prepared(reference: Reference, seed: int) -> LargeRun | None:
 def compare_sampled(process: CandidateProcess, large: LargeRun) -> tuple[str, ...]:
     """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
-    try:
-        build(process, large.reference)
-        found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM)
-    except CandidateFailure as failure:
-        if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
-            return ()
-        failure.message = f"Right at the sizes tried; at {where}: {failure.message}"
-        raise
-    if found is None:
-        return ()
-    wrong, any_compared = _wrong(found, large)
-    if wrong:
-        raise CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; at {where} {wrong}")
-    return found.kernels if any_compared else ()
+    kernels: tuple[str, ...] = ()
+    for number in range(_CONFIGURATIONS):
+        try:
+            if number == 0:
+                build(process, large.reference)
+            found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM)
+        except CandidateFailure as failure:
+            if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+                break
+            failure.message = f"Right at the sizes tried; at {where}: {failure.message}"
+            raise
+        if found is None:
+            break
+        wrong, any_compared = _wrong(found, large)
+        if wrong:
+            raise CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; at {where} {wrong}")
+        kernels += found.kernels if any_compared else ()
+        if not found.configurations_left:
+            break
+    return kernels
 
 
 def _wrong(found: SampledRun, large: LargeRun) -> tuple[str, bool]:

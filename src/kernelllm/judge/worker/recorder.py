@@ -90,7 +90,8 @@ class Recorder:
         found = []
         for k in self.kernels.values():
             error, line = k.errors[0] if k.errors else ("", 0)
-            found.append(CompiledKernel(k.name, k.launches, k.registers, k.shared_bytes, k.spills, k.num_warps, error, line))
+            resources = k.registers, k.shared_bytes, k.spills, k.num_warps
+            found.append(CompiledKernel(k.name, k.launches, *resources, error, line, dict(k.configurations)))
         return tuple(found)
 
     def kernel_flops(self) -> dict[str, float]:

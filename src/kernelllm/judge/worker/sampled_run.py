@@ -39,7 +39,9 @@ def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Laun
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     found = [_written(number, tensor, watch, command.seed) for number, tensor in enumerate(tensors)]
     unwritten = next(filter(None, (text for _, text in found)), "")
-    return p.Sampled(command.id, tuple(tuple(t.shape) for t in tensors), [part for part, _ in found], unwritten=unwritten)
+    shapes = tuple(tuple(t.shape) for t in tensors)
+    left = sampled.configurations_left
+    return p.Sampled(command.id, shapes, [part for part, _ in found], unwritten=unwritten, configurations_left=left)
 
 
 def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed: int) -> tuple[list[torch.Tensor], str]:

@@ -16,7 +16,7 @@ from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of, tuned
 
 
 class _EmulatorState:
@@ -39,6 +39,7 @@ class InterpretedLaunches(Launches):
     def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
         """See :meth:`Launches.leave_undefined`."""
         UnloadedLanes.kept, UnloadedLanes.fill = places, fill
+        autotuning.begin_run(again=places is not None)
 
     def undefined_lanes(self) -> tuple[str, ...]:
         """See :meth:`Launches.undefined_lanes`."""
@@ -74,6 +75,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         _interpret(self, size, bound, args, kwargs)
         return FakeCompiledKernel(self, args, kwargs, launched=True)
     seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
+    tuned.note(seen)
     observer.launched(described(self, size, bound) if not FakeCompiledKernel.launching else self.fn.__name__)
     if _EmulatorState.suppressed:
         return FakeCompiledKernel(self, args, kwargs, launched=True)
