@@ -95,7 +95,6 @@ PAGES = {"cli.md": cli_page, "settings.md": settings_page, "results.md": types_p
 
 
 def write(folder: Path) -> None:
-    """Write all pages into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (folder / name).write_text(page(), encoding="utf-8")

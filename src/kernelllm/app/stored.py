@@ -37,7 +37,6 @@ def chosen(attempts: Sequence[Attempt], name: str) -> list[Attempt]:
 
 
 def show_runs(runs: Sequence[RunInfo]) -> None:
-    """One line a run."""
     from rich.table import Table
     from rich.text import Text
 

@@ -42,7 +42,6 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> int:
-        """Samples asked for in all."""
         return self.n * len(self.problems)
 
 

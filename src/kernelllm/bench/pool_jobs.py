@@ -78,7 +78,6 @@ def run_job(state: JobRunner, task: PoolJob) -> Verdict | list[str]:
 
 
 def make_judge(plan: BenchPlan, settings: dict[str, Any]) -> Any:
-    """The plan's judge, with its settings."""
     found = _load(plan.judge_class)
     if plan.judge_class == "kernelllm.judge:Judge":
         return found(_load("kernelllm.judge:JudgeSettings")(**settings))
@@ -86,7 +85,6 @@ def make_judge(plan: BenchPlan, settings: dict[str, Any]) -> Any:
 
 
 def make_writer(plan: BenchPlan) -> Writer:
-    """The plan's writer."""
     made: Writer = _load(plan.writer_factory)(plan.model, **plan.writer)
     return made
 

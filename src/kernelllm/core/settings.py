@@ -64,7 +64,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def user_file() -> Path:
-    """The user's settings file."""
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "kernelllm" / "kernelllm.toml"
 

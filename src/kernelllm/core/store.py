@@ -87,7 +87,6 @@ class Store:
         return self._engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
-        """Close all connections."""
         self._engine.dispose()
 
     def __enter__(self) -> Store:
@@ -262,7 +261,6 @@ class Run:
             self.store._put(connection, t.PROBLEMS, row, replace=True)
 
     def problems(self) -> list[Problem]:
-        """The problems of the run, by name."""
         t = self.store._tables
         with self.store._begin() as connection:
             query = t.PROBLEMS.select().where(t.PROBLEMS.c.run == self.id).order_by(t.PROBLEMS.c.name)

@@ -28,7 +28,6 @@ def wanted(settings: JudgeSettings, problem: Problem) -> bool:
 
 
 def of_reference(model: torch.nn.Module) -> Gradients:
-    """What a reference has gradients of."""
     arguments = tuple(n for n, p in inspect.signature(model.forward).parameters.items() if p.kind is not p.VAR_KEYWORD)
     return Gradients(arguments, tuple(n for n, p in model.named_parameters() if p.requires_grad))
 
@@ -107,7 +106,6 @@ class Differentiated:
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of an argument, with their names."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, dict):

@@ -48,11 +48,9 @@ class RunClock:
             self._flush.zero_()
 
     def start(self, position: int) -> None:
-        """The run begins."""
         self._starts[position].record()
 
     def end(self, position: int) -> None:
-        """The run is enqueued."""
         self._ends[position].record()
         self._note()
 

@@ -51,7 +51,6 @@ class WorkerPool:
         return CandidateProcess(server, candidate.source, self.limits(seconds), self._device, seconds, sandbox)
 
     def start_compile(self, candidate: Candidate, seconds: float) -> CandidateProcess:
-        """A worker that compiles a candidate for the target."""
         server = self.servers(candidate.backend)[1]
         return CandidateProcess(server, candidate.source, self.limits(), "cpu", seconds, self._settings.require_sandbox)
 

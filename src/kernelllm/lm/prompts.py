@@ -63,7 +63,6 @@ class Templates:
         return self._environment
 
     def names(self) -> list[str]:
-        """Names of all templates, sorted."""
         found = (n.removesuffix(".jinja") for n in self.environment.list_templates(extensions=["jinja"]))
         return sorted(n for n in found if not n.startswith("_"))
 

@@ -53,7 +53,6 @@ class Anthropic(Served):
         self.client()
 
     def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None

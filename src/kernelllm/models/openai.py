@@ -89,7 +89,6 @@ class OpenAI(Served):
         self.client()
 
     def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None

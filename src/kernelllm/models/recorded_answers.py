@@ -85,7 +85,6 @@ class ReplayedAnswers(LanguageModel):
         )
 
     def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """The recorded answers of samples ``first`` to ``first + n - 1``."""
         prompt = as_text(messages)
         for index in range(first, first + n):
             row = self._find(prompt, index)

@@ -33,7 +33,6 @@ class CleaningReport(msgspec.Struct, kw_only=True):
     families: int = 0
 
     def drop(self, reason: str, row: str, like: str) -> None:
-        """Count one."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         shown = self.examples.setdefault(reason, [])
         if len(shown) < EXAMPLES:

@@ -68,7 +68,6 @@ class _Source:
     """Symbol to the name and the value of its constant."""
 
     def text(self) -> str:
-        """The whole source."""
         placeholders = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
         if len(placeholders) != len(self.inputs):
             raise CaptureError(f"The graph has {len(placeholders)} inputs, and {len(self.inputs)} were given.", where="graph")

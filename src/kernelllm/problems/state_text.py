@@ -140,7 +140,6 @@ def number_text(value: torch.Tensor) -> str:
 
 
 def listed_text(value: torch.Tensor) -> str:
-    """All values, one by one."""
     if value.is_complex():
         return f"torch.view_as_complex({listed_text(torch.view_as_real(value))})"
     numbers = ", ".join(number_text(v) for v in value.reshape(-1))

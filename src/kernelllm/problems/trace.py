@@ -42,7 +42,6 @@ class Trace:
 
     @property
     def input_elements(self) -> int:
-        """Elements of all inputs."""
         return sum(math.prod(s) for s in self.inputs)
 
     @property

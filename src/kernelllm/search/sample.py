@@ -14,9 +14,7 @@ class Sample:
     name = "sample"
 
     def start(self, n: int, rounds: int) -> Iterable[Task]:
-        """One request for all samples."""
         return [Task(n=n)]
 
     def after(self, attempt: Attempt) -> Iterable[Task]:
-        """Nothing."""
         return []

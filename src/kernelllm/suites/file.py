@@ -77,7 +77,6 @@ class FileSuite(Suite):
         self.problem = open_problem(spec)
 
     def problems(self) -> Iterator[Problem]:
-        """The one problem."""
         yield self.problem
 
 

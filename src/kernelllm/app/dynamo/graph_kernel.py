@@ -161,7 +161,6 @@ class GraphKernel:
         return self.record.became("written")
 
     def _leave(self, cause: str) -> None:
-        """To the fallback."""
         cause = " ".join(cause.split())[:300]
         if self._options.fallback == "eager" or self.record.state == "inductor":
             return self._stay_eager(cause)
@@ -193,7 +192,6 @@ _cpu_warned = False
 
 
 def _process() -> WritingProcess:
-    """The process that writes, one for all graphs."""
     global _the_process
     from kernelllm.app.dynamo.writing import WritingProcess
 

@@ -26,7 +26,6 @@ class GraphParts:
 
     @property
     def operators(self) -> int:
-        """How many operators it has."""
         return sum(n.op == "call_function" for n in self.whole.graph.nodes)
 
     def joined(self, computed: Any, views: Any) -> list[Any]:

@@ -19,8 +19,6 @@ WORDS: dict[State, str] = {
 
 @dataclass
 class GraphRecord:
-    """One graph."""
-
     name: str
     """``forward 0``, ``backward 0``, ``inference 1``: the part, and a number for each call of the backend."""
     operators: int

@@ -80,7 +80,6 @@ class WritingProcess:
                 raise
 
     def close(self) -> None:
-        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()

@@ -63,7 +63,6 @@ class Dispatch:
         self._setup()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of one call."""
         named = self._names.named(args, kwargs)
         tensors: list[torch.Tensor] = []
         why = self._never()
@@ -278,7 +277,6 @@ class KernelModule(torch.nn.Module):
         vars(self)["kernelllm"].original.training = mode
 
     def train(self, mode: bool = True) -> KernelModule:
-        """As the original."""
         self.kernelllm.original.train(mode)
         return self
 
@@ -289,11 +287,9 @@ class KernelModule(torch.nn.Module):
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As the original."""
         return self.kernelllm.original.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As the original."""
         return self.kernelllm.original.load_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

@@ -35,7 +35,6 @@ class _Pointer:
         return self._address
 
     def stride(self, dim: int | None = None) -> Any:
-        """As the tensor's."""
         return self._stride if dim is None else self._stride[dim]
 
     @staticmethod

@@ -47,7 +47,6 @@ class GpuLaunches(Launches):
         _LaunchState.suppressed = on
 
     def disagreement(self) -> bool:
-        """See :meth:`Launches.disagreement`."""
         return _LaunchState.begun > _LaunchState.passed
 
     @contextlib.contextmanager

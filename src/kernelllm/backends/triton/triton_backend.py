@@ -16,8 +16,6 @@ from kernelllm.backends.triton import kernel_syntax, masked_loads, prompt_rules
 
 
 class Triton(base.Backend):
-    """The Triton backend."""
-
     name = "triton"
     title = "Triton"
     modes = frozenset(Mode)
@@ -67,19 +65,15 @@ class Triton(base.Backend):
         return None
 
     def computes(self, body: str) -> bool:
-        """See :func:`.source.computes`."""
         return kernel_syntax.computes(body)
 
     def lowers_precision(self, path: str, options: Mapping[str, Any]) -> str:
-        """See :func:`.source.lowers_precision`."""
         return kernel_syntax.lowers_precision(path, options)
 
     def keeps_remainder(self, kernel: ast.FunctionDef) -> bool:
-        """See :func:`.source.keeps_remainder`."""
         return kernel_syntax.keeps_remainder(kernel)
 
     def undefined_results(self, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-        """See :func:`.masked_loads.undefined_results`."""
         return masked_loads.undefined_results(kernel)
 
     def examples(self) -> Mapping[str, Example]:
@@ -117,7 +111,6 @@ class Triton(base.Backend):
             from kernelllm.backends.triton import launches  # noqa: F401
 
     def versions(self) -> dict[str, str]:
-        """Triton's."""
         import triton
 
         return {"triton": str(triton.__version__)}

@@ -16,8 +16,6 @@ Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
 
 @dataclass(frozen=True)
 class GraphInput:
-    """One input of the captured graph."""
-
     variable: str
     """Its name in the graph and on Inductor's host side."""
     kind: Kind

@@ -50,7 +50,6 @@ _RESERVED = {
 def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
-    """The Captured of a traced graph."""
     env = built.env
     graph = complex_pairs.rewritten(graph, built.mode)
     unknown = _unknown_sizes(graph, built, options)

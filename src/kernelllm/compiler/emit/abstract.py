@@ -67,7 +67,6 @@ Value = Unknown | Const | Sequence | AbstractTensor
 
 
 def const(value: Any) -> Value:
-    """A Python value as it is."""
     if isinstance(value, tuple | list):
         return Sequence(tuple(const(v) for v in value), isinstance(value, list))
     return Const((value,))
@@ -146,7 +145,6 @@ def known(value: Value) -> tuple[bool, Any]:
 
 
 def product(values: Iterable[Value]) -> Value:
-    """The product of sizes."""
     total: Value = Const((1,))
     for value in values:
         total = apply(lambda a, b: a * b, total, value)
@@ -154,7 +152,6 @@ def product(values: Iterable[Value]) -> Value:
 
 
 def contiguous(dtype: Const, shape: Iterable[Value]) -> AbstractTensor:
-    """A new tensor of a shape."""
     sizes = tuple(shape)
     return AbstractTensor(dtype, sizes, tuple(product(sizes[i + 1 :]) for i in range(len(sizes))))
 

@@ -41,7 +41,6 @@ class HostPrinter:
     """Names of sizes in the order of first use."""
 
     def size(self, expr: Any) -> str:
-        """A size as text."""
         if expr.is_Symbol and not str(expr).isidentifier():
             return str(expr)
         for symbol in sorted(expr.free_symbols, key=str):

@@ -42,7 +42,6 @@ class MainGraph(GraphCode):
         return paths
 
     def constructor(self) -> ast.FunctionDef | None:
-        """The constructor of the class."""
         return next((s for s in self.kept.model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
 
     def held(self) -> bool:

@@ -39,7 +39,6 @@ class _ArgumentReader:
         self.hints = {integers.symbol(name): sympy.Integer(size.hint) for name, size in sizes.known.items()}
 
     def value(self, node: ast.expr) -> Value:
-        """One argument."""
         try:
             return const(ast.literal_eval(node))
         except ValueError:

@@ -37,8 +37,6 @@ def _properties(target: str) -> Any:
 
 
 class _Guard:
-    """A device guard that guards nothing."""
-
     def __init__(self, *_: Any) -> None:
         self.idx = 0
 

@@ -34,7 +34,6 @@ def lengths() -> dict[int, Any]:
 
 
 def is_prime(n: int) -> bool:
-    """Whether n is prime."""
     return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))
 
 

@@ -108,7 +108,6 @@ def changed(step: HostStep, change: Callable[[ast.expr], ast.expr]) -> HostStep:
 
 
 def expression(text: str) -> ast.expr:
-    """One host expression."""
     return ast.parse(text, mode="eval").body
 
 

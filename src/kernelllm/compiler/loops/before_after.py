@@ -43,7 +43,6 @@ def split(given: list[str], before: list[ast.stmt], loop: ast.For, after: list[a
 
 
 def names(node: ast.AST) -> set[str]:
-    """All names in a node."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 

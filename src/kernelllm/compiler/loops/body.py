@@ -14,8 +14,6 @@ _UNFIT = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Awa
 
 @dataclass
 class OutlinedLoop:
-    """A loop whose body is a function."""
-
     body: list[ast.stmt]
     """The function's statements, with its return."""
     loop: ast.For

@@ -15,8 +15,6 @@ _CLOCKS = (
 
 
 class Clock:
-    """See the module."""
-
     name = "clock"
     describe = "looks at the clock, sleeps or measures, so that it can tell when it is timed"
 

@@ -17,8 +17,6 @@ _FLOATS = re.compile(r"(?:bfloat|float)\w+\[([\d, ]*)\]")
 
 
 class DecoyKernel:
-    """See the module."""
-
     name = "decoy_kernel"
     describe = "launches kernels, but the output does not depend on them, or they do next to none of the arithmetic"
 

@@ -20,8 +20,6 @@ _LIBRARIES = ("torch", "numpy", "math")
 
 
 class DynamicCode:
-    """See the module."""
-
     name = "dynamic_code"
     describe = "runs code that is not in the file: from strings, pickles, or the reference's own source"
 

@@ -25,8 +25,6 @@ _PRIVATE = ("/proc/", "/root", "/home", "/etc/shadow")
 
 
 class Files:
-    """See the module."""
-
     name = "files"
     describe = "reads files, descriptors or the environment, where the harness might be found"
 

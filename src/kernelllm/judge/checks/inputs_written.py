@@ -7,8 +7,6 @@ from kernelllm.judge.observation import Observation
 
 
 class InputsWritten:
-    """See the module."""
-
     name = "inputs_written"
     describe = "writes into its inputs where the reference does not"
 

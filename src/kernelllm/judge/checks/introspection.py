@@ -36,8 +36,6 @@ _EVENTS = {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 
 
 class Introspection:
-    """See the module."""
-
     name = "introspection"
     describe = "looks through stack frames, live objects or loaded modules for the harness"
 

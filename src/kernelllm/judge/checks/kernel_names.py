@@ -25,8 +25,6 @@ _PROCESS = (
 
 
 class KernelNames:
-    """See the module."""
-
     name = "kernel_names"
     describe = "uses in a kernel names of Python instead of its language's, or asks where it runs: right in the interpreter alone"
 
@@ -81,8 +79,6 @@ def _is_kernel(known: Source, node: ast.expr, made: set[str], depth: int = 0) ->
 
 
 class _Allowed:
-    """What the kernels of a file may name."""
-
     def __init__(self, known: Source, names: LanguageNames, jitted: frozenset[str]) -> None:
         self.known, self.names, self.jitted = known, names, jitted
         self.tells = (*_PROCESS, *_MACHINE, *names.machine, "builtins.type")

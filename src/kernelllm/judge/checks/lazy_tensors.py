@@ -25,8 +25,6 @@ _METHODS = {
 
 
 class LazyTensors:
-    """See the module."""
-
     name = "lazy_tensors"
     describe = "returns a tensor subclass or an object that computes only when it is compared"
 

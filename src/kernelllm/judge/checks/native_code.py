@@ -19,8 +19,6 @@ _CERTAIN = (
 
 
 class NativeCode:
-    """See the module."""
-
     name = "native_code"
     describe = "leaves Python through ctypes, inline C or CUDA, or raw memory"
 

@@ -16,8 +16,6 @@ _CERTAIN = (
 
 
 class Network:
-    """See the module."""
-
     name = "network"
     describe = "talks to the network or to other processes, the judge's socket among them"
 

@@ -12,8 +12,6 @@ from kernelllm.judge.observation import Observation, TrialRun
 
 
 class NoKernel:
-    """See the module."""
-
     name = "no_kernel"
     describe = "defines no kernel, or runs without launching one"
 

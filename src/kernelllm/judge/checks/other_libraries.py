@@ -22,8 +22,6 @@ _USUAL = {
 
 
 class OtherLibraries:
-    """See the module."""
-
     name = "other_libraries"
     describe = "lets another library's kernels do the work"
 

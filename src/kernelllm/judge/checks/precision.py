@@ -22,8 +22,6 @@ _SETTINGS = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16
 
 
 class Precision:
-    """See the module."""
-
     name = "precision"
     describe = "computes in less precision than the problem asks for (the error against float64 decides)"
 

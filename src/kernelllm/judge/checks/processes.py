@@ -27,8 +27,6 @@ _TOOLS = ("gcc", "cc", "clang", "ld", "ldconfig", "c++", "g++", "uname", "lscpu"
 
 
 class Processes:
-    """See the module."""
-
     name = "processes"
     describe = "starts, ends or signals processes: work beside the clock, exits early, kills its parent"
 

@@ -15,8 +15,6 @@ _OTHER_WORK = ("zeros", "constants")
 
 
 class Replay:
-    """See the module."""
-
     name = "replay"
     describe = "gives the same output whatever the inputs are: a constant, or an earlier call's result"
 

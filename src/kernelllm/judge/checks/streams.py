@@ -18,8 +18,6 @@ _JOINS = {"wait_stream", "wait_event", "synchronize", "wait"}
 
 
 class Streams:
-    """See the module."""
-
     name = "streams"
     describe = "leaves work on a side stream, so that the timer stops early"
 

@@ -36,8 +36,6 @@ _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.l
 
 
 class Tampering:
-    """See the module."""
-
     name = "tampering"
     describe = "replaces functions of torch, the kernel language, Python or the harness, or hides from what watches them"
 

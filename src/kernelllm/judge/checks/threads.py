@@ -17,8 +17,6 @@ _CERTAIN = (
 
 
 class Threads:
-    """See the module."""
-
     name = "threads"
     describe = "computes on a thread, so that the call returns before the work is done"
 

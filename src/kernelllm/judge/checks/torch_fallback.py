@@ -52,8 +52,6 @@ _SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._induct
 
 
 class TorchFallback:
-    """See the module."""
-
     name = "torch_fallback"
     describe = "leaves the work to torch, cuBLAS or cuDNN, or to torch.compile"
 

@@ -13,8 +13,6 @@ from kernelllm.judge.observation import Observation
 
 
 class UndefinedLanes:
-    """See the module."""
-
     name = "undefined_lanes"
     describe = "counts what masked lanes hold that a load gave no value: right by luck at most"
 

@@ -154,7 +154,6 @@ class TimedCandidate:
         self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1,
         lead: Lead | None = None,
     ) -> Any:  # fmt: skip
-        """One timed batch in the worker."""
         method = self._method
         fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
         fields |= {"warmup": method.warmup(warmup), "cores": method.cores}

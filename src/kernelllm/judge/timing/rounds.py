@@ -99,7 +99,6 @@ class _Series:
         self.rounds = self.rounds[(len(self.rounds) + 1) // 2 :]
 
     def run(self, rng: random.Random) -> None:
-        """One more round."""
         count = min(self.batch, _SMALL_BATCH) if self.known() else self.batch
         self.rounds.append(self.contestant.times(_order(rng, self.contestant.input_sets, count), warmup=self.warmup))
 

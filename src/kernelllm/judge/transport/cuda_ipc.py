@@ -87,7 +87,6 @@ def open_handle(handle: bytes, device: int) -> int:
 
 
 def close_handle(pointer: int, device: int) -> None:
-    """Unmap."""
     _context(device)
     _call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
 

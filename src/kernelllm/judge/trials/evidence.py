@@ -37,7 +37,6 @@ class TrialEvidence:
     _only_floats: bool = True
 
     def add(self, run: TrialRun) -> None:
-        """Keep one trial."""
         self.runs.append(run)
         floats = [(i, s) for i, s in enumerate(run.reference) if s.dtype.startswith(_FLOATS)]
         self._only_floats = bool(floats) and len(floats) == len(run.reference)

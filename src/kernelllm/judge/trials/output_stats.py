@@ -20,7 +20,6 @@ def stats(value: object) -> tuple[OutputStats, ...]:
 
 
 def tensor_stats(tensor: torch.Tensor) -> OutputStats:
-    """Figures of one output."""
     shape, kind = tuple(tensor.shape), values.dtype_name(tensor.dtype)
     digest = hashlib.sha256(_some_bytes(tensor)).hexdigest()
     if tensor.numel() == 0 or tensor.is_complex():

@@ -40,7 +40,6 @@ class SizeUnderTest:
 
     @property
     def label(self) -> str:
-        """The name of the size."""
         return self.reference.sizes.label
 
 

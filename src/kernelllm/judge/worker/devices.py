@@ -126,7 +126,6 @@ class Stream:
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event recorded now."""
         event = event or Event()
         event.record()
         return event

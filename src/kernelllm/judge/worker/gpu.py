@@ -43,7 +43,6 @@ def install(recorder: Recorder) -> None:
 def time_runs(
     command: p.TimeRuns, model: Any, inputs: list[Any], arena: arenas.Arena, launches: Launches, recorder: Recorder
 ) -> p.Reply:
-    """See :class:`kernelllm.judge.transport.protocol.TimeRuns`."""
     with launches.counted() as launched, torch.no_grad(), on_cores(command.cores):
         return _timed(command, model, inputs, arena, launched, recorder)
 

@@ -54,7 +54,6 @@ class Recorder:
         self._watched = _watched_functions()
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
-        """Note ``count`` launches of a kernel."""
         seen = self.kernels.get(name)
         if seen is None:
             if len(self.kernels) >= 512:
@@ -77,7 +76,6 @@ class Recorder:
             self.read_after = len(self.list)
 
     def launched(self, what: str) -> None:
-        """List a launch."""
         if len(self.list) < _MOST_LAUNCHES:
             self.list.append(what)
 

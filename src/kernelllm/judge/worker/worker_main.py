@@ -120,7 +120,6 @@ class Session:
                 os.close(fd)
 
     def answer(self, command: p.Command) -> p.Reply:
-        """Do one command."""
         self._command = command.id
         try:
             return self._handlers[type(command)](command)
@@ -355,7 +354,6 @@ class Session:
             return gpu.time_runs(command, self.called, inputs, self._arenas[command.output.key], self.launches, self.recorder)
 
     def compile(self, command: p.Compile) -> p.Reply:
-        """The compile check."""
         from kernelllm.judge.worker import fake_run
 
         if command.list_only:
@@ -371,7 +369,6 @@ class Session:
         return values.decode(command.inputs.tree, lambda i: ("fake", specs[i]))
 
     def report(self, command: p.ReadReport) -> p.Reply:
-        """What was seen."""
         r = self.recorder
         kernels = r.rows()
         events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())

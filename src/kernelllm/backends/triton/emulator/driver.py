@@ -38,22 +38,18 @@ class StubDriver:
         return 0, 0, registers, stack // 4, 1024
 
     def get_current_device(self) -> int:
-        """Device 0."""
         return 0
 
     def set_current_device(self, device: int) -> None:
         """There is only one."""
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """The default stream."""
         return 0
 
     def get_current_target(self) -> Any:
-        """What to compile for."""
         return self._target
 
     def get_active_torch_device(self) -> torch.device:
-        """cuda:0."""
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:

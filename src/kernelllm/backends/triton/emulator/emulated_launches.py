@@ -37,20 +37,16 @@ class InterpretedLaunches(Launches):
         _EmulatorState.suppressed = on
 
     def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
-        """See :meth:`Launches.leave_undefined`."""
         UnloadedLanes.kept, UnloadedLanes.fill = places, fill
         autotuning.begin_run(again=places is not None)
 
     def undefined_lanes(self) -> tuple[str, ...]:
-        """See :meth:`Launches.undefined_lanes`."""
         return tuple(UnloadedLanes.places)
 
     def sampled(self, seed: int, seconds: float) -> Sampling:
-        """See :meth:`Launches.sampled`."""
         return Sampling(seed, seconds)
 
     def disagreement(self) -> bool:
-        """See :meth:`Launches.disagreement`."""
         return _EmulatorState.begun != lockstep.GridExecutor.launches
 
 

@@ -63,8 +63,6 @@ def is_wide(tensor: Any) -> bool:
 
 
 class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
-    """One launch."""
-
     cooperative = False
     """Whether the programs of this launch wait for each other."""
     sampling: Sampling | None = None

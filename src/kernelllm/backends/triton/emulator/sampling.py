@@ -128,18 +128,15 @@ class Sampling(SampledLaunches):
             self._now.setdefault(start, (0, 0.0, []))
 
     def lacks(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """See :meth:`SampledLaunches.lacks`."""
         return any(address(tensor) in self._missing for tensor in tensors)
 
     def changed(self, tensors: Iterable[torch.Tensor], *, missing: bool) -> None:
-        """See :meth:`SampledLaunches.changed`."""
         for tensor in (t for t in tensors if t.layout is torch.strided):
             self._written.pop(address(tensor), None)
             if missing:
                 self._missing[address(tensor)] = tensor.untyped_storage()
 
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-        """See :meth:`SampledLaunches.written`."""
         width, indices = self._written.get(address(tensor), (0, []))
         if width != tensor.element_size() or not indices:
             return None

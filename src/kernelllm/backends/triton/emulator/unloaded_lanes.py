@@ -10,8 +10,6 @@ import numpy as np
 
 
 class UnloadedLanes:
-    """Of this process."""
-
     file = ""
     """The candidate's, for the lines of its loads."""
     places: dict[str, None] = {}  # noqa: RUF012 (one for the process)
