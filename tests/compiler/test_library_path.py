@@ -8,9 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+import triton
 from compiled import IMPORTS, LINEAR, problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
@@ -111,11 +114,10 @@ def test_the_judge_runs_both_paths() -> None:
 class Compiled:
     """Stands for what a launch gives back."""
 
-    def __init__(self, calls: list[tuple[object, ...]]) -> None:
-        self.calls = calls
+    function, packed_metadata = "function", "metadata"
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return lambda *arguments: self.calls.append(("direct", grid, *arguments))
+    def __init__(self, calls: list[tuple[object, ...]]) -> None:
+        self.run = lambda *arguments: calls.append(("direct", *arguments))
 
 
 class Kernel:
@@ -130,14 +132,24 @@ class Kernel:
         return lambda *arguments, **options: self.calls.append(("looked at", grid, *arguments)) or Compiled(self.calls)
 
 
-def test_a_launch_is_looked_at_again_where_numbers_types_or_alignment_differ() -> None:
-    space: dict[str, Any] = {"functools": functools, "torch": torch}
+class OnGpu:
+    """Stands for a tensor on a GPU."""
+
+    def __init__(self, address: int, dtype: torch.dtype = torch.float32, device: int = 0) -> None:
+        self.data_ptr, self.dtype, self.get_device = lambda: address, dtype, lambda: device
+
+
+def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, Any] = {"functools": functools, "torch": torch, "triton": triton}
     exec(launcher.TEXT, space)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70 + device))
     kernel = Kernel()
     launch = space["Launcher"](kernel)
-    x, y = torch.zeros(64), torch.zeros(64)
-    for first, n in ((x, 4), (y, 4), (x, 5), (x.half(), 4), (x[1:], 4), (x, 4)):
-        launch[(3, 2)](first, y, n, BLOCK=8, num_warps=4)
-    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "looked at", "looked at", "looked at", "direct"]
-    assert kernel.calls[1][1:] == ((3, 2, 1), y, y, 4, 8)
-    assert not any(isinstance(part, torch.Tensor) for key in launch.compiled for part in key)
+    x, y = OnGpu(64), OnGpu(128)
+    others = [OnGpu(64, torch.float16), OnGpu(68), OnGpu(64, device=1), OnGpu(64, device=1), OnGpu(64, device=-1)]  # 1 is not current
+    for first, n in ((x, 4), (y, 4), (x, 5), *((other, 4) for other in others), (x, 4)):
+        launch[(3, 2)](first, y, n, num_warps=4, BLOCK=8)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", *["looked at"] * 6, "direct"]
+    assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
+    assert not any(isinstance(part, OnGpu) for key in launch.known for part in key)

@@ -112,9 +112,10 @@ class CandidateFile(MainGraph):
         kernel_texts = list(dict.fromkeys(f.text for f in texts))
         templates = self._templates(others)
         body = [templates.rewritten(line) for line in body]
-        direct = [launcher.TEXT.strip()] if any(t.startswith(f"@{launcher.NAME}") for t in kernel_texts) else []
-        sections = [HELPERS[h].text for h in helpers] + templates.texts + direct + kernel_texts + self.guards.definitions()
-        sections += [gradients.function()] if gradients else []
+        functions = [gradients.function()] if gradients else []
+        host = "\n".join([*body, *(line for part in (self, *others) for line in part.methods), *functions])
+        kernels = launcher.wrapped([*templates.texts, *kernel_texts], host, always=self.options.library or self.fixed is not None)
+        sections = [HELPERS[h].text for h in helpers] + kernels + self.guards.definitions() + functions
         sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelllm.compiler import write_time
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit import kernel_text, launcher, merge_kernels
+from kernelllm.compiler.emit import kernel_text, merge_kernels
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import HostProgram
@@ -23,7 +23,6 @@ class FileKernels:
     def __init__(self, wrapper: Wrapper, program: HostProgram, host: fw.HostPrinter, arguments: set[str], options: Options) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
         self.wrapper, self.program, self.host = wrapper, program, host
-        self.decorator = launcher.NAME if options.library else ""
         self.configs: dict[str, LaunchConfig] = {}
         self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
@@ -63,9 +62,7 @@ class FileKernels:
             sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
             calls.setdefault(self.merged.written[launch.kernel], []).append(kernel_text.LaunchValues(buffers, sizes))
         varies = self.host.sizes.varies
-        made = {
-            k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k], varies, self.decorator) for k, name in names.items()
-        }
+        made = {k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k], varies) for k, name in names.items()}
         self.texts = {k: made[first] for k, first in self.merged.written.items()}
 
     def take_over(self, other: FileKernels) -> None:

@@ -84,12 +84,12 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
 
 
 def to_text(
-    cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: LaunchConfig, varies: Callable[[Any], bool], decorator: str = ""
+    cleaned: Cleaned, name: str, calls: list[LaunchValues], chosen: LaunchConfig, varies: Callable[[Any], bool]
 ) -> KernelText:  # fmt: skip
     """Name arguments and values, and print the function.
 
-    ``decorator`` stands above kernels that are not tuned. Sizes for which ``varies`` holds are ordinary arguments, so that a new batch
-    size compiles nothing anew; the module's own sizes are constants.
+    Sizes for which ``varies`` holds are ordinary arguments, so that a new batch size compiles nothing anew; the module's own sizes are
+    constants.
     """
     taken: set[str] = {name, *cleaned.helpers}
     fixed = dict(block_names(cleaned))
@@ -119,8 +119,6 @@ def to_text(
     plain = {p for p in order if p in pointers or any(varies(call.sizes[p]) for call in calls)}
     arguments = [fixed[p] + ("" if p in plain else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
     lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
-    if decorator and not chosen.tuned:
-        lines.insert(0, f"@{decorator}")
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
     note = _note(cleaned)

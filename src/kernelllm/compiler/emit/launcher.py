@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 NAME = "Launcher"
 TEXT = '''
 class Launcher:
     """A kernel of Triton that goes straight to the driver from its second launch with such arguments on."""
 
     def __init__(self, kernel):
-        self.kernel = kernel
-        self.pointers = sum("_ptr" in name for name in kernel.arg_names)
-        self.compiled = {}
+        self.kernel, self.known = kernel, {}
+        self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
         return functools.partial(self.launch, grid)
 
-    def launch(self, grid, *arguments, num_warps, **blocks):
-        tensors = arguments[: self.pointers]
-        types = [tensor.dtype for tensor in tensors]
-        key = (grid, num_warps, tensors[0].get_device(), *types, *arguments[self.pointers :], *blocks.values())
-        run = self.compiled.get(key)
-        if run and not any([tensor.data_ptr() & 15 for tensor in tensors]):  # compiled for addresses that divide by 16
-            run(*arguments, *blocks.values())
+    def launch(self, grid, *arguments, **named):
+        tensors, numbers = arguments[: self.pointers], arguments[self.pointers :]
+        device = tensors[0].get_device()
+        key = (device, grid, numbers, *named.values(), *[tensor.dtype for tensor in tensors])
+        known = self.known.get(key)
+        aligned = not any([tensor.data_ptr() & 15 for tensor in tensors])  # Triton compiles for that
+        if known and aligned:
+            run, extents, stream, handles, rest = known
+            run(*extents, stream(device), *handles, None, None, None, *tensors, *rest)
             return
-        compiled = self.kernel[grid](*arguments, num_warps=num_warps, **blocks)
-        if compiled and not run and not any([tensor.data_ptr() & 15 for tensor in tensors]):
-            self.compiled[key] = compiled[(*grid, 1, 1)[:3]]
+        compiled = self.kernel[grid](*arguments, **named)
+        if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
+            given = dict(zip(self.kernel.arg_names[self.pointers :], numbers), **named)
+            rest = [given[name] for name in self.kernel.arg_names[self.pointers :]]
+            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active.get_current_stream
+            self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream, handles, rest
 '''
+MANY = 3
+"""From so many launches on those of a file go through it, and wherever the file has a path for known sizes."""
+
+_KERNEL = re.compile(r"(?<!\)\n)^@triton\.jit\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
+"""A kernel that is not tuned."""
+
+
+def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
+    """The definitions of a file with its kernels launched that way, where there are many launches or ``always``.
+
+    ``host``: the statements that launch.
+    """
+    launches = re.findall(r"\b(\w+)\[[^\]]+\]\(", "\n".join([*sections, host]))
+
+    def decorated(found: re.Match[str]) -> str:
+        pointers = ["_ptr" in argument for argument in found[2].split(",")]
+        first = pointers[0] and pointers == sorted(pointers, reverse=True)
+        return f"@{NAME}\n{found[0]}" if found[1] in launches and first else found[0]
+
+    if not always and sum(name.endswith("_kernel") for name in launches) < MANY:
+        return list(sections)
+    made = [_KERNEL.sub(decorated, text) for text in sections]
+    return [TEXT.strip(), *made] if made != list(sections) else made

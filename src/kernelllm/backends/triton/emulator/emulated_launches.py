@@ -133,6 +133,7 @@ class FakeCompiledKernel:
     n_regs, n_spills, n_max_threads = 32, 0, 1024
     metadata = types.SimpleNamespace(shared=1024, num_warps=4, num_stages=2, num_ctas=1)
     asm: dict[str, str] = {}  # noqa: RUF012
+    function, packed_metadata = 0, ()
     launching = False
     """Whether the launch under way is one of an object that ``warmup`` returned."""
 
@@ -143,6 +144,10 @@ class FakeCompiledKernel:
 
     def _init_handles(self) -> None:
         """Nothing to load."""
+
+    def run(self, x: int, y: int, z: int, *given: Any) -> None:
+        """A launch as Triton's launcher takes it: extents, stream, function, metadata twice, two hooks, arguments."""
+        self[x, y, z](*given[6:])
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         constants = {n: v for n, v in self._kwargs.items() if n in self._function.arg_names}
