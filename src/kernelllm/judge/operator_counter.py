@@ -8,24 +8,20 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.checks.operator_families import LIGHT, weight
 from kernelllm.problems.flops import heavy_flops
+from kernelllm.problems.operator_mode import OperatorMode
 
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 
-class OperatorCounter(TorchDispatchMode):
+class OperatorCounter(OperatorMode):
     """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.ops, self.flops, self._paused = ops, flops, paused
 
     def works(self) -> bool:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.core.errors import UsageError
 from kernelllm.models.extras import key_or_error, lacking, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat
 from kernelllm.models.served import Served
@@ -25,15 +24,12 @@ class Anthropic(Served):
     provider: ClassVar[str] = "anthropic"
     families: ClassVar[tuple[str, ...]] = ("claude",)
     summary: ClassVar[str] = "Anthropic's models"
+    example: ClassVar[str] = "anthropic/NAME, for example anthropic/claude-sonnet-5-5"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 900.0
     ) -> None:
-        super().__init__(model, concurrency=concurrency, retries=retries, base_url=base_url)
-        if not model:
-            raise UsageError("anthropic needs a model's name.", fix="Write it as anthropic/NAME, for example anthropic/claude-sonnet-5-5.")
-        self.timeout_s = float(timeout_s)
-        self._client: Any = None
+        super().__init__(model, concurrency=concurrency, retries=retries, timeout_s=timeout_s, base_url=base_url)
 
     @classmethod
     def lacks(cls) -> str:
@@ -41,27 +37,11 @@ class Anthropic(Served):
         return lacking("anthropic", "anthropic", "ANTHROPIC_API_KEY")
 
     def client(self) -> Any:
-        """The SDK's client. Raises MissingExtra, or ModelError where there is no key."""
         if self._client is None:
             sdk = need("anthropic", "anthropic")
             self._key = key_or_error("ANTHROPIC_API_KEY", "Anthropic")
             self._client = sdk.Anthropic(api_key=self._key, base_url=self.base_url, max_retries=0, timeout=self.timeout_s)
         return self._client
-
-    def ready(self) -> None:
-        """Open the client: it needs the package and the key."""
-        self.client()
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """``n`` requests, as they are answered."""
-        self._cancelled.clear()
-        self.client()
-        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
 
     def _request(self, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
         chat = as_chat(messages)

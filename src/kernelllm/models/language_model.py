@@ -114,10 +114,10 @@ class LanguageModel:
         """Free what it holds (weights, connections)."""
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
-        """One answer in one piece: for providers that cannot stream."""
+        """One answer, line by line once it is there: for providers that cannot stream."""
         for completion in self.sample(messages, params, 1):
             self.last = completion
-            yield completion.text
+            yield from completion.text.splitlines(keepends=True)
 
     def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
         """Draw ``n`` answers to one prompt, numbered from ``first``, each as soon as it is there and in any order."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.core.errors import UsageError
 from kernelllm.models.extras import lacking, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
 from kernelllm.models.served import Served
@@ -19,23 +18,22 @@ class LiteLLM(Served):
     provider: ClassVar[str] = "litellm"
     families: ClassVar[tuple[str, ...]] = ("gemini", "bedrock", "vertex_ai", "deepseek-", "mistral-", "grok", "command-")
     summary: ClassVar[str] = "the rest of the services, by LiteLLM"
+    example: ClassVar[str] = "litellm/SERVICE/NAME, for example litellm/bedrock/NAME"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
     ) -> None:
-        super().__init__(model, concurrency=concurrency, retries=retries, base_url=base_url)
-        if not model:
-            raise UsageError("litellm needs a model's name.", fix="Write it as litellm/SERVICE/NAME, for example litellm/bedrock/NAME.")
-        self.timeout_s = float(timeout_s)
+        super().__init__(model, concurrency=concurrency, retries=retries, timeout_s=timeout_s, base_url=base_url)
 
     @classmethod
     def lacks(cls) -> str:
         """The extra, where it is not installed."""
         return lacking("litellm", "litellm")
 
-    def ready(self) -> None:
-        """Import the package."""
-        _import()
+    def client(self) -> Any:
+        """LiteLLM, told not to fetch its table of prices over the network when it is imported."""
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        return need("litellm", "litellm")
 
     def _request(self, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
         wanted = {
@@ -58,14 +56,8 @@ class LiteLLM(Served):
             **{name: value for name, value in wanted.items() if value is not None},
         }
 
-    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """``n`` requests, as they are answered."""
-        self._cancelled.clear()
-        _import()
-        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
-
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
-        litellm = _import()
+        litellm = self.client()
         started = time.monotonic()
         reply = self._retried(lambda: litellm.completion(**self._request(messages, params.for_sample(index))), _errors(litellm))
         message = reply.choices[0].message
@@ -84,7 +76,7 @@ class LiteLLM(Served):
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer as it is written."""
         self._cancelled.clear()
-        litellm = _import()
+        litellm = self.client()
         cutter = StopCutter(params.stop)
         events = self._retried(lambda: litellm.completion(**self._request(messages, params), stream=True), _errors(litellm))
         try:
@@ -97,12 +89,6 @@ class LiteLLM(Served):
             raise self._failed(error) from None
         if rest := cutter.rest():
             yield rest
-
-
-def _import() -> Any:
-    """LiteLLM, told not to fetch its table of prices over the network when it is imported."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    return need("litellm", "litellm")
 
 
 def _errors(litellm: Any) -> tuple[type[Exception], ...]:

@@ -79,9 +79,3 @@ class Mock(LanguageModel):
                 seconds=time.monotonic() - started,
                 sample=index,
             )
-
-    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
-        """The first answer, line by line."""
-        for completion in self.sample(messages, params, 1):
-            self.last = completion
-            yield from completion.text.splitlines(keepends=True)

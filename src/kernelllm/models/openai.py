@@ -34,6 +34,7 @@ class OpenAI(Served):
     provider: ClassVar[str] = "openai"
     families: ClassVar[tuple[str, ...]] = ("gpt-", "chatgpt", "o1", "o3", "o4", "codex")
     summary: ClassVar[str] = "OpenAI, or any server with its protocol by --base-url (vLLM, SGLang, Ollama, llama.cpp, OpenRouter, ...)"
+    example: ClassVar[str] = "openai/NAME, for example openai/gpt-5"
 
     def __init__(
         self,
@@ -46,17 +47,12 @@ class OpenAI(Served):
         retries: int = 6,
         timeout_s: float = 600.0,
     ) -> None:
-        super().__init__(
-            model, concurrency=concurrency, retries=retries, base_url=base_url or os.environ.get("OPENAI_BASE_URL")
-        )
-        if not model:
-            raise UsageError("openai needs a model's name.", fix="Write it as openai/NAME, for example openai/gpt-5.")
+        address = base_url or os.environ.get("OPENAI_BASE_URL")
+        super().__init__(model, concurrency=concurrency, retries=retries, timeout_s=timeout_s, base_url=address)
         if mode not in ("auto", "chat", "completion"):
             raise UsageError(f"Unknown mode {mode!r}.", fix="Known: auto, chat, completion.")
         self.key_env = key_env
         self.mode = mode
-        self.timeout_s = float(timeout_s)
-        self._client: Any = None
 
     @classmethod
     def lacks(cls) -> str:
@@ -75,7 +71,6 @@ class OpenAI(Served):
         return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}{parts.path}"
 
     def client(self) -> Any:
-        """The SDK's client. Raises MissingExtra, or ModelError where there is no key."""
         if self._client is None:
             openai = need("openai", "openai")
             self._key = find_key(self.key_env) if self.base_url else key_or_error(self.key_env, "OpenAI")
@@ -83,21 +78,6 @@ class OpenAI(Served):
                 api_key=self._key or "none", base_url=self.base_url, max_retries=0, timeout=self.timeout_s
             )
         return self._client
-
-    def ready(self) -> None:
-        """Open the client: it needs the package and the key."""
-        self.client()
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
-        """``n`` requests, each with a seed of its own where a seed is given, as they are answered."""
-        self._cancelled.clear()
-        self.client()
-        yield from self._each(lambda index: self._ask(messages, params, index), first, n)
 
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
         openai = need("openai", "openai")

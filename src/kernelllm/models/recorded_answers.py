@@ -92,9 +92,3 @@ class ReplayedAnswers(LanguageModel):
             yield Completion(
                 text=text, thinking=row.thinking, tokens_in=row.tokens_in, tokens_out=row.tokens_out, finish=row.finish, sample=index
             )
-
-    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
-        """The first answer, line by line."""
-        for completion in self.sample(messages, params, 1):
-            self.last = completion
-            yield from completion.text.splitlines(keepends=True)

@@ -8,15 +8,16 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from kernelllm.core.errors import ModelError, UsageError
 from kernelllm.core.text import printable
 from kernelllm.models.concurrent import each_as_it_comes
 from kernelllm.models.extras import scrubbed
-from kernelllm.models.language_model import Completion, LanguageModel
+from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -33,17 +34,45 @@ _SHOWN = 160
 class Served(LanguageModel):
     """A provider that asks a server: at most ``concurrency`` requests at once, in all threads together."""
 
-    def __init__(self, model: str, *, concurrency: int, retries: int, base_url: str | None = None) -> None:
+    example: ClassVar[str]
+    """How a name of it is written, for the error where there is none."""
+
+    def __init__(self, model: str, *, concurrency: int, retries: int, timeout_s: float, base_url: str | None = None) -> None:
         super().__init__(model)
+        if not model:
+            raise UsageError(f"{self.provider} needs a model's name.", fix=f"Write it as {self.example}.")
         self.concurrency = int(concurrency)
         self.retries = int(retries)
+        self.timeout_s = float(timeout_s)
         self.base_url = server_address(base_url)
+        self._client: Any = None
         self._slots = threading.Semaphore(self.concurrency)
         self._key: str | None = None
         self._reached = False
 
-    def _each(self, ask: Callable[[int], Completion], first: int, n: int) -> Iterator[Completion]:
-        return each_as_it_comes(ask, first, n, self._slots, self.concurrency, self._cancelled)
+    def client(self) -> Any:
+        """The SDK, or its client. Raises MissingExtra, or ModelError where there is no key."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """The client needs the package and the key."""
+        self.client()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+        """``n`` requests, as they are answered."""
+        self._cancelled.clear()
+        self.client()
+        ask = partial(self._ask, messages, params)
+        yield from each_as_it_comes(ask, first, n, self._slots, self.concurrency, self._cancelled)
+
+    def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
+        """The answer to one request."""
+        raise NotImplementedError
 
     def _retried(self, ask: Callable[[], T], errors: type[Exception] | tuple[type[Exception], ...]) -> T:
         """``ask()``, and again after faults that pass; each time the log says why. Raises ModelError with the cause."""

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, digest
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.operator_mode import OperatorMode
 
 _VIEWS = ("detach", "alias", "t", "transpose", "view", "_unsafe_view", "permute", "expand", "unsqueeze", "squeeze", "clone", "_to_copy")
 
 
-class _Recorded(TorchDispatchMode):
+class _Recorded(OperatorMode):
     """Every operator that is no view, with the numbers of the operators whose results it takes."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.lines: list[tuple[str, tuple[int, ...]]] = []
         self._maker: dict[int, int] = {}
         self._alive: list[Any] = []

@@ -178,19 +178,15 @@ def _batch_norm(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 def _counter() -> Any:
     """A dispatch mode that records output shapes and counts FLOPs."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     from kernelllm.problems.flops import heavy_flops
+    from kernelllm.problems.operator_mode import OperatorMode
 
     quick = torch.ops.aten.native_batch_norm.default
 
-    class Counter(TorchDispatchMode):
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # torch would import all of dynamo to say that it skips this class
-
+    class Counter(OperatorMode):
         def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
+            super().__init__()
             self.shapes: list[tuple[int, ...]] = []
             self.flops = 0
 

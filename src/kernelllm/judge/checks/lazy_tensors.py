@@ -9,7 +9,7 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import analyse, uses_of
 
 _BASES = (
     "torch.Tensor", "torch._C.TensorBase", "torch._C._TensorBase", "torch.nn.Parameter", "torch.nn.parameter.Parameter",
@@ -31,10 +31,7 @@ class LazyTensors:
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Subclasses of tensors, hooks on their operators, and objects that lie about their class."""
         known = analyse(tree)
-        found = [
-            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in known.uses() if starts(use.path, *_CERTAIN)
-        ]  # fmt: skip
+        found = uses_of(tree, self.name, *_CERTAIN)
         for node in analyse(tree).nodes:
             if isinstance(node, ast.ClassDef):
                 found += self._of_class(node, {path for base in node.bases for path in known.paths(base)})

@@ -6,7 +6,7 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import uses_of
 from kernelllm.judge.observation import Observation
 
 _CERTAIN = (
@@ -21,10 +21,7 @@ class Network:
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Modules that a kernel has no use for."""
-        return [
-            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN)
-        ]  # fmt: skip
+        return uses_of(tree, self.name, *_CERTAIN)
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Sockets that were opened or connected."""

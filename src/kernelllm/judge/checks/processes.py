@@ -6,7 +6,7 @@ import ast
 
 from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import analyse, uses_of
 from kernelllm.judge.observation import Observation
 
 _CERTAIN = (
@@ -33,10 +33,7 @@ class Processes:
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Processes and signals are certain; ``sys.exit`` and its kind are only reported."""
         known = analyse(tree)
-        found = [
-            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in known.uses() if starts(use.path, *_CERTAIN)
-        ]  # fmt: skip
+        found = uses_of(tree, self.name, *_CERTAIN)
         found += [
             Finding(check=self.name, message=f"Uses {use.path}: the process may end early.", severity=Severity.WARN, line=use.line)
             for use in known.uses() if use.path in _ENDS

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from kernelllm.core.types import Finding
 from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
 from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
 
@@ -298,6 +299,11 @@ class Source:
 
     def _scope(self, node: ast.AST) -> Scope:
         return self.scopes.of.get(node, self.scopes.module)  # annotations have none of their own
+
+
+def uses_of(tree: ast.Module, check: str, *paths: str) -> list[Finding]:
+    """A finding for each use of one of these paths, or of what lies below them."""
+    return [Finding(check=check, message=f"Uses {use.path}.", line=use.line) for use in analyse(tree).uses() if starts(use.path, *paths)]
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import uses_of
 from kernelllm.judge.observation import Observation
 
 _CERTAIN = (
@@ -22,10 +22,7 @@ class Threads:
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Starting a thread has no place in a kernel; locks and thread-local storage do."""
-        return [
-            Finding(check=self.name, message=f"Uses {use.path}.", line=use.line)
-            for use in analyse(tree).uses() if starts(use.path, *_CERTAIN)
-        ]  # fmt: skip
+        return uses_of(tree, self.name, *_CERTAIN)
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Threads that the worker saw start."""

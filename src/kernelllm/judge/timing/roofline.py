@@ -18,13 +18,13 @@ import contextlib
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import Floor
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.operator_mode import OperatorMode
 from kernelllm.problems.without_dynamo import without_dynamo
 
 _GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
@@ -55,15 +55,11 @@ def _distinct_bytes(tensor: torch.Tensor) -> int:
     return int(count)
 
 
-class _TrafficCounter(TorchDispatchMode):
+class _TrafficCounter(OperatorMode):
     """Sees every ATen call of the reference on fake tensors."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, sources: dict[int, int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.sources = sources
         self.read: dict[int, int] = {}
         self.flops: dict[str, float] = {}

@@ -274,7 +274,7 @@ class Reference:
                 exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
                 has_exact = agrees(value, exact)
         if rounding and self.tf32_convolutions:
-            with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():  # type: ignore[no-untyped-call]
+            with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():
                 rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
                 has_rounded = same_structure(value, rounded)
                 equally_right += [rounded] if has_rounded else []

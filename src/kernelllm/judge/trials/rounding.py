@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from kernelllm.judge.checks.operator_families import HEAVY, family, operator, weight
 from kernelllm.judge.transport import values
+from kernelllm.problems.operator_mode import OperatorMode
 
 _EXACT = frozenset((
     "abs", "amax", "amin", "aminmax", "ceil", "clamp", "clamp_max", "cummax", "cummin", "floor", "fmax", "fmin", "hardtanh", "kthvalue",
@@ -30,15 +30,11 @@ _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
 
-class Rounding(TorchDispatchMode):
+class Rounding(OperatorMode):
     """Moves what operators compute in float64 at random. ``roundings``: units of float32's rounding that inputs and parameters move by."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, generator: torch.Generator, roundings: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._generator, self._roundings = generator, roundings * _COMPUTED
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

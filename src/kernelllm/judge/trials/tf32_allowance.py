@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.judge.checks.operator_families import HEAVY, family
+from kernelllm.problems.operator_mode import OperatorMode
 
 _CONVOLVED = 3
 """Inputs and weights of convolutions have at least so many dimensions; the weights of products two."""
@@ -42,16 +42,12 @@ def rounded(value: Any) -> Any:
     return value
 
 
-class Tf32Convolutions(TorchDispatchMode):
+class Tf32Convolutions(OperatorMode):
     """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
 
     cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
     cut off, as tensor cores do with operands that nobody rounded before.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operands = _OPERANDS.get(func, 0)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.problems.operator_mode import OperatorMode
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 READING = frozenset({"_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "equal", "_unique2", "unique_dim",
@@ -59,15 +59,11 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
     return Seen(recorder.list[: recorder.read_after], recorder.read_after is not None, watch.unwritten(output))
 
 
-class _KernelMemoryWatch(TorchDispatchMode):
+class _KernelMemoryWatch(OperatorMode):
     """Which memory kernels alone fill, and whether values are looked at that they would have computed."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._recorder = recorder
         self._empty: dict[int, torch.Tensor] = {}
         """Storages that torch allocated and did not write to, each with a tensor that keeps it."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.judge.transport.arenas import GUARD, POISON, extent
+from kernelllm.problems.operator_mode import OperatorMode
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "clone",
@@ -23,16 +23,12 @@ _MOST, _ALL = 2**26, 2**28
 """Bytes: larger tensors stay as they are (a workspace may be far larger than what is ever touched of it), and so do all after so many."""
 
 
-class Fences(TorchDispatchMode):
+class Fences(OperatorMode):
     """While this mode is on, a new tensor that nobody filled is poison, NaN in every floating type. ``guards``: behind each new tensor
     lie :data:`GUARD` bytes of poison more; :meth:`check` tells whether they still do. In all else the tensors are as they would be."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, *, guards: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._guards, self._left = guards, _ALL
         self._fenced: dict[int, tuple[torch.Tensor, str]] = {}
         """By address: the bytes with their guard, kept so that nobody else gets them, and what the tensor is."""

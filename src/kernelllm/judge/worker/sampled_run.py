@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
+from kernelllm.problems.operator_mode import OperatorMode
 
 _MOST = 2**18
 """Elements of an output that are looked at."""
@@ -66,15 +66,11 @@ def _steps(shape: torch.Size) -> list[int]:
     return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
-class _MissingValueWatch(TorchDispatchMode):
+class _MissingValueWatch(OperatorMode):
     """Follows what is missing through torch's operators."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import all of dynamo to say that it skips this class
-
     def __init__(self, sampled: SampledLaunches) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.sampled = sampled
         self._all: list[torch.Tensor] = []
         """Every tensor that torch made: addresses are not used twice while they are held."""
