@@ -13,6 +13,9 @@ from kernelllm.pairs.row import Pair, pair_of
 FASTER = 1.1
 """From this ratio of times on, two right kernels make a pair of a slow and a faster one."""
 
+MESSAGE = 160
+"""Characters of a verdict's message that a report shows."""
+
 
 def rows_of(run: Run, provenance: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[Pair]:
     """The rows of a run, a problem at a time. ``provenance``: by problem, further columns such as ``licenses``."""
@@ -33,6 +36,20 @@ def rows_of_problem(problem: Problem, attempts: Sequence[Attempt]) -> Iterator[P
                 yield _with_before(row, parent, "repair")
             elif _ms(parent) > FASTER * _ms(attempt):
                 yield _with_before(row, parent, "faster")
+
+
+def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
+    """(reason, problem, message) for each problem of a run without a right kernel. The reason is the verdict of its last attempt."""
+    for problem in run.problems():
+        attempts = run.attempts(problem.name)
+        if any(a.verdict.correct for a in attempts):
+            continue
+        if not attempts:
+            yield "not verified: no kernel was written", problem.name, ""
+            continue
+        verdict = attempts[-1].verdict
+        failed = next((f.check for f in verdict.findings if f.severity == "fail"), "")
+        yield f"not verified: {verdict.status}" + (f", {failed}" if failed else ""), problem.name, verdict.message[:MESSAGE]
 
 
 def _with_before(row: Pair, parent: Attempt, kind: str) -> Pair:

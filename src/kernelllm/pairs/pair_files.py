@@ -54,6 +54,32 @@ def read(folder: Path) -> Iterator[Pair]:
             yield msgspec.convert({k: v for k, v in row.items() if v is not None or k in _OPTIONAL}, Pair)
 
 
+def report_of(folder: Path) -> CleaningReport:
+    """The report that was written beside a set; an empty one where there is none."""
+    path = folder / "report.json"
+    return msgspec.json.decode(path.read_bytes(), type=CleaningReport) if path.is_file() else CleaningReport()
+
+
+def push(folder: Path, repository: str, *, private: bool = False) -> str:
+    """Upload the folder to a data set on the Hugging Face hub; its address.
+
+    Raises UsageError where there is no set or the hub refuses it, and MissingExtra.
+    """
+    next(read(folder))
+    try:
+        import huggingface_hub as hub
+    except ImportError as error:
+        raise MissingExtra("huggingface_hub", "hf") from error
+    try:
+        api = hub.HfApi()
+        address = api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository, repo_type="dataset", folder_path=folder, commit_message="Verified pairs by kernelllm")
+    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise UsageError(f"The set was not uploaded: {why}", where=repository, fix="Log in with: hf auth login.") from error
+    return str(address)
+
+
 def chat(rows: Iterable[Pair], template: str = prompts.DEFAULT) -> Iterator[str]:
     """JSON lines with ``messages``, the form that trainers take. The prompt is the one that :mod:`kernelllm.lm` asks with."""
     templates = prompts.Templates()
@@ -83,6 +109,7 @@ def statistics(rows: Sequence[Pair]) -> dict[str, Any]:
         "rows": len(rows),
         "splits": dict(Counter(r.split for r in rows)),
         "kinds": dict(Counter(r.kind for r in rows)),
+        "other writings of a module": sum(bool(r.augmented_from) for r in rows),
         "writers": dict(Counter(r.model for r in rows)),
         "sources": dict(Counter(r.origin.partition(":")[0] for r in rows)),
         "packages": len({r.repo_name for r in rows if r.repo_name}),

@@ -60,6 +60,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """``pair``, ``repair`` (a wrong kernel, its verdict and a right one) or ``faster`` (a slow kernel and a faster one)."""
     before_code: str = ""
     before_verdict: str = ""
+    augmented_from: str = ""
+    """The row whose module this is in another writing."""
 
 
 def pair_of(problem: Problem, attempt: Attempt, *, licenses: tuple[str, ...] = (), repository: str = "", link: str = "") -> Pair:

@@ -56,6 +56,10 @@ class HFSuite(contract.Suite):
 
     def problems(self) -> Iterator[Problem]:
         """The rows that are problems, read one at a time."""
+        return (problem for problem, _ in self.problems_with_rows())
+
+    def problems_with_rows(self) -> Iterator[tuple[Problem, dict[str, Any]]]:
+        """The problems, each with all columns of its row."""
         limit = int(self.options.get("limit", "0"))
         column: str | None = self.options.get("column")
         found = 0
@@ -72,7 +76,7 @@ class HFSuite(contract.Suite):
                 self.skipped[name] = error.what
                 continue
             found += 1
-            yield Problem(name=name, source=source, origin=f"hf:{self.dataset}#{number}", tags=_tags(row))
+            yield Problem(name=name, source=source, origin=f"hf:{self.dataset}#{number}", tags=_tags(row)), row
             if found == limit:
                 return
         if not found:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, verbose_option
+from kernelllm.app.cli_options import json_option, together, verbose_option
+from kernelllm.judge.judge_settings import TRACKS
 
 if TYPE_CHECKING:
+    from kernelllm.app.session import Asking
+    from kernelllm.bench.bench_plan import BenchPlan
+    from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.core.store import Store
-    from kernelllm.pairs.row import Pair
+
+Provenance = Mapping[str, Mapping[str, object]]
+Dropped = tuple[str, str, str]
+"""A reason, a row, and what is said of it."""
 
 PROVENANCE = "provenance.json"
+
+
+set_options = together(
+    click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]"),
+    click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto."),
+    click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]"),
+    click.option("--db", metavar="URL", help="The attempt store."),
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,10 +70,7 @@ def harvest(packages: tuple[str, ...], output: Path, **_: Any) -> None:
 @click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto.")
-@click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like this suite's problems.  [default: builtin, kernelbench]")
-@click.option("--db", metavar="URL", help="The attempt store.")
+@set_options
 @json_option
 @verbose_option
 @click.pass_context
@@ -71,25 +84,89 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
     kernelllm pairs build harvested run:last -o pairs
     """
     from kernelllm.app.session import open_store
-    from kernelllm.core.types import to_json
-    from kernelllm.pairs import pair_files
-    from kernelllm.pairs.cleaning import cleaned
 
     suites = [s for s in sources if not s.startswith("run:")]
     with open_store(options["db"]) as store:
         runs = [store.run(s.removeprefix("run:")).id for s in sources if s.startswith("run:")]
         if suites:
             runs.append(_judged(suites, store, options))
-        rows = [row for run in runs for row in _rows(store, run, suites)]
-    kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options["per_module"])
-    written = pair_files.write(kept, output, report)
-    if as_json:
-        click.echo(to_json(report))
-    else:
-        click.echo(f"{report.kept} pairs of {report.families} families in {output} ({len(written)} files); {report.rows} were right.")
-        for reason, count in sorted(report.dropped.items(), key=lambda item: -item[1]):
-            click.echo(f"  dropped {count:6}: {reason}")
+        kept = _written(store, runs, _provenance(suites), output, options, as_json)
     ctx.exit(0 if kept else 1)
+
+
+@pairs.command("import")
+@click.argument("dataset", metavar="DATASET")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
+@click.option("--answer", metavar="COLUMN", default="", help="The column with the kernel.  [default: triton_code and its like]")
+@click.option("--profile", default="strict", show_default=True, help="How kernels are judged.")
+@click.option("--track", type=click.Choice(TRACKS), default="kernels-only", show_default=True, help="What torch may do in a kernel's file.")
+@set_options
+@json_option
+@verbose_option
+@click.pass_context
+def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **options: Any) -> None:
+    """Judge the pairs of another DATASET anew, and keep those that are right. The same command resumes.
+
+    DATASET is a name on the Hugging Face hub, or a Parquet or JSON-lines file, such as KernelBook. Each row that goes is counted with its
+    reason. ?limit=100 takes the first rows, ?column=NAME says where the module is.
+
+    \b
+    kernelllm pairs import GPUMODE/KernelBook?limit=500 -o kernelbook
+    kernelllm pairs import rows.parquet --answer kernel -o verified
+    """
+    from kernelllm.app import suite_runs
+    from kernelllm.app.session import Asking, open_store
+    from kernelllm.bench.known_answers import GivenAnswers
+    from kernelllm.core.errors import UsageError
+    from kernelllm.judge import JudgeSettings
+    from kernelllm.pairs import imported
+    from kernelllm.suites.hf_datasets import HFSuite
+
+    suite = HFSuite(dataset)
+    name = f"rows/{suite.dataset}"
+    found = [(p, row, imported.candidate(row, name, options["answer"])) for p, row in suite.problems_with_rows()]
+    answers = {p.name: candidate for p, _, candidate in found if candidate is not None}
+    if not answers:
+        raise UsageError("No row has a kernel.", where=dataset, fix=f"Name its column with --answer. A row has: {', '.join(found[0][1])}.")
+    judge = JudgeSettings(device=options["device"], profile=options["profile"], track=options["track"])
+    writer, asking = GivenAnswers(name, answers), Asking(db=options["db"])
+    with open_store(options["db"]) as store:
+        spec = (f"hf/{dataset}", suite.version, tuple(p for p, _, _ in found))
+        plan = suite_runs.make_plan(spec, name, 1, asking=asking, extern="forbid", judge=judge, known=writer)
+        run = _run_to_the_end(plan, store, asking, options, writer)
+        provenance = {p.name: imported.columns(row) for p, row, _ in found}
+        skipped = [("not a problem", name, why) for name, why in suite.skipped.items()]
+        kept = _written(store, [run], provenance, output, options, as_json, skipped)
+    ctx.exit(0 if kept else 1)
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the larger set.")
+@click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, help="Other writings of each module.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of names and habits.")
+@verbose_option
+def augment(folder: Path, output: Path, times: int, seed: int, **_: Any) -> None:
+    """Add other writings of the training split's modules: other names, other order of independent lines, other habits."""
+    from kernelllm.pairs import pair_files
+    from kernelllm.pairs.augment import augmented
+
+    rows = list(pair_files.read(folder))
+    more = list(augmented(rows, times, seed))
+    written = pair_files.write(more, output, pair_files.report_of(folder))
+    click.echo(f"{len(more)} rows in {output} ({len(written)} files), {len(rows)} of them as they were.")
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("repository", metavar="OWNER/NAME")
+@click.option("--private", is_flag=True, help="Make a new repository private.")
+@verbose_option
+def push(folder: Path, repository: str, private: bool, **_: Any) -> None:
+    """Upload a set with its card to a data set on the Hugging Face hub, with the login of the `hf` command."""
+    from kernelllm.pairs import pair_files
+
+    click.echo(f"{pair_files.push(folder, repository, private=private)}")
 
 
 @pairs.command()
@@ -150,7 +227,6 @@ def export(folder: Path, form: str, split: str | None, template: str, output: Pa
 def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
     """The run in which every module of the suites has its kernels, judged."""
     from kernelllm.app import suite_runs
-    from kernelllm.app.commands.bench import run_shown
     from kernelllm.app.session import Asking
     from kernelllm.core.writer import require
     from kernelllm.judge import JudgeSettings
@@ -159,22 +235,57 @@ def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
     asking = Asking(db=options["db"])
     judge = JudgeSettings(device=options["device"], track="kernels-only")
     plan = suite_runs.make_plan(suite_runs.problems_of(suites), options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
+    return _run_to_the_end(plan, store, asking, options)
+
+
+def _run_to_the_end(plan: BenchPlan, store: Store, asking: Asking, options: dict[str, Any], known: KnownAnswers | None = None) -> str:
+    from kernelllm.app import suite_runs
+    from kernelllm.app.commands.bench import run_shown
+
     devices = suite_runs.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
-    one = suite_runs.open_bench(plan, store, asking=asking, devices=devices, per_device=workers)
+    one = suite_runs.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)
     run_shown(one, limited=False)
     return one.id
 
 
-def _rows(store: Store, run: str, suites: list[str]) -> list[Pair]:
+def _written(
+    store: Store,
+    runs: list[str],
+    provenance: Provenance,
+    output: Path,
+    options: dict[str, Any],
+    as_json: bool,
+    skipped: Sequence[Dropped] = (),
+) -> int:
+    """Clean the right attempts of the runs, write the set and say what became of each row. How many are kept."""
     from kernelllm.core.store import Run
-    from kernelllm.pairs.from_runs import rows_of
+    from kernelllm.core.types import to_json
+    from kernelllm.pairs import pair_files
+    from kernelllm.pairs.cleaning import cleaned
+    from kernelllm.pairs.from_runs import rows_of, unverified
 
+    rows = [row for run in runs for row in rows_of(Run(store, run), provenance)]
+    kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options.get("per_module", 1))
+    for reason, name, why in (*skipped, *(item for run in runs for item in unverified(Run(store, run)))):
+        report.drop(reason, name, why)
+    written = pair_files.write(kept, output, report)
+    if as_json:
+        click.echo(to_json(report))
+        return len(kept)
+    click.echo(f"{report.kept} pairs of {report.families} families in {output} ({len(written)} files); {report.rows} were right.")
+    for reason, count in sorted(report.dropped.items(), key=lambda item: -item[1]):
+        click.echo(f"  dropped {count:6}: {reason}")
+    return len(kept)
+
+
+def _provenance(suites: list[str]) -> Provenance:
+    """By problem: what `kernelllm pairs harvest` noted beside its files."""
     known: dict[str, Any] = {}
     for path in (Path(s.removeprefix("folder/")) / PROVENANCE for s in suites):
         if path.is_file():
             known |= {name: {**v, "licenses": tuple(v["licenses"])} for name, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    return list(rows_of(Run(store, run), known))
+    return known
 
 
 def _benchmarks(against: tuple[str, ...]) -> Any:
