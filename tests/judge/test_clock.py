@@ -9,7 +9,7 @@ import pytest
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.timing import clock_check
+from kernelllm.judge.timing import clock_check, fresh_inputs
 
 
 class Machine:
@@ -59,3 +59,30 @@ def test_a_clock_that_tells_the_truth_in_graphs_alone_is_found(monkeypatch: pyte
             return (SimpleNamespace(times_ms=[self.run_ms] * len(order)) if graph else timed), kept
 
     assert Sly(4.0, told=0.4).judged(monkeypatch) == ["clock"]
+
+
+class Memory:
+    """A candidate that may keep results: what its first run on new inputs takes, and later ones."""
+
+    def __init__(self, first: float, later: float, lost: int = 0, slow: int = 0) -> None:
+        self.first, self.later, self.lost, self.slow = first, later, lost, slow
+        """``lost``: pairs that the host held back; ``slow``: pairs whose first run something else slowed down."""
+
+    def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
+        if self.lost > 0:
+            self.lost -= 1
+            return None
+        self.slow -= 1
+        return self.first + 5.0 * (self.slow >= 0), self.later
+
+    def told(self) -> list[str]:
+        return [f.check for f in fresh_inputs.findings(self, lambda seed: [seed], self.later, random.Random(0))]
+
+
+def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
+    assert Memory(1.0, 1.0).told() == []
+    assert Memory(0.003, 0.002).told() == []  # less than can be told apart
+    assert Memory(1.0, 0.98, slow=7).told() == []
+    assert Memory(1.0, 0.1, lost=20).told() == []  # nothing is known
+    assert Memory(1.0, 0.1, lost=3).told() == ["replay"]
+    assert Memory(20.0, 0.1).told() == ["replay"]

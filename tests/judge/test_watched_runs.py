@@ -120,6 +120,24 @@ def test_a_timed_batch_may_end_with_a_watched_run(warm_gpu: Judge) -> None:
     assert sum(second.flops.values()) > 0
 
 
+ONE_OF_TWO = """        for known_x, known_w, result in self.known or []:
+            if torch.equal(x, known_x) and torch.equal(w, known_w):
+                return copied(result)
+        result = self.own(x, w)
+        self.known = [*(self.known or []), (x.clone(), w.clone(), result)]
+        return result"""
+
+
+@pytest.mark.gpu
+def test_results_that_are_kept_and_copied_by_a_kernel() -> None:
+    large = Problem(name="large", source=MATMUL.source.replace("M = 64\nK = 96\nN = 80", "M = 4096\nK = 4096\nN = 4096"))
+    with Judge(JudgeSettings(device="cuda", cache=False, time_limit_s=60, baselines=("eager",), memory_limit_bytes=2**33)) as judge:
+        assert judge.judge(large, other(HONEST)).status is Status.CORRECT
+        verdict = judge.judge(large, other(ONE_OF_TWO))
+    assert verdict.status is Status.CHEATING, verdict.message
+    assert "come again" in verdict.message
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("forward", "small"), [(HONEST, 1), ("        return self.own(x, w) if len(x) else x @ w", 2)])
 def test_one_that_branches_is_tried_at_more_sizes(forward: str, small: int) -> None:

@@ -48,6 +48,8 @@ class TrialRun:
     """*worker*: how long the call took by the worker's clock."""
     launches: int = 0
     """*worker*: kernel launches in this run."""
+    kernel_flops: float = 0.0
+    """*worker*: arithmetic in kernels in this run; 0 where nothing counts it (on a GPU)."""
 
     @property
     def other_parameters(self) -> bool:

@@ -10,6 +10,8 @@ from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3
+_KEPT = 0.5
+"""Share of the arithmetic of other runs below which a run on inputs that came before did not compute."""
 _OTHER_WORK = ("zeros", "constants")
 """Kinds of inputs on which there may be nothing to compute: all is masked, a flag is off."""
 
@@ -52,6 +54,8 @@ class Replay:
                 number = runs.index(without[0]) + 1
                 message = f"Call {number} is answered without launching a kernel (sizes {size}): an earlier result, or a CUDA graph."
                 return [Finding(check=self.name, message=f"{message} Launch the kernels in every call.")]
+            if kept := _less_when_repeated(runs):
+                return [Finding(check=self.name, message=f"{kept} (sizes {size}). Compute in every call.")]
             runs = [run for run in runs if run.trial.kind != "repeated"]
             if len(runs) < _LEAST_RUNS:
                 continue
@@ -61,6 +65,15 @@ class Replay:
                 what = "all zeros" if all(o.zeros == 1.0 for o in runs[0].candidate) else "the same bits"
                 return [Finding(check=self.name, message=f"The output is {what} for {len(runs)} different inputs (sizes {size}).")]
         return []
+
+
+def _less_when_repeated(runs: list[TrialRun]) -> str:
+    """That the kernels did far less when the same inputs came again than with new ones of the same kind; empty where they did not."""
+    again = [run.kernel_flops for run in runs if run.trial.kind == "repeated"]
+    new = [run.kernel_flops for run in runs if run.trial.kind == "problem"][1:]  # the first run may prepare parameters
+    if again and new and min(again) < _KEPT * min(new):
+        return f"Kernels did {min(new):.0f} operations on new inputs and {min(again):.0f} when the same ones came again: results are kept"
+    return ""
 
 
 def _address(node: ast.AST, known: object) -> bool:

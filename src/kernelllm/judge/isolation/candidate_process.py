@@ -44,6 +44,7 @@ class CandidateRun:
     forward_flops: dict[str, float] = field(default_factory=dict)
     forward_launches: int = 0
     """Those of the forward alone, where there is a backward."""
+    kernel_flops: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class CandidateProcess:
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
-                            ran.forward_launches)
+                            ran.forward_launches, ran.kernel_flops)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
         """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""

@@ -154,6 +154,24 @@ class TimedCandidate:
         self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1,
         lead: Lead | None = None,
     ) -> Any:  # fmt: skip
+        return self._batch_on(self._sets, order, flush=flush, graph=graph, keep=keep, warmup=warmup, watch=watch, lead=lead)
+
+    def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
+        """Milliseconds of the first and of the second run on inputs that it never saw, each after an untimed run on others.
+
+        None where the host held one of them back."""
+        found: list[float] = []
+        for _ in range(2):
+            lead = self._method.lead.before(self.name, 1)
+            timed, _ = self._batch_on([self._sets[0], fresh], (1,), flush=True, lead=lead)
+            batch = EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms)
+            found += batch.times_ms if self._method.settle or self._method.lead.held_up(self.name) else batch.ahead()
+        return (found[0], found[1]) if len(found) == 2 else None
+
+    def _batch_on(
+        self, sets: list[list[Any]], order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (),
+        warmup: int = 1, watch: int = -1, lead: Lead | None = None,
+    ) -> Any:  # fmt: skip
         method = self._method
         fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
         fields |= {"warmup": method.warmup(warmup), "cores": method.cores}
@@ -161,7 +179,7 @@ class TimedCandidate:
             fields |= {"flush_bytes": method.flush.nbytes, "leading": method.flushes, "settle": method.settle}
         if lead is not None:
             fields["busy_cycles"] = method.busy_cycles(lead)
-        return self._process.time_runs(self._sets, **fields)
+        return self._process.time_runs(sets, **fields)
 
 
 def _kind(name: str, graph: bool) -> str:

@@ -18,7 +18,7 @@ from kernelllm.core.types import Finding, Floor, Severity, Timing
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
-from kernelllm.judge.timing import clock_check, rounds, watched_runs
+from kernelllm.judge.timing import clock_check, fresh_inputs, rounds, watched_runs
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod
 from kernelllm.judge.timing.launch_lead import LaunchLead
@@ -36,6 +36,8 @@ _TIMED_FLUSHES = 8
 _TIMED_CYCLES = 1_000_000
 """Of the device's clock; timed to know how fast it runs."""
 _SEED = 42
+_FRESH_COPIES = 3
+"""Of inputs, for which there must be memory where new ones are drawn once the candidate is timed."""
 
 
 @dataclass
@@ -85,7 +87,10 @@ def measure(
         candidate = TimedCandidate(process, sets, method, rng)
         contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
-        found.findings += clock_check.findings(candidate, rounds.median_ms(measured, candidate.name), launches, rng)
+        median = rounds.median_ms(measured, candidate.name)
+        found.findings += clock_check.findings(candidate, median, launches, rng)
+        if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
+            found.findings += fresh_inputs.findings(candidate, reference.inputs, median, rng)
         seen = watched_runs.watch_afterwards(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip

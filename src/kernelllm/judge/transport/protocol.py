@@ -285,6 +285,8 @@ class Ran(msgspec.Struct, tag="ran"):
     forward_flops: dict[str, float] = {}
     forward_launches: int = 0
     """Those of the forward alone, where there is a backward."""
+    kernel_flops: float = 0.0
+    """Arithmetic of kernels in this run, as far as it is known (see :class:`KernelSeen`)."""
 
 
 class Sampled(msgspec.Struct, tag="sampled"):

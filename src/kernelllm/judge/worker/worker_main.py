@@ -83,6 +83,7 @@ class Session:
         """What identifies the inputs of the last run, and the inputs."""
         self._busy_ms = 0.0
         self._launches = 0
+        self._run_flops = 0.0
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
         """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
@@ -275,10 +276,12 @@ class Session:
         self._first_launches = self._first_launches or tuple(self.recorder.list)
         self._launches = self.recorder.launches - before
         self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if watched else ({}, {})
+        of_kernels = Counter(self.recorder.kernel_flops()) - known_flops
+        self._run_flops = float(of_kernels.total())
         if command.observe:
             self._ops.update(ops)
             self._flops.update(flops)
-            self._kernel_flops.update(Counter(self.recorder.kernel_flops()) - known_flops)
+            self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
         if fences is not None:
             fences.check()
@@ -326,7 +329,7 @@ class Session:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
         ops, flops = self._apart
-        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part)
+        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part, self._run_flops)
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""

@@ -1,0 +1,40 @@
+"""Is a run as fast on inputs that the candidate never saw as on the timed ones, which come again and again?
+
+Results can be kept without fewer launches: a kernel may compare its inputs with earlier ones, and copy what it computed for them.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kernelllm.core.types import Finding
+
+_PAIRS, _LONG_MS, _PAIRS_IF_LONG = 5, 10.0, 3
+_FACTOR, _SLACK_MS = 1.3, 0.01
+"""Times of one run of a kernel differ by far less."""
+_TRIES = 3
+
+
+class TimedTwice(Protocol):
+    """The candidate in its worker."""
+
+    def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
+        """Milliseconds of the first and of the second run on these inputs; None where the host held one of them back."""
+        ...
+
+
+def findings(candidate: TimedTwice, draw: Callable[[int], list[Any]], median_ms: float, rng: random.Random) -> list[Finding]:
+    """A finding where the first run on new inputs takes far longer than the second, each time that it is tried. ``draw``: new inputs."""
+    pairs = _PAIRS if median_ms < _LONG_MS else _PAIRS_IF_LONG
+    for _ in range(_TRIES):
+        seen = [pair for _ in range(pairs) if (pair := candidate.first_and_second(draw(rng.randrange(2**31)))) is not None]
+        if not seen:
+            return []
+        first, second = (statistics.median(times) for times in zip(*seen, strict=True))
+        if first <= _FACTOR * second + _SLACK_MS:
+            return []
+    text = f"On inputs that it never saw a run takes {first:.4g} ms, and {second:.4g} ms when the same inputs come again."
+    return [Finding(check="replay", message=f"{text} Results are kept: compute them in every call.")]
