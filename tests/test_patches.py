@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelllm.core.patches import PATCHES, Patch
+from kernelllm.judge.checks.syntax import analyse
+
+PACKAGE = Path(__file__).parent.parent / "src" / "kernelllm"
 
 TEXT = """
 import torch, torch.nn as nn
@@ -115,6 +120,30 @@ def test_all_that_the_compiler_replaces_is_listed(monkeypatch: pytest.MonkeyPatc
         assert "@triton.jit" in compiled(Problem(name="everything", source=TEXT), options)
     assert len(replaced) > 50
     assert replaced <= {p.target for p in PATCHES}
+
+
+ALIASES = {
+    "triton.runtime.interpreter.interpreter_semantic": "triton.language.semantic.TritonSemantic",
+    "torch.cuda.Stream.": "torch.cuda.streams.Stream.",
+    "triton.runtime.interpreter.GridExecutor": "triton.runtime.interpreter.GridExecutor.__call__",
+}
+OWN = ("triton.runtime.driver.active.launcher_cls", "triton.runtime.interpreter.interpreter_builder")
+"""Attributes of a driver and of options that are objects of this package, or values."""
+
+
+def test_all_that_workers_replace_is_listed() -> None:
+    """What the judge's check on tampering finds in a candidate, it finds here: assignments into torch and Triton."""
+    listed = {patch.target.replace(":", ".") for patch in PATCHES}
+    found = set()
+    for room in ("backends", "judge/worker"):
+        for path in sorted((PACKAGE / room).rglob("*.py")):
+            if path.name != "libdevice.py":  # its tables of torch's functions look like assignments to them
+                found |= {use.path for use in analyse(ast.parse(path.read_text())).stores()}
+    for alias, name in ALIASES.items():
+        found = {path.replace(alias, name) for path in found}
+    replaced = {path for path in found if path.startswith(("torch.", "triton.")) and not path.endswith("?") and not path.startswith(OWN)}
+    assert len(replaced) > 30
+    assert replaced <= listed
 
 
 def test_every_setting_of_inductor_exists() -> None:

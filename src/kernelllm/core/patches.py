@@ -268,6 +268,10 @@ EMULATOR = (
     *_each("the emulator", "libdevice and inline assembly, which the interpreter has not", _BUILDER,
            "InterpreterBuilder.create_extern_elementwise(self, libName, libPath, symbol, argList, retType, isPure);"
            "InterpreterBuilder.create_inline_asm(self, inlineAsm, constraints, values, type, isPure, pack)"),
+    *_each("the emulator", "inline assembly by the name that the interpreter looks for first", _BUILDER,
+           "InterpreterBuilder.create_inline_asm_elementwise", "added"),
+    *_each("the emulator", "libdevice's functions are torch's", "triton.language.extra.cuda.libdevice", "tanh;pow;fmod", "called"),
+    *_each("the emulator", "libdevice's functions are torch's", "triton.language.extra.libdevice", "tanh;pow;fmod"),
     *_each("the emulator", "no output, and assertions that name the line", _BUILDER,
            "InterpreterBuilder.create_print(self, prefix, hex, values, isSigned);"
            "InterpreterBuilder.create_assert(self, condition, message);InterpreterBuilder.create_assume(self, condition)"),
@@ -298,6 +302,7 @@ EMULATOR = (
     *_each("the emulator", "reductions and scans by NumPy, not element by element", _BUILDER,
            "ReduceOps.generic_reduce(self, input);ReduceOps.sum(self, input);ScanOps.generic_scan(self, input)"),
     *_each("the emulator", "sorting by NumPy", "triton.language.standard", "sort"),
+    *_each("the emulator", "sorting by NumPy", "triton.language", "sort"),
     *_each("the emulator", "the language is replaced once, not at every launch", _BUILDER,
            "_patch_lang(fn);FunctionRewriter.rewrite_ast(self)"),
     *_each("the emulator", "types are worked out once", _BUILDER, "_get_np_dtype(tt_dtype)"),
