@@ -64,13 +64,15 @@ class CandidateFile(MainGraph):
         top = [*self.guards.given(), *entry, *self.guards.first(lines)]
         top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
-        for variable, path in self.tensor_inputs():
-            tensor = self.program.tensors[variable]
-            if not tensor.shape or variable in mutated:
-                continue
-            if path.isidentifier() and is_contiguous(tensor):
-                top.append(f"{path} = {path}.contiguous()")
+        dense = [path for variable, path in self.tensor_inputs() if variable not in mutated and self._dense(variable, path)]
+        for few in (dense[i : i + 3] for i in range(0, len(dense), 3)):
+            top.append(f"{', '.join(few)} = {', '.join(f'{path}.contiguous()' for path in few)}")
         return top
+
+    def _dense(self, variable: str, path: str) -> bool:
+        """Whether the kernels read an input as one block of memory."""
+        tensor = self.program.tensors[variable]
+        return bool(tensor.shape) and path.isidentifier() and is_contiguous(tensor)
 
     def _numbers(self) -> list[str]:
         """Python floats as the tensors that the kernels read."""

@@ -13,6 +13,7 @@ from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, assigned, fresh, name_of, prune
 from kernelllm.compiler.emit.folding import direct, fold, masks_applied_twice, shared_masks
 from kernelllm.compiler.emit.helpers import HELPERS
+from kernelllm.compiler.emit.short_forms import shortened, spelled
 from kernelllm.compiler.emit.simplify import Simplifier
 from kernelllm.compiler.emit.value_types import Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
@@ -55,8 +56,8 @@ def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     for _ in range(2):
         body = prune(simplifier.run(fresh(body)))
     body = masks_applied_twice(body)
-    body = prune(fold(body))
-    body = fresh(shared_masks(direct(body)))
+    body = prune(fold(spelled(body)))
+    body = fresh(shortened(fresh(shared_masks(masks_applied_twice(direct(body))))))
     used = all_reads(body)
     params = [p for p in (*kernel.params, *(h for h in persistent if h not in kernel.params)) if used[p]]
     helpers = {name for name in used if name in HELPERS}

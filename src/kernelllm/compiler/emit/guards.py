@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.emit.forward import HostPrinter
 
-_LONG = 96
+_LONG, _FEW = 96, 4
 _CHECK = '''
 def check(name, tensor, dtype, shape, device=None):
     """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
@@ -34,11 +34,8 @@ def check(name, tensor, dtype, shape, device=None):
 '''
 _INFERENCE_ONLY = '''
 class InferenceOnly(torch.autograd.Function):
-    """Results of kernels that have no backward: asking them for gradients is an error."""
-
-    @staticmethod
-    def forward(ctx, results, *sources):
-        return results
+    """Hands on results; asking for their gradients is an error."""
+    forward = staticmethod(lambda ctx, results, *sources: results)
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -262,14 +259,14 @@ class Guards:
     def results(self, results: list[tuple[str, Any]]) -> tuple[list[str], list[str]]:
         """Statements that let results refuse a backward pass, and the results' texts then. Given: text and value in the graph."""
         inputs = [g for g in self.inputs if getattr(torch, g.dtype).is_floating_point]
-        trained = any(g.kind == "parameter" for g in self.captured.graph_inputs)
+        parameters = [g for g in self.captured.graph_inputs if g.kind == "parameter" and g.variable in self.host.program.tensors]
         made = {p for v, p in self.host.paths.items() if v not in {g.variable for g in self.captured.graph_inputs}}
         lines: list[str] = []
         texts: list[str] = []
         wrapped: list[str] = []
         for text, value in results:
             differentiable = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-            if differentiable and (inputs or trained) and text not in wrapped:
+            if differentiable and (inputs or parameters) and text not in wrapped:
                 if not text.isidentifier():
                     name = fresh_name("result", self.taken)
                     lines.append(f"{name} = {text}")
@@ -283,10 +280,14 @@ class Guards:
             return [], [text for text, _ in results]
         self._called.add("InferenceOnly")
         many = f"({', '.join(wrapped)}{',' if len(wrapped) == 1 else ''})"
-        sources = [self.host.paths[g.variable] for g in inputs]
+        sources = [self.host.paths[g.variable] for g in (*inputs, *parameters)]
+        plain = f"{self.names['InferenceOnly']}.apply({', '.join([many, *sources])})"
+        whole = f"{plain}[0] if torch.is_grad_enabled() else {texts[0]}"
+        if texts == wrapped and len(whole) < _LONG:
+            return lines, [whole]
         lines.append("if torch.is_grad_enabled():")
-        if trained:
-            sources.append(fresh_name("trained", self.taken))
+        if len(parameters) > _FEW:
+            sources[len(inputs) :] = [fresh_name("trained", self.taken)]
             lines.append(f"    {sources[-1]} = next((p for p in self.parameters() if p.requires_grad), None)")
         lines.append(f"    {many} = {self.names['InferenceOnly']}.apply({', '.join([many, *sources])})")
         return lines, texts

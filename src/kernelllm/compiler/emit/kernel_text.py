@@ -121,7 +121,7 @@ def to_text(
     lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
-    note = _note(cleaned)
+    note = _note(cleaned, name)
     if note:
         lines.append(f'    """{note}"""')
     body = _constants(body)
@@ -195,13 +195,13 @@ def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
     return [*(ast.parse(f"{n}: tl.constexpr = {v!r}").body[0] for n, v in found.items()), *body]
 
 
-def _note(cleaned: Cleaned) -> str:
+def _note(cleaned: Cleaned, name: str) -> str:
+    """What is fused and how rows are shared out, where the kernel's name does not say it."""
     words = [w.replace("_", " ") for w in spoken(cleaned.kernel.ops)]
+    if all(w.replace(" ", "_") in name for w in words):
+        return ""
     what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
-    what = what[:1].upper() + what[1:]
-    if cleaned.rows:
-        return f"{what}: one row per program." if what else "One row per program."
-    return f"{what}." if what else ""
+    return f"{what[:1].upper()}{what[1:]}{': one row per program' if cleaned.rows else ''}."
 
 
 def _autotune(chosen: LaunchConfig, names: dict[str, str], sizes: list[str], blocks: list[str]) -> list[str]:

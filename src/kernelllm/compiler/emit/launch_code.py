@@ -76,7 +76,7 @@ class LaunchWriter:
                 )
             elif cleaned.rows and self.kernels.size(launch, numel).is_Integer:
                 value = str(min(limit, _power(int(self.kernels.size(launch, numel)))))
-            elif cleaned.rows:
+            elif cleaned.rows and self.kernels.size(launch, "xnumel") != 1:
                 value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
             else:
                 value = str(limit)

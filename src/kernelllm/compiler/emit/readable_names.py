@@ -24,7 +24,7 @@ _SPOKEN = {
     "mul": "scale", "_low_memory_max_pool_with_offsets": "max_pool", "max_pool2d_with_indices": "max_pool", "avg_pool2d": "avg_pool",
     "_adaptive_avg_pool2d": "avg_pool", "avg_pool3d": "avg_pool", "avg_pool1d": "avg_pool", "_adaptive_avg_pool3d": "avg_pool",
     "max_pool3d_with_indices": "max_pool", "var_mean": "mean_var", "amax": "max", "amin": "min", "silu": "silu", "div": "divide",
-    "sub": "subtract", "linalg_vector_norm": "norm", "constant_pad_nd": "pad", "upsample_nearest2d": "upsample",
+    "sub": "subtract", "rsub": "subtract", "linalg_vector_norm": "norm", "constant_pad_nd": "pad", "upsample_nearest2d": "upsample",
     "upsample_bilinear2d": "upsample", "_scaled_dot_product_efficient_attention": "attention", "index": "gather", "cat": "concat",
     "_fused_rms_norm": "rms_norm", "pow": "power", "baddbmm": "bias", "clamp_min": "clamp", "clamp_max": "clamp", "add_": "add",
     "masked_fill": "mask", "_embedding_bag": "embedding", "native_dropout": "dropout", "binary_cross_entropy_with_logits": "bce_loss",
@@ -130,7 +130,7 @@ _CALLED = {
     "tl.sigmoid": "gate", "libdevice.tanh": "tanh", "tl.log": "logarithm", "maximum": "upper", "minimum": "lower", "tl.where": "chosen",
     "count_below": "place",
     "tl.abs": "magnitude", "tl.erf": "erf", "floor_div": "quotient", "libdevice.log1p": "softplus", "libdevice.expm1": "grown",
-    "tl.full": "filled", "tl.zeros": "zeros", "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
+    "tl.full": "filled", "tl.zeros": "acc", "libdevice.pow": "power", "tl.maximum": "upper", "tl.minimum": "lower",
 }  # fmt: skip
 _TUPLES = {
     "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean",

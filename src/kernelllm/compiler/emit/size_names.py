@@ -31,8 +31,9 @@ class SizeNames:
         """SizeNames that follow from others: name to expression over earlier names."""
         mentioned = set(re.findall(r"\w+", text))
         chosen = {}
+        constants = {size.constant for size in captured.sizes}
         for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
-            chosen[size.symbol] = fresh_name(_spell(size.constant), taken)
+            chosen[size.symbol] = fresh_name(_spell(size, constants), taken)
         for size in captured.sizes:
             name = chosen[size.symbol]
             self.known[name] = size
@@ -173,7 +174,13 @@ def as_python(expression: str) -> str:
     return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
 
 
-def _spell(constant: str) -> str:
+def _spell(size: Size, constants: set[str]) -> str:
+    """``batch_size`` as the problem has it; a number without a name there after the argument and the dimension that it is the size of."""
+    constant = size.constant
+    if re.fullmatch(r"\w+_dim\d+", constant) and size.sources and size.sources[0].kind == "input" and size.sources[0].dim is not None:
+        constant = f"{size.sources[0].name}_size{size.sources[0].dim}"
+    elif constant.endswith("_shape[0]") and constant.replace("[0]", "[1]") not in constants:
+        constant = constant.replace("_shape[0]", "_size")
     return re.sub(r"\W+", "_", constant).strip("_") or "size"
 
 

@@ -7,11 +7,13 @@ marked while Inductor writes (a prime that means nothing else), and the emitter 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kernelllm.compiler.capture.patching import patch
+from kernelllm.compiler.capture.staged_reductions import LONG
 
 SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
@@ -42,14 +44,19 @@ def marked(*, marks: bool = True) -> Iterator[None]:
     """While open, Inductor's split reductions of symbolic length have a marked number of parts (unless sizes are fixed); running sums
     are not split."""
     from torch._inductor.ir import Reduction, Scan
+    from torch._inductor.virtualized import V
 
     plain, scan = Reduction.num_splits, Scan.num_splits
+    names = list(inspect.signature(plain).parameters)
     _LENGTHS.clear()
 
     def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        given = dict(zip(names, args, strict=False)) | kwargs
         hint, parts = plain(*args, **kwargs)
+        length = given["reduction_numel"]
+        if parts != 1 and (V.graph.sizevars.optimization_hint(length) <= LONG or set(given["ranges"]) & set(_LENGTHS)):
+            return hint, 1  # one program does it, or it is a part already
         if isinstance(parts, int) and parts >= SMALLEST:
-            length = kwargs.get("reduction_numel")
             made = mark(parts, length)
             if made >= SMALLEST // 2:
                 _LENGTHS[made] = length
