@@ -163,10 +163,8 @@ def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, lock: Devi
 
     flooding = threading.Thread(target=flood)
     flooding.start()
-    start = time.monotonic()
     with lent.command(), pytest.raises(WorkerTimeout):
-        fake.worker.ask(ReadReport, start + 0.5, on_request=lent.request)
-    assert time.monotonic() - start < 5
+        fake.worker.ask(ReadReport, time.monotonic() + 0.5, on_request=lent.request)
     stop.set()
     fake.worker._sock.close()
     fake.sock.close()

@@ -40,7 +40,7 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
         if kinds:
             console.print("errors: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items()), style="dim", highlight=False)
         grid = Table(title=f"all figures ({total.group})", title_justify="left", box=None, pad_edge=False, show_header=False)
-        for name, text in summary.figures(total):
+        for name, text in summary.all_figures(total):
             grid.add_row(name, text)
         console.print(grid)
     if note:

@@ -137,11 +137,11 @@ def markdown(scores: Sequence[Scores]) -> str:
     """The table, and all figures of its last line, as GitHub Markdown; brackets hold 95 % intervals over problems."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row) + " |" for row in rows(scores)]
-    lines += ["", f"| {scores[-1].group} | |", "|---|---|", *(f"| {name} | {text} |" for name, text in figures(scores[-1]))]
+    lines += ["", f"| {scores[-1].group} | |", "|---|---|", *(f"| {name} | {text} |" for name, text in all_figures(scores[-1]))]
     return "\n".join(lines) + "\n"
 
 
-def figures(s: Scores) -> list[tuple[str, str]]:
+def all_figures(s: Scores) -> list[tuple[str, str]]:
     """Every figure of one group as (name, text): what :func:`rows` has no room for, too. Those that do not exist are left out."""
     told = [(f"pass@{k}", _percent(e)) for k, e in s.pass_at.items()]
     for baseline, thresholds in s.fast.items():
@@ -162,7 +162,7 @@ def figures(s: Scores) -> list[tuple[str, str]]:
     return list(dict(told).items())  # fast_0 is the same for every baseline
 
 
-def kinds(attempts: Iterable[Attempt]) -> dict[str, int]:
+def error_kinds(attempts: Iterable[Attempt]) -> dict[str, int]:
     """How many attempts failed in each way of the error taxonomy, the most frequent first."""
     counts = Counter(kind for a in attempts if (kind := error_kind(a)))
     return dict(counts.most_common())

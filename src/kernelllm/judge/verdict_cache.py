@@ -71,7 +71,7 @@ class Verdicts:
         with self._lock:
             known = self._memory.get(key)
         if known is None and self.folder is not None and not _needs_files(problem):
-            known = _read(_place(self.folder, key), key)
+            known = _read(_file_of(self.folder, key), key)
         return known
 
     def put(self, settings: JudgeSettings, problem: Problem, candidate: Candidate, found: Verdict) -> None:
@@ -86,7 +86,7 @@ class Verdicts:
                 self._memory.popitem(last=False)
         if self.folder is not None and _lasting(found) and not _needs_files(problem):
             try:
-                _write(_place(self.folder, key), key, recorded)
+                _write(_file_of(self.folder, key), key, recorded)
                 if random.randrange(_PRUNE_EVERY) == 0:
                     prune(self.folder, self._most)
             except OSError as error:  # a full or read-only disk: the verdict itself is fine
@@ -141,15 +141,15 @@ def _language(name: str) -> str:
     """The same of a kernel language: its versions, what it sets for its workers, and its code where it is a plugin."""
     backend = open_backend(name)
     chosen = [sorted(backend.environment(mode, "").items()) for mode in sorted(backend.modes)]
-    return repr((sorted(backend.versions().items()), chosen, _digest([Path(place) for place in plugin_of(backend)])))
+    return repr((sorted(backend.versions().items()), chosen, _digest([Path(path) for path in plugin_of(backend)])))
 
 
-def _digest(places: Sequence[Path]) -> str:
-    """Of all Python files at or below these places."""
+def _digest(paths: Sequence[Path]) -> str:
+    """Of all Python files at or below these paths."""
     found = hashlib.sha256()
-    for place in places:
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            found.update(file.relative_to(place.parent).as_posix().encode() + b"\0" + file.read_bytes())
+    for path in paths:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found.update(file.relative_to(path.parent).as_posix().encode() + b"\0" + file.read_bytes())
     return found.hexdigest()
 
 
@@ -181,7 +181,7 @@ def _as_of(found: Verdict, when: str) -> Verdict:
     return changed
 
 
-def _place(folder: Path, key: str) -> Path:
+def _file_of(folder: Path, key: str) -> Path:
     return folder / key[:2] / key[2:]
 
 

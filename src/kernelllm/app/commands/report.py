@@ -62,7 +62,7 @@ def report(
         if as_markdown and not as_json:
             click.echo(f"**{name}**\n\n{summary.markdown(found)}" + (f"\n{v.note}\n" if v.note else ""))
         elif not as_json:
-            show_scores(name, found, v.note, summary.kinds(v.attempts))
+            show_scores(name, found, v.note, summary.error_kinds(v.attempts))
     everything = [a for v in views for a in v.attempts]
     if html is not None:
         from kernelllm.app.page import page

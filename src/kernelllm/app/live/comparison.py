@@ -40,8 +40,8 @@ def difference(
         if not compared.ok:
             inputs = [t.double() if t.is_floating_point() else t for t in _copies(tensors)]
             try:
-                twin = copy.deepcopy(original).double()
-                exact = [*_tensors(torchs(twin, inputs)), *inputs]
+                in_float64 = copy.deepcopy(original).double()
+                exact = [*_tensors(torchs(in_float64, inputs)), *inputs]
                 rounded = _copies(tensors)
                 convolved: Any = Tf32Convolutions if torch.backends.cudnn.allow_tf32 else contextlib.nullcontext
                 with convolved(), kept_state(original):

@@ -96,9 +96,9 @@ def page(runs: Sequence[RunView]) -> str:
         columns=[summary.COLUMNS[i] for i in keep],
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
         statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
-        kinds=[(run.name, summary.kinds(run.attempts)) for run in runs],
-        figures=_table([summary.figures(made[-1]) for _, made in scores]),
-        plots=[(title, charts.inline(figure, title)) for title, figure in _figures(runs)],
+        kinds=[(run.name, summary.error_kinds(run.attempts)) for run in runs],
+        figures=_table([summary.all_figures(made[-1]) for _, made in scores]),
+        plots=[(title, charts.inline(figure, title)) for title, figure in _plots(runs)],
         problems=problems,
         cells=[[_cell(run, p) for run in runs] for p in problems],
         blocks=[_block(runs, p) for p in problems],
@@ -111,7 +111,7 @@ def save_plots(runs: Sequence[RunView], folder: Path) -> list[Path]:
     """Write every plot of the report as PNG and SVG; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for title, figure in _figures(runs):
+    for title, figure in _plots(runs):
         stem = re.sub(r"[^a-z0-9]+", "_", title.lower().replace("@", "_at_")).strip("_")
         for suffix in (".png", ".svg"):
             charts.save(figure, folder / f"{stem}{suffix}")
@@ -119,7 +119,7 @@ def save_plots(runs: Sequence[RunView], folder: Path) -> list[Path]:
     return made
 
 
-def _figures(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
+def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     series = [(run.name, run.outcomes) for run in runs]
     baselines = [b for b in summary.BASELINES if any(b in o.speedups for run in runs for o in run.outcomes)]
     made = []

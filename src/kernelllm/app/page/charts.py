@@ -17,6 +17,7 @@ import numpy as np
 
 from kernelllm.bench import metrics
 from kernelllm.bench.metrics import Outcome
+from kernelllm.core.attempts import best
 from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import Attempt
@@ -127,16 +128,11 @@ def roofline(series: Sequence[tuple[str, Sequence[Attempt]]], gpu: Gpu) -> Figur
 
 
 def fastest(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
-    """Problem to its fastest correct attempt that was timed."""
-    best: dict[str, Attempt] = {}
-    for a in attempts:
-        if not a.verdict.correct or a.verdict.timing is None:
-            continue
-        held = best.get(a.problem)
-        held_ms = held.verdict.timing.candidate.median_ms if held and held.verdict.timing else float("inf")
-        if a.verdict.timing.candidate.median_ms < held_ms:
-            best[a.problem] = a
-    return best
+    """Problem to its best attempt, where that was timed."""
+    grouped: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        grouped.setdefault(attempt.problem, []).append(attempt)
+    return {name: found for name, group in grouped.items() if (found := best(group)) and found.verdict.timing}
 
 
 def _point(attempt: Attempt) -> tuple[float, float] | None:

@@ -23,7 +23,7 @@ _SLOW_S = 1.0
 
 
 @dataclass
-class _Turns:
+class _Calls:
     """What one autotuned kernel has run so far."""
 
     launches: int = 0
@@ -48,7 +48,7 @@ def begin_run(*, again: bool) -> None:
     _Runs.again = again
 
 
-_turns: WeakKeyDictionary[Any, _Turns] = WeakKeyDictionary()
+_calls_of: WeakKeyDictionary[Any, _Calls] = WeakKeyDictionary()
 
 
 def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,35 +56,35 @@ def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
     return _run(self, _configurations(self, args, kwargs), args, kwargs)
 
 
-def run_in_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
+def run_next(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands for Autotuner.run: each launch has the next configuration, since a GPU may find any of them the fastest."""
-    turns = _turns.setdefault(self, _Turns())
-    if turns.run != _Runs.number:
+    calls = _calls_of.setdefault(self, _Calls())
+    if calls.run != _Runs.number:
         if _Runs.again:
-            turns.launches = turns.before
-        turns.run, turns.before = _Runs.number, turns.launches
+            calls.launches = calls.before
+        calls.run, calls.before = _Runs.number, calls.launches
     configs = _configurations(self, args, kwargs)
     if Sampling.active is not None:
-        return _run_sampled(self, Sampling.active, turns, configs, args, kwargs)
-    turns.known.update(map(_name, configs))
-    quick = [c for c in configs if id(c) not in turns.slow] or configs
-    first = turns.launches % len(quick) if quick else 0
-    turns.launches += 1
+        return _run_sampled(self, Sampling.active, calls, configs, args, kwargs)
+    calls.known.update(map(_name, configs))
+    quick = [c for c in configs if id(c) not in calls.slow] or configs
+    first = calls.launches % len(quick) if quick else 0
+    calls.launches += 1
     start = time.perf_counter()
     result = _run(self, [*quick[first:], *quick[:first]], args, kwargs)
     if time.perf_counter() - start > _SLOW_S:
-        turns.slow.add(id(self.best_config))
+        calls.slow.add(id(self.best_config))
     return result
 
 
-def _run_sampled(self: Any, sampling: Sampling, turns: _Turns, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_sampled(self: Any, sampling: Sampling, calls: _Calls, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """First what pruning left at no size before: only here it can be seen."""
-    new = [c for c in configs if _name(c) not in turns.known]
+    new = [c for c in configs if _name(c) not in calls.known]
     result = _run(self, [*new, *(c for c in configs if c not in new)], args, kwargs, offered=())
     chosen = _name(self.best_config)
     tried = [_name(c) for c in new]
-    turns.known.update(tried[: tried.index(chosen) + 1] if chosen in tried else tried)
-    sampling.configurations_left |= not turns.known.issuperset(tried)
+    calls.known.update(tried[: tried.index(chosen) + 1] if chosen in tried else tried)
+    sampling.configurations_left |= not calls.known.issuperset(tried)
     return result
 
 

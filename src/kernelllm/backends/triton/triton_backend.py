@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 from kernelllm.backends import base
 from kernelllm.backends.base import Availability, AvailabilityState, Example, Launches, Mode, Observer
 from kernelllm.backends.triton import kernel_syntax, masked_loads, prompt_rules
+
+_LOG = logging.getLogger(__name__)
 
 
 class Triton(base.Backend):
@@ -146,11 +149,13 @@ class Triton(base.Backend):
 def _warm(mode: Mode) -> None:
     """What Triton does before a process's first compile, done once for all workers instead of in each."""
     if mode is Mode.CUDA:
-        with contextlib.suppress(Exception):  # where its module of driver calls cannot be had, a worker's first launch says why
+        try:
             from triton.backends.nvidia.driver import CudaUtils
 
             CudaUtils()  # compiled and loaded
             CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
+        except Exception as error:  # noqa: BLE001 - it compiles with a compiler of the machine's; a worker's first launch says why
+            _LOG.info("Triton's driver module cannot be had: %s", error)
     if mode is not Mode.INTERPRET:
         with contextlib.suppress(ImportError):  # another release's names: a worker does it again then
             import triton.experimental.gluon.nvidia.hopper  # noqa: F401 (the first launch imports it)

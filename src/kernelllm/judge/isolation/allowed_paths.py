@@ -50,13 +50,13 @@ def readable(*, gpu: bool = False) -> tuple[str, ...]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         found += _toolchain_parts(Path(os.environ.get(variable) or "/"))
     found += os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    own = {place for place in found if Path(place).is_absolute() and not _holds_home(Path(place))}
-    return tuple(sorted(place for place in {*system, *own} if os.path.lexists(place)))
+    own = {path for path in found if Path(path).is_absolute() and not _holds_home(Path(path))}
+    return tuple(sorted(path for path in {*system, *own} if os.path.lexists(path)))
 
 
-def _holds_home(place: Path) -> bool:
+def _holds_home(path: Path) -> bool:
     """Whether a folder is the user's home or one above it, or where programs keep a user's data."""
-    home, real = Path.home(), place.resolve()
+    home, real = Path.home(), path.resolve()
     return home.is_relative_to(real) or real in (home / ".local", home / ".local" / "share", home / ".config", home / ".cache")
 
 
@@ -65,18 +65,18 @@ def _toolchain(tool: str) -> list[str]:
     path = shutil.which(tool) if tool else None
     if path is None:
         return []
-    return [place for prefix in {Path(path).parent.parent, Path(path).resolve().parent.parent} for place in _toolchain_parts(prefix)]
+    return [part for prefix in {Path(path).parent.parent, Path(path).resolve().parent.parent} for part in _toolchain_parts(prefix)]
 
 
 def _toolchain_parts(prefix: Path) -> list[str]:
     if len(prefix.parts) <= 2 or prefix == Path.home():
         return []
-    return [str(place) for part in _TOOLCHAIN for place in prefix.glob(part)]
+    return [str(path) for part in _TOOLCHAIN for path in prefix.glob(part)]
 
 
 def packages_of(backend: Backend) -> tuple[str, ...]:
     """Where the packages of a kernel language lie, and the language itself where it is a plugin."""
-    return (*(place for name in backend.libraries for place in _package(name)), *plugin_of(backend))
+    return (*(path for name in backend.libraries for path in _package(name)), *plugin_of(backend))
 
 
 def plugin_of(backend: Backend) -> tuple[str, ...]:
@@ -93,13 +93,13 @@ def _package(name: str) -> list[str]:
     return list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
 
 
-def reachable_by_others(places: Sequence[str], workdir: str) -> bool:
-    """True when a user who owns nothing could read ``places`` and reach ``workdir``: every folder above is open to all."""
-    ours = [place for place in places if not place.startswith(("/usr/", "/etc", "/sys", "/run", "/lib"))]
-    for place in [*ours, workdir, sys.executable]:
-        real = Path(place).resolve()
+def reachable_by_others(paths: Sequence[str], workdir: str) -> bool:
+    """True when a user who owns nothing could read ``paths`` and reach ``workdir``: every folder above is open to all."""
+    ours = [path for path in paths if not path.startswith(("/usr/", "/etc", "/sys", "/run", "/lib"))]
+    for path in [*ours, workdir, sys.executable]:
+        real = Path(path).resolve()
         try:
-            if place is not workdir and not real.stat().st_mode & stat.S_IROTH:
+            if path is not workdir and not real.stat().st_mode & stat.S_IROTH:
                 return False
             if not all(above.stat().st_mode & stat.S_IXOTH for above in real.parents):
                 return False

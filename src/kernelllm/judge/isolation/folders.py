@@ -28,9 +28,9 @@ def usage(folder: str, max_files: int) -> tuple[int, int]:
     size = count = 0
     waiting = [(folder, 0)]
     while waiting:
-        place, depth = waiting.pop()
+        below, depth = waiting.pop()
         try:
-            with os.scandir(place) as entries:
+            with os.scandir(below) as entries:
                 for entry in entries:
                     count += 1
                     if count > max_files or depth >= MAX_DEPTH:

@@ -104,13 +104,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy(workdir: Path | str, *, gpu: bool = False, read: Sequence[str] = (), keep: Sequence[int] = (0, 1, 2)) -> Policy:
-    """The usual policy for a worker that lives in ``workdir``; ``read`` adds readable places, ``keep`` names descriptors to leave open."""
-    places = (*readable(gpu=gpu), *read)
-    open_to_all = reachable_by_others(places, str(workdir))
+    """The usual policy for a worker that lives in ``workdir``; ``read`` adds readable paths, ``keep`` names descriptors to leave open."""
+    paths = (*readable(gpu=gpu), *read)
+    open_to_all = reachable_by_others(paths, str(workdir))
     root = os.geteuid() == 0
     uid = 1_000_000 if root and (open_to_all or (landlock.abi() > 0 and seccomp.supported())) else None
     return Policy(
-        workdir=str(workdir), gpu=gpu, open_files=1024 if gpu else 256, read=places, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
+        workdir=str(workdir), gpu=gpu, open_files=1024 if gpu else 256, read=paths, keep=tuple(keep), uid=uid, reads_for_all=open_to_all,
         environment=clean_environment(str(workdir)), contained=os.environ.get(_CONTAINED) == "1",
     )  # fmt: skip
 
@@ -244,9 +244,9 @@ def _become(p: Policy, active: list[str], missing: list[str]) -> None:
 
 def _files(p: Policy, active: list[str], missing: list[str]) -> tuple[bool, bool]:
     """(files confined, signals confined)."""
-    rules = [(place, landlock.READ) for place in p.read]
-    rules += [(place, landlock.READ) for place in ("/proc/self", *syscalls.PROC_READABLE)]
-    rules += [(place, landlock.DEVICE) for place in syscalls.devices(gpu=p.gpu)]
+    rules = [(path, landlock.READ) for path in p.read]
+    rules += [(path, landlock.READ) for path in ("/proc/self", *syscalls.PROC_READABLE)]
+    rules += [(path, landlock.DEVICE) for path in syscalls.devices(gpu=p.gpu)]
     rules.append((p.workdir, landlock.READ | landlock.WRITE))
     if p.gpu:
         rules.append(("/proc/self/task", landlock.READ | landlock.OVERWRITE))  # the driver names its threads there or fails
@@ -337,7 +337,7 @@ def _tried_in_bubblewrap(folder: Path, gpu: bool) -> bytes:
     folder.chmod(0o711)
     work = folder / "work"
     work.mkdir(mode=0o700)
-    command = [sys.executable, "-P", "-c", _TRY, str(work), "gpu" if gpu else "", *(place for place in sys.path if place)]
+    command = [sys.executable, "-P", "-c", _TRY, str(work), "gpu" if gpu else "", *(path for path in sys.path if path)]
     done = subprocess.run(wrap(command, str(folder), gpu=gpu), capture_output=True, check=False, timeout=60)
     return done.stdout or done.stderr[-500:]
 
@@ -377,10 +377,10 @@ def wrap(command: Sequence[str], workdir: str, *, gpu: bool = False, read: Seque
 
 
 def _bubblewrapped(program: str, command: Sequence[str], workdir: str, gpu: bool, read: Sequence[str] = ()) -> list[str]:
-    places = (*readable(gpu=gpu), *read)
-    above = sorted({str(folder) for place in (*places, workdir) for folder in Path(place).parents if folder != Path("/")})
+    paths = (*readable(gpu=gpu), *read)
+    above = sorted({str(folder) for path in (*paths, workdir) for folder in Path(path).parents if folder != Path("/")})
     folders = [part for folder in above for part in ("--perms", "0711", "--dir", folder)]  # workers of other users pass, and list nothing
-    binds = [part for place in places for part in ("--ro-bind-try", place, place)]
+    binds = [part for path in paths for part in ("--ro-bind-try", path, path)]
     apart = ["--dev-bind", "/dev", "/dev"] if gpu else ["--unshare-net", "--unshare-ipc", "--dev", "/dev"]
     return [
         program, "--tmpfs", "/", *folders, *binds, "--proc", "/proc", *apart,

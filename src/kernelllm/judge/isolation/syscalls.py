@@ -132,10 +132,10 @@ def leaks(home: str) -> Leaks:
     """Attack the walls from inside; ``home``: the judge's user's. Harmless where an attack works."""
     files: list[str] = []
     reach: list[str] = []
-    for place in dict.fromkeys((home, "/home", "/tmp")):
+    for path in dict.fromkeys((home, "/home", "/tmp")):
         with contextlib.suppress(OSError):
-            list(Path(place).iterdir())
-            files.append(f"{place} can be read from inside.")
+            list(Path(path).iterdir())
+            files.append(f"{path} can be read from inside.")
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM):
         reach.append("A network socket can be opened from inside.")
     with contextlib.suppress(OSError):
@@ -147,8 +147,8 @@ def leaks(home: str) -> Leaks:
     return Leaks(tuple(files), tuple(reach))
 
 
-def _first_byte(place: str) -> None:
-    with Path(place).open("rb"):
+def _first_byte(path: str) -> None:
+    with Path(path).open("rb"):
         pass
 
 

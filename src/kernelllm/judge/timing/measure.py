@@ -91,7 +91,7 @@ def measure(
         found.findings += clock_check.findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
             found.findings += fresh_inputs.findings(candidate, reference.inputs, median, rng)
-        seen = watched_runs.watch_afterwards(
+        seen = watched_runs.watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
     found.watched = seen.watched

@@ -36,7 +36,7 @@ class WatchedRuns:
     findings: list[Finding] = field(default_factory=list)
 
 
-def watch_afterwards(
+def watch_once_more(
     process: CandidateProcess, reference: Reference, sets: Sequence[list[Any]], seed: int, *,
     among: Sequence[WatchedRun] = (), timed: dict[int, int], judged: int,
 ) -> WatchedRuns:  # fmt: skip

@@ -54,7 +54,7 @@ def install() -> None:
     """Replace JITFunction.run and Autotuner.run for good."""
     jit.JITFunction.run = _run
     jit.JITFunction.__call__ = functions.call
-    autotuner.Autotuner.run = autotuning.run_in_turn
+    autotuner.Autotuner.run = autotuning.run_next
 
 
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
