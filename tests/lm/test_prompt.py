@@ -38,7 +38,7 @@ from kernelllm.search import Search
 LANGUAGE = open_backend(DEFAULT_BACKEND)
 
 GOLDEN = Path(__file__).parent / "prompts"
-FIRST = ("kernelllm", "kernelbench-zero-shot", "kernelbench-one-shot", "kernelbench-few-shot", "hardware", "category")
+FIRST = ("kernelllm", "kernelbench-zero-shot", "kernelbench-one-shot", "kernelbench-few-shot", "hardware", "category", "mini")
 
 
 def as_file(messages: tuple[Message, ...]) -> str:
@@ -105,7 +105,7 @@ def test_first_prompts_are_golden(name: str) -> None:
     check(name, as_file(first_prompt(Templates(), name, PROBLEM)))
 
 
-@pytest.mark.parametrize("opened_with", ["category", "kernelllm"])
+@pytest.mark.parametrize("opened_with", ["category", "kernelllm", "mini"])
 def test_later_prompts_are_golden(opened_with: str) -> None:
     check(f"repair-after-{opened_with}", as_file(next_prompt(Templates(), opened_with, PROBLEM, [failed()])))
     check(f"improve-after-{opened_with}", as_file(next_prompt(Templates(), opened_with, PROBLEM, [succeeded()])))
@@ -114,7 +114,7 @@ def test_later_prompts_are_golden(opened_with: str) -> None:
 
 def test_every_template_has_a_version_a_kind_and_a_summary() -> None:
     templates = Templates()
-    assert set(templates.names()) == {*FIRST, "repair", "improve"}
+    assert set(templates.names()) == {*FIRST, "repair", "improve", "mini-next"}
     for name in templates.names():
         info = templates.info(name)
         assert info.version.isdigit()

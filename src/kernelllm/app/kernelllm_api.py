@@ -23,6 +23,7 @@ import msgspec
 
 from kernelllm.core import settings
 from kernelllm.core.attempts import best
+from kernelllm.core.errors import ModelError
 from kernelllm.core.text import printable
 from kernelllm.core.types import Attempt, Problem
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kernelllm.judge import JudgeSettings
     from kernelllm.lm.prompts import Templates
     from kernelllm.models import Completion, LanguageModel, SamplingParams
+    from kernelllm.models.hf import HF
 
 _LOG = logging.getLogger("kernelllm")
 
@@ -74,7 +76,8 @@ class KernelLLM:
     """Turns PyTorch modules into Triton kernels with a language model on this machine.
 
     ``model_name``: a repository or a folder; the argument, else the setting ``kernelllm_weights``, else
-    ``facebook/KernelLLM``. ``device``: ``auto`` takes a GPU if there is one. Weights load at once.
+    ``facebook/KernelLLM``; where the latter is not to be had, the small model ``mini``, if this package has its weights.
+    ``device``: ``auto`` takes a GPU if there is one. Weights load at once.
     ``judge`` says how :meth:`optimize` judges. Raises ModelError that says what to do where there are no weights.
     """
 
@@ -101,7 +104,14 @@ class KernelLLM:
             quantization=quantization,
             adapter=adapter,
         )
-        local.load()
+        try:
+            local.load()
+        except ModelError:
+            small = _packaged(device) if model_name is WEIGHTS and name == WEIGHTS else None
+            if small is None:
+                raise
+            _LOG.warning("The weights %s are not to be had here: the small model mini of this package is used.", name)
+            local = small
         self._setup(local, judge, store)
 
     @classmethod
@@ -138,7 +148,9 @@ class KernelLLM:
         ``template``. An answer with no usable code is returned as the model wrote it, less its fences, and a
         warning is logged.
         """
-        template = extra.pop("template", "kernelllm")
+        from kernelllm.lm.lm_writer import default_template
+
+        template = extra.pop("template", "mini" if default_template(self.model.name) == "mini" else "kernelllm")
         messages = self._prompt(code, template)
         answers = self._sample(messages, self._params(temperature, max_new_tokens, extra), n or 1)
         texts = [self._code(a) for a in answers]
@@ -258,6 +270,18 @@ class KernelLLM:
         finally:
             if opened_here:
                 judge.close()
+
+
+def _packaged(device: str) -> HF | None:
+    """The model mini with the weights of this package, None where it came without."""
+    from kernelllm.models.mini import Mini
+
+    small = Mini(device=device)
+    try:
+        small.load()
+    except ModelError:
+        return None
+    return small
 
 
 def _summed(problem: Problem, attempts: Sequence[Attempt], message: str, run: str) -> Optimized:

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "kernelllm.app.commands.report:report",
     "compare": "kernelllm.app.commands.report:compare",
     "pairs": "kernelllm.app.commands.pairs:pairs",
+    "train": "kernelllm.app.commands.train:train",
     "prompt": "kernelllm.app.commands.prompt:prompt",
     "repl": "kernelllm.app.commands.repl:repl",
     "runs": "kernelllm.app.commands.runs:runs",

@@ -20,6 +20,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "anthropic": "kernelllm.models.anthropic:Anthropic",
         "hf": "kernelllm.models.hf:HF",
         "litellm": "kernelllm.models.litellm:LiteLLM",
+        "mini": "kernelllm.models.mini:Mini",
         "mock": "kernelllm.models.mock:Mock",
         "openai": "kernelllm.models.openai:OpenAI",
         "replay": "kernelllm.models.recorded_answers:ReplayedAnswers",

@@ -26,6 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What ``-m`` falls back to."""
     kernelllm_weights: str = "facebook/KernelLLM"
     """Repository or folder that ``KernelLLM()`` loads."""
+    mini_weights: str | None = None
+    """Folder of weights that ``-m mini`` takes in place of the package's own; ``kernelllm train`` makes such folders."""
     target: str = "sm_90"
     """What a machine with no GPU compiles for."""
     kernelbench: str | None = None

@@ -41,6 +41,14 @@ def headline(verdict: Verdict) -> str:
     return ", ".join([f"{verdict.timing.candidate.median_ms:.4g} ms", *ratios])
 
 
+def line(verdict: Verdict) -> str:
+    """A verdict in one line: what repair pairs hold, and what a model is told that was trained with them."""
+    if verdict.correct:
+        time = f", {verdict.timing.candidate.median_ms:.4g} ms" if verdict.timing else ""
+        return f"correct{time}. Make it faster."
+    return f"{verdict.status}: {' '.join(trim(verdict.message, 600).split())}"
+
+
 def _failure(verdict: Verdict, source: str) -> str:
     lines = [f"{_SAYS[verdict.status]} Status: {verdict.status}.", trim(verdict.message)]
     number = _own_line(verdict.message)

@@ -31,7 +31,9 @@ def price_of(name: str, prices: Mapping[str, Price]) -> Price | None:
 
 
 def default_template(name: str) -> str:
-    """The template for a model: weights trained as KernelLLM get the prompt that they were trained with."""
+    """The template for a model: weights of our own and those trained as KernelLLM get the prompt that they were trained with."""
+    if name.partition("/")[0] == "mini":
+        return "mini"
     return "kernelllm" if name.rsplit("/", 1)[-1].lower().startswith("kernelllm") else prompts.DEFAULT
 
 

@@ -165,10 +165,27 @@ def next_prompt(
         **_context(problem, target, open_backend(backend)),
         "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],
         "feedback": feedback.of(last.verdict, last.candidate.source, gpus.of(target)),
+        "verdict": feedback.line(last.verdict),
         "best_source": best.candidate.source.strip() if best else "",
         "best_feedback": feedback.headline(best.verdict) if best else "",
     }
-    name = "improve" if last.verdict.correct else "repair"
+    return _render_next(templates, opened_with, last.verdict.correct, context)
+
+
+def follow_up(
+    templates: Templates, opened_with: str, problem: Problem, last_source: str, verdict: str, target: str = "sm_90",
+    backend: str = DEFAULT_BACKEND,
+) -> tuple[Message, ...]:
+    """As :func:`next_prompt`, of a version and what was said of it: what a model is trained with to take verdicts."""
+    told = {"last_source": last_source.strip(), "verdict": verdict, "feedback": verdict, "best_source": "", "best_feedback": ""}
+    context = {**_context(problem, target, open_backend(backend)), **told}
+    return _render_next(templates, opened_with, verdict.startswith("correct"), context)
+
+
+def _render_next(templates: Templates, opened_with: str, correct: bool, context: dict[str, Any]) -> tuple[Message, ...]:
+    """A template may have its own form of later rounds: ``NAME-next``."""
+    own = f"{opened_with}-next"
+    name = own if own in templates.names() else "improve" if correct else "repair"
     return templates.render(name, kind=templates.info(opened_with).kind, **context)
 
 

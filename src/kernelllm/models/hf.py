@@ -155,23 +155,8 @@ class HF(LanguageModel):
     # -- prompts -------------------------------------------------------------------------------
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of the prompt, with the beginning-of-text token exactly once where the tokenizer has one."""
-        _, tokenizer = self.load()
-        text = plain_text(messages)
-        if text is None and not tokenizer.chat_template:
-            text = as_text(messages) + "\n"
-        if text is not None:
-            ids = list(tokenizer(text)["input_ids"])
-        else:
-            # The template's text has the special tokens: adding them again would double the first.
-            whole = tokenizer.apply_chat_template(as_chat(messages), add_generation_prompt=True, tokenize=False)
-            ids = list(tokenizer(whole, add_special_tokens=False)["input_ids"])
-        bos = tokenizer.bos_token_id
-        if bos is not None:
-            while ids[:1] == [bos]:
-                ids = ids[1:]
-            ids = [bos, *ids]
-        return ids
+        """Token ids of the prompt."""
+        return prompt_ids(self.load()[1], messages)
 
     # -- generation ----------------------------------------------------------------------------
 
@@ -298,6 +283,25 @@ class HF(LanguageModel):
             raise outcome[0]
         row = outcome[0][0, len(ids) :].tolist()
         self.last = self._completion(tokenizer, row, len(ids), params, 0, time.monotonic() - started)
+
+
+def prompt_ids(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+    """Token ids of a prompt, with the beginning-of-text token exactly once where the tokenizer has one."""
+    text = plain_text(messages)
+    if text is None and not tokenizer.chat_template:
+        text = as_text(messages) + "\n"
+    if text is not None:
+        ids = list(tokenizer(text)["input_ids"])
+    else:
+        # The template's text has the special tokens: adding them again would double the first.
+        whole = tokenizer.apply_chat_template(as_chat(messages), add_generation_prompt=True, tokenize=False)
+        ids = list(tokenizer(whole, add_special_tokens=False)["input_ids"])
+    bos = tokenizer.bos_token_id
+    if bos is not None:
+        while ids[:1] == [bos]:
+            ids = ids[1:]
+        ids = [bos, *ids]
+    return ids
 
 
 class _OutOfMemory(Exception):

@@ -123,6 +123,14 @@ class LanguageModel:
         """Draw ``n`` answers to one prompt, numbered from ``first``, each as soon as it is there and in any order."""
         raise NotImplementedError
 
+    def sample_prompts(
+        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int = 0
+    ) -> Iterator[tuple[int, Completion]]:
+        """Draw ``n`` answers to each of several prompts, as (number of the prompt, answer); a provider may batch them."""
+        for index, messages in enumerate(prompts):
+            for completion in self.sample(messages, params, n, first):
+                yield index, completion
+
 
 def sound(completion: Completion) -> Completion:
     """The completion with what no file and no database takes (lone surrogates, NUL) replaced by U+FFFD."""

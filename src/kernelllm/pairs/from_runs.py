@@ -8,6 +8,7 @@ import msgspec
 
 from kernelllm.core.store import Run
 from kernelllm.core.types import Attempt, Problem
+from kernelllm.lm import feedback
 from kernelllm.pairs.row import Pair, pair_of
 
 FASTER = 1.1
@@ -53,9 +54,7 @@ def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
 
 
 def _with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
-    told = f"{parent.verdict.status}: {parent.verdict.message}"
-    if kind == "faster":
-        told = f"correct, {_ms(parent):.4g} ms. Make it faster."
+    told = feedback.line(parent.verdict)
     return msgspec.structs.replace(
         row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"
     )

@@ -1,0 +1,138 @@
+"""``mini``: the small model that comes with this package, or one of the same kind: ``mini/FOLDER``.
+
+It has a sampler of its own: several prompts in one batch, keys and values kept, a seed for each sample whatever the batch,
+and tokens refused after which no valid Python can follow.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from kernelllm.core.errors import ModelError
+from kernelllm.models.hf import HF
+from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop
+from kernelllm.models.python_prefix import PythonPrefix
+
+_LOG = logging.getLogger(__name__)
+_LIKELIEST = 256
+"""Tokens among which is drawn where they hold enough of the probability; otherwise among all."""
+_TRIES = 32
+"""Tokens that may be refused before the answer goes on as it is."""
+
+
+class Mini(HF):
+    """A small Llama that was trained from scratch on verified pairs; its answers are bare Python."""
+
+    provider: ClassVar[str] = "mini"
+    summary: ClassVar[str] = "the small model that comes with this package (mini), or one that 'kernelllm train' made (mini/FOLDER)"
+
+    def __init__(
+        self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 32, valid_python: bool = True
+    ) -> None:
+        super().__init__(model or "mini", device=device, dtype=dtype, batch=batch)
+        self.name = f"mini/{model}" if model else "mini"
+        self.folder = Path(model).expanduser() if model else None
+        self.valid_python = valid_python
+        self._pieces: list[str] = []
+
+    @property
+    def identity(self) -> str:
+        """Another file of weights is another model."""
+        from kernelllm.models import small_weights
+
+        folder = self.folder or small_weights.packaged()
+        shards = ",".join(f"{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sorted(folder.glob("*.safetensors")))
+        return f"{super().identity}|{self.valid_python}|{shards}"
+
+    def ready(self) -> None:
+        """Raises MissingExtra, or ModelError where this package came without weights."""
+        from kernelllm.models import small_weights
+
+        super().ready()
+        if self._model is None and self.folder is None and not small_weights.present(small_weights.packaged()):
+            raise ModelError(
+                "This build of kernelllm came without the weights of mini.",
+                fix="Name a folder that 'kernelllm train sft' made: -m mini/FOLDER, or write it into the setting mini_weights.",
+            )
+
+    def _load(self) -> None:
+        import torch
+
+        from kernelllm.models import small_weights
+        from kernelllm.models.hf import _device
+
+        self.ready()
+        device = _device(torch, self.device)
+        dtype = torch.float32 if device == "cpu" or self.dtype == "float32" else torch.bfloat16
+        model, self._tokenizer = small_weights.load(self.folder or small_weights.packaged(), dtype)
+        self._model = model.to(device)
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def sample(self, messages: Sequence[Message], params: SamplingParams, n: int = 1, first: int = 0) -> Iterator[Completion]:
+        """``n`` answers, in batches; sample ``i`` is drawn with ``seed + i``."""
+        for _, completion in self.sample_prompts([messages], params, n, first):
+            yield completion
+
+    def sample_prompts(
+        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int = 0
+    ) -> Iterator[tuple[int, Completion]]:
+        """``n`` answers to each of several prompts as (number of the prompt, answer), a batch at a time."""
+        self._cancelled.clear()
+        ids = [self.encode(messages) for messages in prompts]
+        todo = [(p, first + i) for p in sorted(range(len(ids)), key=lambda p: len(ids[p])) for i in range(n)]
+        for at in range(0, len(todo), self.batch):
+            if self._cancelled.is_set():
+                return
+            part = todo[at : at + self.batch]
+            with self._lock:
+                found = self._drawn([ids[p] for p, _ in part], [sample for _, sample in part], params)
+            yield from ((p, completion) for (p, _), completion in zip(part, found, strict=True))
+
+    def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
+        """One answer, in one piece."""
+        for completion in self.sample(messages, params):
+            self.last = completion
+            yield completion.text
+
+    def _drawn(self, prompts: list[list[int]], samples: list[int], params: SamplingParams) -> list[Completion]:
+        from kernelllm.models import decoding
+
+        model, tokenizer = self.load()
+        started = time.monotonic()
+        seeds = [None if params.seed is None else params.seed + i for i in samples]
+        ends, choose = self._end_tokens(), self._chooser(params)
+        drawn = decoding.generate(model, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set)
+        seconds = time.monotonic() - started
+        total = sum(len(row.tokens) for row in drawn)
+        _LOG.info("%s: %d tokens in %.1f s, %.0f tokens/s", self.name, total, seconds, total / max(seconds, 1e-9))
+        return [
+            self._answered(tokenizer, row, len(prompts[i]), params, samples[i], seconds / len(drawn)) for i, row in enumerate(drawn)
+        ]
+
+    def _chooser(self, params: SamplingParams) -> Any:
+        from kernelllm.models import decoding
+
+        check = None
+        if self.valid_python:
+            self._pieces = self._pieces or self._texts()
+            check = decoding.Continuation(self._pieces, PythonPrefix(), _TRIES)
+        return decoding.Chooser(params.temperature, params.top_p or 1.0, params.top_k or 0, _LIKELIEST, check)
+
+    def _texts(self) -> list[str]:
+        """Each token's text; bytes that are no character of their own become letters."""
+        model, tokenizer = self.load()
+        texts = [tokenizer.decode([i]).replace("\ufffd", "x") for i in range(min(len(tokenizer), model.config.vocab_size))]
+        return texts + ["\x00"] * (model.config.vocab_size - len(texts))
+
+    def _answered(self, tokenizer: Any, row: Any, asked: int, params: SamplingParams, sample: int, seconds: float) -> Completion:
+        text, stopped = cut_at_stop(tokenizer.decode(row.tokens, skip_special_tokens=True), params.stop)
+        finish = "stop" if row.ended or stopped else "cancelled" if self._cancelled.is_set() else "length"
+        made = Completion(text=text, tokens_in=asked, tokens_out=len(row.tokens) + row.ended, finish=finish, seconds=seconds)
+        return msgspec.structs.replace(made, sample=sample)

@@ -1,0 +1,95 @@
+"""The model card: written from the run, with everything that a reader needs to judge it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from kernelllm import __version__
+from kernelllm.pairs import pair_files
+from kernelllm.pairs.row import Pair
+from kernelllm.train.config import Recipe
+from kernelllm.train.examples import data_digest
+
+_PACKAGES = ("torch", "triton", "transformers", "accelerate", "tokenizers", "trl", "peft")
+
+
+class TrainingRun(msgspec.Struct, kw_only=True):
+    """What a run made."""
+
+    folder: str
+    parameters: int
+    steps: int
+    tokens: int
+    """Of one epoch."""
+    examples: int
+    too_long: int
+    """Pairs left out because they do not fit in ``max_length``."""
+    scores: dict[str, float] = {}
+    losses: list[tuple[int, float]] = []
+    """(step, training loss) as it was logged."""
+
+
+def write(folder: Path, recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> Path:
+    """``README.md`` in the folder."""
+    path = folder / "README.md"
+    path.write_text("\n".join(_lines(recipe, rows, outcome)), encoding="utf-8")
+    return path
+
+
+def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[str]:
+    splits = Counter(r.split for r in rows)
+    return [
+        "---", "library_name: kernelllm", "tags: [triton, pytorch, gpu-kernels]",
+        *([f"base_model: {recipe.base}"] if recipe.base else []), "---", "",
+        f"# {recipe.name}", "",
+        f"Writes Triton kernels for PyTorch modules. {outcome.parameters:,} parameters, "
+        + (f"begun from {recipe.base}." if recipe.base else "trained from scratch with a tokenizer of its own."), "",
+        "## Scores", "", "| figure | value |", "|---|---|",
+        *(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items()), "",
+        "`pass@k` is judged: every sampled kernel ran in a process of its own and was right at several sizes and seeds. These are modules"
+        " of the set's validation split, whose families of operators training has not seen; they are no benchmark's.", "",
+        "## Data", "",
+        f"- {len(rows)} verified pairs ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
+        f"- {outcome.examples} in training, {outcome.tokens:,} tokens an epoch; {outcome.too_long} were longer than"
+        f" {recipe.data.max_length} tokens and were left out, none was cut",
+        *_contamination(recipe), "",
+        "## Training", "",
+        f"- {outcome.steps} steps; kernelllm {__version__}, Python {platform.python_version()}, {_versions()}",
+        "", "```json", json.dumps(msgspec.to_builtins(recipe), indent=1), "```", "",
+        "| step | loss |", "|---|---|", *(f"| {step} | {loss:.4f} |" for step, loss in _thinned(outcome.losses)), "",
+        "## What it cannot do", "",
+        "It writes Triton alone. Its answers are limited by its context, so large modules are out of reach, and operators that its pairs"
+        " lack are guesses. Judge what it writes: `kernelllm optimize FILE.py -m ... -n 20` does.", "",
+    ]  # fmt: skip
+
+
+def _contamination(recipe: Recipe) -> list[str]:
+    """What the sets' own reports say of benchmarks."""
+    lines = []
+    for folder in recipe.data.pairs:
+        told = pair_files.report_of(Path(folder))
+        against = ", ".join(f"{suite} ({n} problems)" for suite, n in told.benchmarks.items()) or "nothing: there is no report"
+        dropped = sum(n for reason, n in told.dropped.items() if reason.startswith("in a benchmark"))
+        lines.append(f"- `{Path(folder).name}` was held against {against}; {dropped} rows that were like one of them were dropped")
+    return lines
+
+
+def _thinned(losses: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    return [losses[i] for i in sorted({round(i * (len(losses) - 1) / 19) for i in range(20)})] if len(losses) > 20 else losses
+
+
+def _versions() -> str:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)

@@ -1,0 +1,187 @@
+"""What is trained on what and how: one TOML file, read over a shipped recipe."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kernelllm.core.errors import UnknownName, UsageError
+from kernelllm.core.types import digest
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which pairs, and how they are put to the model."""
+
+    pairs: tuple[str, ...] = ()
+    """Folders that ``kernelllm pairs build`` made."""
+    template: str = "mini"
+    """The prompt's template: the one that the model will be asked with."""
+    fenced: bool = False
+    """Whether the answer stands in a code block."""
+    max_length: int = 4096
+    """Most tokens of a pair. A longer one is left out and counted: nothing is cut."""
+    packing: bool = True
+    """Several pairs in a row of ``max_length`` tokens; none sees another."""
+    limit: int | None = None
+    """The first so many training pairs alone, for a learning curve."""
+
+
+class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A byte-level BPE of one's own, for a model from scratch."""
+
+    vocabulary: int = 8192
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Llama from scratch; its embeddings are tied."""
+
+    width: int = 512
+    layers: int = 10
+    heads: int = 8
+    kv_heads: int = 4
+    mlp: int = 1536
+    rope_theta: float = 10000.0
+
+
+class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Low-rank adapters on all linear layers."""
+
+    rank: int = 64
+    alpha: int = 128
+    dropout: float = 0.0
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Optimiser and schedule."""
+
+    epochs: float = 1
+    max_steps: int = -1
+    """Stops earlier than ``epochs`` where positive."""
+    batch: int = 32
+    """Rows (packs, or pairs without packing) of one step over all devices."""
+    micro_batch: int = 8
+    """Rows that one device takes at once; the rest is accumulated."""
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "linear", "constant_with_warmup", "constant"] = "cosine"
+    warmup: float = 0.0
+    """Share of the steps."""
+    weight_decay: float = 0.0
+    beta2: float = 0.95
+    max_grad_norm: float = 1.0
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """What is computed in. ``auto``: bfloat16 on a GPU, float32 on a CPU."""
+    weights: Literal["auto", "bfloat16", "float32"] = "auto"
+    """What the weights are kept in. ``auto``: float32 where they are trained, ``dtype`` below adapters."""
+    attention: str = "sdpa"
+    """As transformers names it: ``sdpa``, ``flex_attention``, ``flash_attention_2``."""
+    compile: bool = False
+    checkpointing: bool = False
+    """Activations are computed again in the backward."""
+    fsdp: str = ""
+    """As transformers takes it, e.g. ``full_shard auto_wrap``; with ``accelerate launch``."""
+    optimizer: str = "adamw_torch"
+    log_every: int = 10
+    save_every: int = 500
+    keep: int = 3
+    """Checkpoints that stay, the best one among them."""
+    seed: int = 0
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is looked at while training, on the split ``validation``."""
+
+    every: int = 500
+    """Steps between two looks; 0: never."""
+    best: Literal["loss", "pass@1"] = "loss"
+    """Which checkpoint is the best: by held-out perplexity, or by judged pass@1."""
+    problems: int = 0
+    """Modules for which kernels are sampled and judged; 0: none."""
+    samples: int = 4
+    temperature: float = 1.0
+    top_p: float = 0.97
+    max_tokens: int = 3072
+    device: str = "auto"
+    """Where kernels are judged."""
+    workers: int = 2
+    """Processes that judge on one device."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole run."""
+
+    name: str = "own"
+    base: str = ""
+    """Weights to begin from, a repository or a folder; empty: from scratch."""
+    data: Data = Data()
+    tokenizer: Tokenizer = Tokenizer()
+    architecture: Architecture = Architecture()
+    lora: Lora | None = None
+    training: Training = Training()
+    validation: Validation = Validation()
+
+    @property
+    def digest(self) -> str:
+        """Of everything in it."""
+        return digest(msgspec.json.encode(self, order="sorted").decode())
+
+
+def recipes() -> list[str]:
+    """Names of the shipped recipes."""
+    return sorted(p.name.removesuffix(".toml") for p in resources.files("kernelllm.train").joinpath("recipes").iterdir())
+
+
+def load(config: str, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe of a file or of a shipped name, with ``KEY=VALUE`` changes. A file may begin from a shipped one: ``recipe = "mini"``.
+
+    Raises UsageError, UnknownName.
+    """
+    path = Path(config)
+    values = _read(path.read_text(encoding="utf-8"), config) if path.is_file() else {"recipe": config}
+    if (name := values.pop("recipe", None)) is not None:
+        if name not in recipes():
+            raise UnknownName(f"There is no recipe and no file {name!r}.", fix=f"Shipped: {', '.join(recipes())}.")
+        shipped = resources.files("kernelllm.train").joinpath("recipes", f"{name}.toml").read_text(encoding="utf-8")
+        values = _merged(_read(shipped, name), values)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UsageError(f"{change!r} is no change.", fix="Write --set training.max_steps=100.")
+        values = _merged(values, _nested(key.strip().split("."), _value(value.strip())))
+    try:
+        return msgspec.convert(values, Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The recipe does not fit: {error}.", where=config, fix="See docs/how-to/train.md.") from error
+
+
+def _read(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"The file is not valid TOML: {error}.", where=where) from error
+
+
+def _value(text: str) -> Any:
+    """As TOML writes it; ``none`` takes a table away, and what is no TOML is a text."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    made = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = _merged(made[key], value) if both else value
+    return made

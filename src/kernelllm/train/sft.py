@@ -1,0 +1,205 @@
+"""Supervised fine-tuning on pairs, from scratch or from weights: one recipe in, a folder with weights and a model card out.
+
+transformers' Trainer does the work. TRL's SFTTrainer cannot pack without cutting pairs, unless they lie in one long row whose
+parts only FlashAttention keeps apart, and it takes no other collator with packing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import to_json
+from kernelllm.models import LanguageModel
+from kernelllm.models.extras import installed, need
+from kernelllm.models.hf import HF
+from kernelllm.models.mini import Mini
+from kernelllm.pairs.row import Pair
+from kernelllm.train import card, judged, tokenizer, weights
+from kernelllm.train.card import TrainingRun
+from kernelllm.train.config import Recipe, Validation
+from kernelllm.train.examples import Collator, Rows, TokenExample, data_digest, examples, rows_of
+
+log = logging.getLogger(__name__)
+Told = Callable[[str], None]
+
+
+def sft(recipe: Recipe, folder: Path, *, told: Told = log.info, fresh: bool = False) -> TrainingRun:
+    """Train, look, export. The same call goes on from the last checkpoint in ``folder``.
+
+    Raises UsageError where the folder holds another run, MissingExtra, ModelError.
+    """
+    transformers = need("transformers", "train")
+    need("accelerate", "train")
+    rows = rows_of(recipe.data)
+    begin(recipe, rows, folder, fresh=fresh)
+    transformers.set_seed(recipe.training.seed)
+    words = opened_tokenizer(recipe, rows, folder)
+    model = weights.opened(recipe, words)
+    parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
+    fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
+    train = fitting["train"][0][: recipe.data.limit]
+    if not train:
+        raise UsageError("No training pair fits.", where=", ".join(recipe.data.pairs), fix="Raise data.max_length.")
+    looked = fitting["validation"][0]
+    if recipe.validation.every and not looked:
+        log.warning("The set has no pair in its split validation: nothing is looked at while training.")
+        recipe = msgspec.structs.replace(recipe, validation=msgspec.structs.replace(recipe.validation, every=0, problems=0))
+    data = Rows(train, recipe.data)
+    told(f"{len(train)} pairs in {len(data)} rows, {data.tokens} tokens; {weights.count(model)} parameters")
+    trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)
+    with judged_by(recipe.validation) as judge:
+        if judge is not None:
+            asked = wrapped(recipe, model, words)
+            trainer.scored = lambda: judged.scores(asked, parts["validation"], recipe.data, recipe.validation, judge)
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        found = finished(trainer, fitting["test"][0], recipe)
+    history = trainer.state.log_history
+    outcome = TrainingRun(
+        folder=str(folder), parameters=weights.count(model), steps=trainer.state.global_step, tokens=data.tokens, examples=len(train),
+        too_long=sum(left for _, left in fitting.values()), scores=found,
+        losses=[(int(h["step"]), float(h["loss"])) for h in history if "loss" in h],
+    )  # fmt: skip
+    if trainer.is_world_process_zero():
+        weights.export(model, words, recipe, folder)
+        card.write(folder, recipe, rows, outcome)
+    return outcome
+
+
+def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) -> None:
+    """Note what this folder is for. Raises UsageError where it is for something else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / "run.json"
+    mine = {"recipe": msgspec.to_builtins(recipe), "data": data_digest(rows)}
+    if note.exists() and not fresh and msgspec.json.decode(note.read_bytes()) != msgspec.json.decode(msgspec.json.encode(mine)):
+        raise UsageError("The folder holds a run of another recipe or other data.", where=str(folder), fix="Take another -o, or --fresh.")
+    if fresh:
+        for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*")):
+            weights.remove(checkpoint)
+    note.write_text(to_json(mine) + "\n", encoding="utf-8")
+
+
+def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
+    """The base's, or one trained on the training pairs and kept in the folder."""
+    transformers = need("transformers", "train")
+    if recipe.base:
+        found = transformers.AutoTokenizer.from_pretrained(recipe.base)
+        if found.pad_token_id is None:
+            found.pad_token = found.eos_token
+        return found
+    kept = folder / "tokenizer"
+    if not kept.exists():
+        texts = [text for r in rows if r.split == "train" for text in (r.python_code, r.triton_code)]
+        tokenizer.trained(texts, recipe.tokenizer.vocabulary).save_pretrained(kept)
+    return transformers.AutoTokenizer.from_pretrained(kept)
+
+
+def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Rows | None, folder: Path, told: Told) -> Any:
+    """A Trainer whose ``evaluate`` tells perplexity and, where ``scored`` is set, what the judge says."""
+    transformers = need("transformers", "train")
+    arguments = weights.arguments(recipe, folder, len(train))
+    base: Any = transformers.Trainer
+
+    class PairTrainer(base):  # type: ignore[misc]
+        scored: Callable[[], dict[str, float]] | None = None
+
+        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+            metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+            prefix = kwargs.get("metric_key_prefix", "eval")
+            more = {"perplexity": math.exp(min(metrics[f"{prefix}_loss"], 50.0))}
+            if self.scored is not None and prefix == "eval":
+                more |= _on_all(self, self.scored)
+            named = {f"{prefix}_{name}": value for name, value in more.items()}
+            self.log(named)
+            return metrics | named
+
+    made = PairTrainer(
+        model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=_callbacks(folder, told, train.tokens),
+        data_collator=Collator(words.pad_token_id, recipe.data.max_length if recipe.data.packing else None), processing_class=words,
+    )  # fmt: skip
+    made.remove_callback(transformers.PrinterCallback)
+    return made
+
+
+def _on_all(trainer: Any, scored: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What the first process found, known to all: each decides alike which checkpoint is the best."""
+    accelerate = need("accelerate.utils", "train")
+    trainer.model.eval()
+    box = [scored() if trainer.is_world_process_zero() else None]
+    accelerate.broadcast_object_list(box)
+    trainer.model.train()
+    return box[0] or {}
+
+
+def _callbacks(folder: Path, told: Told, tokens: int) -> list[Any]:
+    import time
+
+    base: Any = need("transformers", "train").TrainerCallback
+
+    class Progress(base):  # type: ignore[misc]
+        """A line for each log, with the rate and what is left."""
+
+        began = (0.0, 0)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.began = (time.monotonic(), state.global_step)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+            shown = {k: v for k, v in (logs or {}).items() if k in ("loss", "learning_rate") or k.startswith(("eval_", "reward"))}
+            if not shown or not state.is_world_process_zero:
+                return
+            seconds, steps = time.monotonic() - self.began[0], state.global_step - self.began[1]
+            done = steps * tokens * state.num_train_epochs / max(state.max_steps, 1)
+            rate = f", {done / max(seconds, 1e-9):,.0f} tokens/s" if tokens else ""
+            left = (state.max_steps - state.global_step) * seconds / max(steps, 1)
+            figures = ", ".join(f"{k.removeprefix('eval_')} {float(v):.4g}" for k, v in shown.items() if not k.endswith("per_second"))
+            told(f"step {state.global_step} of {state.max_steps}: {figures}{rate}, {left:.0f} s left")
+
+    found = [Progress()]
+    if installed("tensorboard"):
+        board = need("torch.utils.tensorboard", "train")
+        callback = need("transformers.integrations", "train").TensorBoardCallback
+        found.append(callback(board.SummaryWriter(str(folder / "tensorboard"))))
+    else:
+        log.warning("tensorboard is not installed: metrics are in the checkpoints' trainer_state.json alone.")
+    return found
+
+
+def judged_by(how: Validation) -> Any:
+    """A pool of judges where kernels are judged while training; a context manager of None elsewhere."""
+    from contextlib import nullcontext
+
+    if not (how.every and how.problems):
+        return nullcontext()
+    return judged.JudgePool(how.device, how.workers, measure=False)
+
+
+def wrapped(recipe: Recipe, model: Any, words: Any) -> LanguageModel:
+    """The model in memory as a provider, so that it is asked as it will be."""
+    plain = getattr(model, "_orig_mod", model)
+    return HF.wrapping(plain, words) if recipe.base else Mini.wrapping(plain, words, name="")
+
+
+def finished(trainer: Any, test: Sequence[TokenExample], recipe: Recipe) -> dict[str, float]:
+    """The last scores: of the split ``test`` too, which nothing was chosen by."""
+    found: dict[str, float] = {}
+    if recipe.validation.every:
+        found |= {k.removeprefix("eval_"): v for k, v in trainer.evaluate().items() if not k.endswith(("runtime", "per_second", "epoch"))}
+    if test:
+        metrics = trainer.evaluate(Rows(test, recipe.data), metric_key_prefix="test")
+        found |= {k: metrics[k] for k in ("test_loss", "test_perplexity")}
+    return found
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint, None where there is none."""
+    utils = need("transformers.trainer_utils", "train")
+    place = folder / "checkpoints"
+    found: str | None = utils.get_last_checkpoint(str(place)) if place.is_dir() else None
+    return found

@@ -1,0 +1,109 @@
+"""The model of a recipe: opened, given to a trainer, and written out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelllm.models import small_weights
+from kernelllm.models.extras import need
+from kernelllm.train.config import Recipe
+
+
+def opened(recipe: Recipe, words: Any) -> Any:
+    """A Llama from scratch, or the base, with adapters where the recipe asks for them. Raises MissingExtra."""
+    transformers = need("transformers", "train")
+    kept = _kept_in(recipe)
+    if recipe.base:
+        model = transformers.AutoModelForCausalLM.from_pretrained(recipe.base, dtype=kept, attn_implementation=recipe.training.attention)
+    else:
+        model = scratch(recipe, words).to(kept)
+    model.config.use_cache = False  # transformers keeps examples of a row apart only without one
+    if recipe.lora is None:
+        return model
+    peft = need("peft", "train")
+    how = recipe.lora
+    adapters = peft.LoraConfig(
+        r=how.rank, lora_alpha=how.alpha, lora_dropout=how.dropout, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    if recipe.training.checkpointing:
+        model.enable_input_require_grads()
+    return peft.get_peft_model(model, adapters)
+
+
+def scratch(recipe: Recipe, words: Any) -> Any:
+    """A Llama with random weights, its vocabulary a multiple of 64."""
+    transformers = need("transformers", "train")
+    size = recipe.architecture
+    config = transformers.LlamaConfig(
+        vocab_size=-(-len(words) // 64) * 64, hidden_size=size.width, intermediate_size=size.mlp, num_hidden_layers=size.layers,
+        num_attention_heads=size.heads, num_key_value_heads=size.kv_heads, max_position_embeddings=recipe.data.max_length,
+        rope_theta=size.rope_theta, tie_word_embeddings=True, pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id,
+        bos_token_id=None,
+    )  # fmt: skip
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=recipe.training.attention)
+
+
+def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
+    """transformers' own arguments. Checkpoints are written where the model is looked at."""
+    transformers = need("transformers", "train")
+    how, look = recipe.training, recipe.validation
+    cuda = torch.cuda.is_available()
+    world = int(need("accelerate", "train").PartialState(cpu=not cuda).num_processes)
+    micro = min(how.micro_batch, how.batch)
+    every = look.every or how.save_every
+    best = {"loss": "eval_loss", "pass@1": "eval_pass@1"}[look.best]
+    return transformers.TrainingArguments(
+        output_dir=str(folder / "checkpoints"), num_train_epochs=how.epochs, max_steps=how.max_steps,
+        per_device_train_batch_size=micro, per_device_eval_batch_size=micro,
+        gradient_accumulation_steps=max(1, how.batch // (micro * world)),
+        learning_rate=how.learning_rate, lr_scheduler_type=how.schedule, warmup_steps=how.warmup, weight_decay=how.weight_decay,
+        adam_beta2=how.beta2, max_grad_norm=how.max_grad_norm, optim=how.optimizer,
+        bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, torch_compile=how.compile,
+        **({"gradient_checkpointing": True} if how.checkpointing else {}),
+        fsdp=how.fsdp or None, seed=how.seed, data_seed=how.seed, logging_steps=how.log_every, logging_first_step=True, report_to="none",
+        eval_strategy="steps" if look.every else "no", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=how.keep,
+        load_best_model_at_end=bool(look.every), metric_for_best_model=best if look.every else None,
+        greater_is_better=look.best != "loss" if look.every else None,
+        remove_unused_columns=False, label_names=["labels"], prediction_loss_only=True, disable_tqdm=True, dataloader_drop_last=False,
+    )  # fmt: skip
+
+
+def computed_in(recipe: Recipe) -> torch.dtype:
+    """The type of the forward."""
+    if recipe.training.dtype == "auto":
+        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return torch.bfloat16 if recipe.training.dtype == "bfloat16" else torch.float32
+
+
+def count(model: Any) -> int:
+    """Parameters; tied ones once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def export(model: Any, words: Any, recipe: Recipe, folder: Path) -> None:
+    """``model/`` as safetensors with adapters merged; for a model from scratch ``int8/`` too, which ``-m mini/FOLDER/int8`` runs."""
+    plain = getattr(model, "_orig_mod", model)
+    if recipe.lora is not None:
+        plain.save_pretrained(folder / "adapter")
+        plain = plain.merge_and_unload()
+    plain.config.use_cache = True
+    plain.save_pretrained(folder / "model")
+    words.save_pretrained(folder / "model")
+    if not recipe.base:
+        small_weights.save(plain, words, folder / "int8")
+
+
+def remove(folder: Path) -> None:
+    """A folder with all that is in it."""
+    shutil.rmtree(folder)
+
+
+def _kept_in(recipe: Recipe) -> torch.dtype:
+    how = recipe.training.weights
+    if how == "auto":
+        return torch.float32 if recipe.lora is None else computed_in(recipe)
+    return torch.bfloat16 if how == "bfloat16" else torch.float32

@@ -1,0 +1,68 @@
+"""The packaged small model: weights in shards, its sampler, and what is said where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelllm.core.errors import ModelError
+from kernelllm.models import decoding, open_model, small_weights
+from kernelllm.models.python_prefix import PythonPrefix
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def llama() -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=600, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, bos_token_id=None, initializer_range=0.4,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def drawn(model: torch.nn.Module, prompts: list[list[int]], most: int, check: decoding.Continuation | None = None) -> list[decoding.Drawn]:
+    chooser = decoding.Chooser(0.0, 1.0, 0, 256, check)
+    return decoding.generate(model, prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
+
+
+def test_greedy_answers_are_those_of_transformers(llama: torch.nn.Module) -> None:
+    prompts = [[5, 6, 7, 8, 9], [9, 8], [9, 8, 7, 4]]
+    for prompt, row in zip(prompts, drawn(llama, prompts, 300), strict=True):
+        tokens = torch.tensor([prompt])
+        wanted = llama.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=300, do_sample=False)[0, len(prompt) :]
+        assert row.tokens == wanted[: len(row.tokens)].tolist()
+        assert row.ended == (1 in wanted.tolist())
+
+
+def test_tokens_after_which_no_python_can_follow_are_refused(llama: torch.nn.Module) -> None:
+    pieces = [")", "", "(", "x", "\n", " + "] + ["]"] * 122
+    free = "".join(pieces[t] for t in drawn(llama, [[5, 6]], 30)[0].tokens)
+    assert "]" in free
+    held = "".join(pieces[t] for t in drawn(llama, [[5, 6]], 30, decoding.Continuation(pieces, PythonPrefix(), 128))[0].tokens)
+    assert "]" not in held
+
+
+def test_weights_come_back_from_int8(llama: torch.nn.Module, tmp_path: Path) -> None:
+    from kernelllm.train.tokenizer import trained
+
+    words = trained(["def f(x):\n    return x + 1\n"], 300)
+    small_weights.save(llama, words, tmp_path)
+    back, read = small_weights.load(tmp_path)
+    tokens = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        wanted, got = llama(tokens).logits, back(tokens).logits
+    assert (wanted - got).abs().max() < 0.05 * wanted.abs().max()
+    assert read("return")["input_ids"] == words("return")["input_ids"]
+    (tmp_path / "int8-00000.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelError, match="cannot be read"):
+        small_weights.load(tmp_path)
+
+
+def test_a_build_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLLM_MINI_WEIGHTS", str(tmp_path))
+    with pytest.raises(ModelError, match="without the weights of mini"):
+        open_model("mini").ready()

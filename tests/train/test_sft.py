@@ -1,0 +1,154 @@
+"""Fine-tuning on the CPU with toy sizes: rows, losses, resuming, what is written, and that it can be asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelllm.core.errors import UnknownName, UsageError
+from kernelllm.core.types import Problem
+from kernelllm.lm import prompts
+from kernelllm.models import Message, SamplingParams, open_model
+from kernelllm.models.small_weights import SHARD_BYTES
+from kernelllm.train import config, weights
+from kernelllm.train.card import TrainingRun
+from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
+from kernelllm.train.sft import opened_tokenizer, sft
+
+SIZES = (
+    "tokenizer.vocabulary=400", "architecture.width=32", "architecture.layers=2", "architecture.heads=2", "architecture.kv_heads=1",
+    "architecture.mlp=64", "data.max_length=384", "training.batch=2", "training.micro_batch=1", "training.learning_rate=0.01",
+    "training.log_every=1", "training.max_steps=8", "validation.every=4", "validation.problems=0",
+)  # fmt: skip
+
+
+def toy_recipe(toy_set: Path, *changes: str, base: str = "mini") -> config.Recipe:
+    return config.load(base, (*SIZES, f'data.pairs=["{toy_set}"]', *changes))
+
+
+@pytest.fixture(scope="module")
+def trained(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingRun]:
+    folder = tmp_path_factory.mktemp("run")
+    return folder, sft(toy_recipe(toy_set), folder)
+
+
+def test_loss_falls_and_what_is_written_tells_of_the_run(trained: tuple[Path, TrainingRun], toy_set: Path) -> None:
+    folder, outcome = trained
+    assert outcome.losses[-1][1] < 0.8 * outcome.losses[0][1]
+    assert outcome.scores["perplexity"] < 400
+    assert "test_perplexity" in outcome.scores
+    card = (folder / "README.md").read_text()
+    assert "builtin (700 problems); 3 rows" in card
+    assert all(text in card for text in ("SHA-256", "perplexity", "begun" if outcome.folder == "" else "from scratch"))
+    assert any((folder / "tensorboard").iterdir())
+    assert all(p.stat().st_size < SHARD_BYTES for p in (folder / "int8").glob("*.safetensors"))
+    assert (folder / "model" / "config.json").exists()
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_losses(trained: tuple[Path, TrainingRun], toy_set: Path, tmp_path: Path) -> None:
+    folder, outcome = trained
+    stopped = tmp_path / "stopped"
+    shutil.copytree(folder, stopped)
+    shutil.rmtree(stopped / "checkpoints" / "checkpoint-8")
+    again = sft(toy_recipe(toy_set), stopped)
+    assert again.losses == outcome.losses
+    assert again.scores == pytest.approx(outcome.scores)
+    with pytest.raises(UsageError, match="another recipe"):
+        sft(toy_recipe(toy_set, "training.learning_rate=0.1"), stopped)
+
+
+def test_a_trained_folder_can_be_asked(trained: tuple[Path, TrainingRun]) -> None:
+    model = open_model(f"mini/{trained[0] / 'int8'}", device="cpu", batch=3)
+    asked = prompts.first_prompt(prompts.Templates(), "mini", Problem(name="a", source="x = 1"))
+    params = SamplingParams(max_tokens=24, seed=5)
+    found = {c.sample: c.text for c in model.sample(asked, params, 4)}
+    assert sorted(found) == [0, 1, 2, 3]
+    assert len(set(found.values())) > 1
+    other = (Message("text", "<|module|>\nimport torch\n<|kernel|>\n"),)
+    beside = {(p, c.sample): c.text for p, c in model.sample_prompts([other, asked], params, 2)}
+    assert [beside[1, 0], beside[1, 1]] == [found[0], found[1]], "a sample depends on its seed, not on what is drawn beside it"
+
+
+def test_examples_are_whole_and_learn_answers_alone(toy_set: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(toy_set)
+    rows = rows_of(recipe.data)
+    words = opened_tokenizer(recipe, rows, tmp_path)
+    found, too_long = examples(rows, recipe.data, words)
+    assert too_long == 0
+    rows_packed = packed(found, 384)
+    assert sorted(map(id, (e for row in rows_packed for e in row))) == sorted(map(id, found))
+    assert len(rows_packed) < len(found) / 2
+    batch = Collator(words.pad_token_id, 384)(rows_packed[:2])
+    learnt = batch["labels"] != NO_LOSS
+    text = words.decode(batch["input_ids"][learnt])
+    assert "ModelNew" in text
+    assert "class Model(" not in text
+    repair = next(r for r in rows if r.kind == "repair")
+    shown = words.decode(examples([repair], recipe.data, words)[0][0].ids)
+    assert "<|verdict|>\nincorrect: off by one\n<|kernel|>" in shown
+    assert examples(rows, config.Data(max_length=60), words)[1] == len(rows)
+
+
+def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(toy_set)
+    rows = rows_of(recipe.data)
+    words = opened_tokenizer(recipe, rows, tmp_path)
+    model = weights.opened(recipe, words).eval()
+    (first, second), _ = examples(rows[:2], recipe.data, words)
+    together, alone = Collator(0, 384)([[first, second]]), Collator(0)([[second]])
+    at, length = len(first.ids), len(second.ids)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(**together).logits[0, at : at + length], model(**alone).logits[0, :length])
+
+
+def test_digits_stand_alone_and_indentation_is_one_token(toy_set: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(toy_set)
+    words = opened_tokenizer(recipe, rows_of(recipe.data), tmp_path)
+    text = "def forward(self):\n        return 1234  # naïve\n"
+    ids = words(text)["input_ids"]
+    pieces = [words.decode([i]) for i in ids]
+    assert words.decode(ids) == text
+    assert "\n        " in pieces
+    assert [p for p in pieces if p.isdigit()] == ["1", "2", "3", "4"]
+
+
+def test_the_published_recipe_runs_with_a_toy_llama(toy_set: Path, trained: tuple[Path, TrainingRun], tmp_path: Path) -> None:
+    changes = ("data.max_length=4096", "lora.rank=2", "training.checkpointing=false", "training.max_steps=2", "validation.every=2")
+    recipe = toy_recipe(toy_set, *changes, f"base={trained[0] / 'model'}", base="kernelllm-8b")
+    outcome = sft(recipe, tmp_path / "lora")
+    assert outcome.steps == 2
+    assert (tmp_path / "lora" / "adapter" / "adapter_config.json").exists()
+    assert (tmp_path / "lora" / "model" / "model.safetensors").exists()
+    published = config.load("kernelllm-8b")
+    assert (published.training.epochs, published.training.batch) == (10, 32)
+
+
+def test_recipes_refuse_what_they_do_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('recipe = "mini"\n[training]\nbatch = 4\n')
+    assert config.load(str(path)).training.batch == 4
+    assert config.load(str(path)).architecture.width == config.load("mini").architecture.width
+    assert config.load("kernelllm-8b", ["lora=none"]).lora is None
+    with pytest.raises(UsageError, match="no_such_key"):
+        config.load(str(path), ["training.no_such_key=1"])
+    with pytest.raises(UnknownName, match="kernelllm-8b"):
+        config.load("no-such-recipe")
+    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini"]
+
+
+def test_kernelllm_falls_back_to_the_small_model(
+    trained: tuple[Path, TrainingRun], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from kernelllm import KernelLLM
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("KERNELLLM_MINI_WEIGHTS", str(trained[0] / "int8"))
+    model = KernelLLM(device="cpu")
+    assert model.model.name == "mini"
+    assert "mini" in caplog.text
+    assert isinstance(model.generate_triton("x = 1", 8, seed=0), str)
