@@ -19,6 +19,7 @@ from compiled import IMPORTS, LINEAR, problem
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge, JudgeSettings
 
 LIBRARY = Options(extern="allow", symbolic=False)
@@ -109,6 +110,41 @@ def test_the_judge_runs_both_paths() -> None:
         verdict = judge.judge(problem(LINEAR), candidate)
     assert verdict.correct, verdict.message
     assert {s.label for s in verdict.shapes} > {"original"}
+
+
+ACROSS = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x / torch.sqrt((x * x).mean(1, keepdim=True) + 1e-5)
+batch, channels, size = 16, 64, 128
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_sum_across_memory_is_taken_for_many_neighbours_at_once() -> None:
+    assert "BLOCK_ROWS=32, BLOCK_COLS=64" in compiled(problem(ACROSS), LIBRARY)
+
+
+TRAINED = """
+class Model(nn.Module):
+    def __init__(self, channels, hidden):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(channels, hidden, 3, bias=False), nn.BatchNorm2d(hidden)
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+batch, channels, hidden, size = 2, 3, 8, 9
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return [channels, hidden]
+"""
+
+
+def test_the_path_for_known_sizes_updates_running_statistics() -> None:
+    text = compiled(problem(TRAINED), Options(fixed=True))
+    assert "self.norm.running_mean" in text.partition("def forward_at_known_sizes")[2]
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
+        verdict = judge.judge(problem(TRAINED), Candidate(source=text))
+    assert verdict.correct, verdict.message
 
 
 class Compiled:

@@ -163,7 +163,8 @@ def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | N
     from kernelllm.compiler.inductor.lower import lower
 
     as_torch = msgspec.structs.replace(options, extern="allow", symbolic=False, fixed=False)
-    if not as_torch.library or general.way == "static" or general.bound or any(g.mutated or g.number for g in general.graph_inputs):
+    other = any(g.number or (g.mutated and g.kind != "buffer") for g in general.graph_inputs)
+    if not as_torch.library or general.way == "static" or general.bound or other:
         return None
     try:
         return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))

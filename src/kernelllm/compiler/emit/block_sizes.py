@@ -36,8 +36,9 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
-    if options.library and (known := heuristics.tried(kernel)):
-        return _as_inductor(kernel, known, tune=options.autotune and not mutates)
+    known = heuristics.tried(kernel) if options.library else []
+    if len(known) == 1 or (known and options.autotune and not mutates):
+        return _as_inductor(kernel, known)
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
     elif any(k.startswith("r1") for k in kernel.hints):
@@ -47,23 +48,31 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
     chosen.blocks = {b: min(v, _LIMITS.get(b, v)) for b, v in chosen.blocks.items()}
+    if known:
+        return _as_inductor(kernel, [min(known, key=lambda one: _distance(one, chosen))])
     if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
         chosen.tuned = _tuned(chosen, kernel)
     return chosen
 
 
-def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks], *, tune: bool) -> LaunchConfig:
-    """Inductor's first choice, or with ``tune`` all of its choices. Rows of one program each need no block of rows."""
+def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks]) -> LaunchConfig:
+    """Inductor's choice, or several to tune among. Rows of one program each need no block of rows."""
     persistent = any(b.startswith("r") for b in kernel.hints) and "R0_BLOCK" not in kernel.blocks
     whole = {"R0_BLOCK": kernel.hints["r0_"]} if persistent else {}
     known = [({**blocks, **whole}, warps) for blocks, warps in known]
-    rows = "R0_BLOCK" in known[0][0] and "YBLOCK" not in kernel.blocks and known[0][0].get("XBLOCK", 1) == 1
+    rows = "YBLOCK" not in kernel.blocks and all("R0_BLOCK" in blocks and blocks.get("XBLOCK", 1) == 1 for blocks, _ in known)
     if rows:
-        known = [({b: v for b, v in blocks.items() if b != "XBLOCK"}, warps) for blocks, warps in known if blocks.get("XBLOCK", 1) == 1]
+        known = [({b: v for b, v in blocks.items() if b != "XBLOCK"}, warps) for blocks, warps in known]
     first, warps = known[0]
-    several = tune and len(known) > 1 and not kernel.meta.get("atomic_add_found")
+    several = len(known) > 1 and not kernel.meta.get("atomic_add_found")
     varied = [({b: v for b, v in blocks.items() if b not in whole}, w) for blocks, w in known]
     return LaunchConfig(rows=rows, blocks=first, warps=warps, tuned=varied if several else [])
+
+
+def _distance(one: heuristics.Blocks, chosen: LaunchConfig) -> float:
+    """How far block sizes are from others, in doublings. Inductor tunes where it knows several; a file that does not takes the nearest."""
+    pairs = ((size, chosen.blocks.get(block, 1)) for block, size in one[0].items())
+    return sum(abs(math.log2(max(size, 1) / max(other, 1))) for size, other in pairs)
 
 
 def _scale(options: Options) -> float:

@@ -7,6 +7,8 @@ import logging
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor.kernel_source import Kernel
 
@@ -28,6 +30,7 @@ def tried(kernel: Kernel) -> list[Blocks]:
     code = compile(ast.Expression(ast.fix_missing_locations(kernel.heuristic)), kernel.name, "eval")
     with ExitStack() as stack:
         patch(stack, triton_heuristics, "cached_autotune", note)
+        patch(stack, torch.cuda, "is_available", lambda: True)  # it knows two sets of warps: one for GPUs of CUDA
         try:
             eval(code, {**vars(hints), "triton_heuristics": triton_heuristics, "__file__": kernel.name})
         except (NameError, KeyError, TypeError, AttributeError, AssertionError, ValueError) as error:
