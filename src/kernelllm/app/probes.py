@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,14 +36,27 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Measured rates: bytes/s and FLOP/s."""
 
 
+class Found(NamedTuple):
+    """What one look told."""
+
+    state: str
+    detail: str
+    fix: str = ""
+
+
+_ok, _limited, _missing = partial(Found, "ok"), partial(Found, "limited"), partial(Found, "missing")
+
+
 def examine(only: str = "") -> Iterator[Probe]:
     """Look at everything, or at probes whose name starts with ``only``; yields as it goes and never raises on a broken install."""
     for probe in PROBES:
-        if probe.__name__.removeprefix("_").startswith(only):
+        name = probe.__name__.removeprefix("_")
+        if name.startswith(only):
             try:
-                yield probe()
+                found = probe()
             except (ImportError, OSError, RuntimeError, KernelLLMError) as error:
-                yield Probe(name=probe.__name__.removeprefix("_"), state="missing", detail=f"{type(error).__name__}: {error}")
+                found = Found("missing", f"{type(error).__name__}: {error}")
+            yield Probe(name=name, state=found.state, detail=found.detail, fix=found.fix)
 
 
 def measure() -> Iterator[Probe]:
@@ -78,30 +93,28 @@ def _rate(what: str, value: float, datasheet: float | None) -> str:
     return text + (f" ({value / datasheet:.0%} of the datasheet's)" if datasheet else "")
 
 
-def _python() -> Probe:
+def _python() -> Found:
     version = platform.python_version()
-    return Probe(name="python", state="ok", detail=f"{version} on {platform.platform(terse=True)}; kernelllm {kernelllm.__version__}")
+    return _ok(f"{version} on {platform.platform(terse=True)}; kernelllm {kernelllm.__version__}")
 
 
-def _torch() -> Probe:
+def _torch() -> Found:
     if importlib.util.find_spec("torch") is None:
-        return Probe(name="torch", state="missing", detail="not installed", fix="pip install torch")
+        return _missing("not installed", "pip install torch")
     import torch
 
-    return Probe(
-        name="torch", state="ok", detail=f"{torch.__version__} ({'CUDA ' + torch.version.cuda if torch.version.cuda else 'CPU build'})"
-    )
+    return _ok(f"{torch.__version__} ({'CUDA ' + torch.version.cuda if torch.version.cuda else 'CPU build'})")
 
 
-def _triton() -> Probe:
+def _triton() -> Found:
     if importlib.util.find_spec("triton") is None:
-        return Probe(name="triton", state="missing", detail="not installed: nothing can be judged or compiled", fix=TRITON_FIX)
+        return _missing("not installed: nothing can be judged or compiled", TRITON_FIX)
     import triton
 
-    return Probe(name="triton", state="ok", detail=triton.__version__)
+    return _ok(triton.__version__)
 
 
-def _gpu() -> Probe:
+def _gpu() -> Found:
     import torch
 
     if not torch.cuda.is_available():
@@ -110,87 +123,69 @@ def _gpu() -> Probe:
             if shutil.which("nvidia-smi")
             else "With an NVIDIA GPU, kernels are also run at full size and timed."
         )
-        return Probe(
-            name="gpu",
-            state="limited",
-            detail="none: kernels are compiled for a target, run by Triton's interpreter and not timed",
-            fix=fix,
-        )
+        return _limited("none: kernels are compiled for a target, run by Triton's interpreter and not timed", fix)
     found = []
     for index in range(torch.cuda.device_count()):
         name = torch.cuda.get_device_name(index)
         free, total = torch.cuda.mem_get_info(index)
         known = "" if gpus.by_name(name) else ", not in the GPU table: no speed-of-light figures"
         found.append(f"{name} ({free / GIB:.0f} of {total / GIB:.0f} GiB free{known})")
-    return Probe(name="gpu", state="ok", detail="; ".join(found))
+    return _ok("; ".join(found))
 
 
-def _compiler() -> Probe:
+def _compiler() -> Found:
     """Triton's own ptxas, and the C compiler that it needs to launch kernels on a GPU."""
     if importlib.util.find_spec("triton") is None:
-        return Probe(name="compiler", state="missing", detail="comes with triton", fix="Install triton.")
+        return _missing("comes with triton", "Install triton.")
     import torch
     import triton
 
     own = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     ptxas = os.environ.get("TRITON_PTXAS_PATH") or (str(own) if own.exists() else shutil.which("ptxas"))
     if not ptxas:
-        return Probe(
-            name="compiler",
-            state="limited",
-            detail="no ptxas: kernels compile to PTX alone, without registers and spills",
-            fix="Install the CUDA toolkit or set TRITON_PTXAS_PATH.",
-        )
+        fix = "Install the CUDA toolkit or set TRITON_PTXAS_PATH."
+        return _limited("no ptxas: kernels compile to PTX alone, without registers and spills", fix)
     told = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout.split("release ")
     version = told[1].split(",")[0] if len(told) > 1 else "of unknown version"
     c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if c_compiler is None and torch.cuda.is_available():
-        return Probe(
-            name="compiler",
-            state="missing",
-            detail=f"ptxas {version}, but no C compiler",
-            fix="Install gcc: Triton builds its launchers with it.",
-        )
-    return Probe(name="compiler", state="ok", detail=f"ptxas {version}" + (f", {Path(c_compiler).name}" if c_compiler else ""))
+        return _missing(f"ptxas {version}, but no C compiler", "Install gcc: Triton builds its launchers with it.")
+    return _ok(f"ptxas {version}" + (f", {Path(c_compiler).name}" if c_compiler else ""))
 
 
-def _interpreter() -> Probe:
+def _interpreter() -> Found:
     if importlib.util.find_spec("triton") is None:
-        return Probe(name="interpreter", state="missing", detail="comes with triton", fix="Install triton.")
+        return _missing("comes with triton", "Install triton.")
     import numpy as np
     import triton
 
     numbers = tuple(int(part) for part in np.__version__.split(".")[:2])
     if triton.__version__.startswith("3.6") and numbers >= (2, 4):
-        return Probe(
-            name="interpreter",
-            state="limited",
-            detail=f"triton {triton.__version__} cannot interpret kernels with numpy {np.__version__}",
-            fix="pip install 'triton>=3.7' or 'numpy<2.4'",
-        )
-    return Probe(name="interpreter", state="ok", detail=f"Triton's interpreter with numpy {np.__version__}")
+        detail = f"triton {triton.__version__} cannot interpret kernels with numpy {np.__version__}"
+        return _limited(detail, "pip install 'triton>=3.7' or 'numpy<2.4'")
+    return _ok(f"Triton's interpreter with numpy {np.__version__}")
 
 
-def _sandbox() -> Probe:
+def _sandbox() -> Found:
     if importlib.util.find_spec("kernelllm.judge.isolation.sandbox") is None:
-        return Probe(name="sandbox", state="limited", detail="candidates run in a process of their own, with no further confinement")
+        return _limited("candidates run in a process of their own, with no further confinement")
     from kernelllm.judge.isolation import sandbox
 
     found = sandbox.available()
     state = "ok" if found.level in ("filesystem", "full") else "limited"
-    return Probe(name="sandbox", state=state, detail=str(found), fix=" ".join(found.missing))
+    return Found(state, str(found), " ".join(found.missing))
 
 
-def _memory() -> Probe:
+def _memory() -> Found:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     detail = f"{pages / GIB:.0f} GiB, {usable} CPU cores"
     if pages < 6 * GIB:
-        return Probe(name="memory", state="limited", detail=detail, fix="Below 6 GiB, large problems may not fit.")
-    return Probe(name="memory", state="ok", detail=detail)
+        return _limited(detail, "Below 6 GiB, large problems may not fit.")
+    return _ok(detail)
 
 
-def _disk() -> Probe:
+def _disk() -> Found:
     places = {"temporary folder": Path(tempfile.gettempdir()), "shared memory": Path("/dev/shm"), "data folder": settings.load().data}
     parts, short = [], []
     for what, place in places.items():
@@ -203,32 +198,27 @@ def _disk() -> Probe:
         if free < GIB:
             short.append(f"{what} {there} has under 1 GiB free")
     if short:
-        return Probe(
-            name="disk",
-            state="limited",
-            detail="; ".join([*parts, *short]),
-            fix="Free some space, or point TMPDIR elsewhere; in a container, raise --shm-size.",
-        )
-    return Probe(name="disk", state="ok", detail="; ".join(parts))
+        return _limited("; ".join([*parts, *short]), "Free some space, or point TMPDIR elsewhere; in a container, raise --shm-size.")
+    return _ok("; ".join(parts))
 
 
-def _suites() -> Probe:
+def _suites() -> Found:
     found = settings.load()
     for setting in ("kernelbench", "kernelbench_x", "tritonbench"):
         folder = getattr(found, setting)
         if folder and not Path(folder).expanduser().is_dir():
             detail = f"the setting {setting} names {folder}, which is no folder"
-            return Probe(name="suites", state="limited", detail=detail, fix="Correct the setting.")
+            return _limited(detail, "Correct the setting.")
     detail, fix = _ready("suites")
-    return Probe(name="suites", state="ok", detail=detail, fix=fix)
+    return _ok(detail, fix)
 
 
-def _models() -> Probe:
+def _models() -> Found:
     detail, fix = _ready("models")
     missing = sorted({extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None})
     if missing:
         fix += f" Extras that are not installed: pip install 'kernelllm[{','.join(missing)}]'"
-    return Probe(name="models", state="ok", detail=detail, fix=fix.strip())
+    return _ok(detail, fix.strip())
 
 
 def _ready(kind: str) -> tuple[str, str]:
@@ -242,16 +232,6 @@ def _ready(kind: str) -> tuple[str, str]:
     return detail, f"See 'kernelllm list {kind}'." if lacking else ""
 
 
-PROBES: tuple[Callable[[], Probe], ...] = (
-    _python,
-    _torch,
-    _triton,
-    _gpu,
-    _compiler,
-    _interpreter,
-    _sandbox,
-    _memory,
-    _disk,
-    _suites,
-    _models,
-)
+PROBES: tuple[Callable[[], Found], ...] = (
+    _python, _torch, _triton, _gpu, _compiler, _interpreter, _sandbox, _memory, _disk, _suites, _models,
+)  # fmt: skip
