@@ -151,7 +151,7 @@ class SampledLaunches(ABC):
 
     @abstractmethod
     def __enter__(self) -> SampledLaunches:
-        """From now on."""
+        """Launches are sampled from now on."""
 
     @abstractmethod
     def __exit__(self, *error: object) -> None:

@@ -36,7 +36,7 @@ def left() -> float:
 
 
 def check() -> None:
-    """Raises OutOfTime behind the limit."""
+    """Raise OutOfTime once the limit has passed."""
     if left() < 0:
         raise OutOfTime("Writing took longer than it may.", fix="Give it more (--write-time SECONDS), or use a language model (-m).")
 

@@ -239,14 +239,14 @@ class Run:
         self.id = key
 
     def info(self) -> RunInfo:
-        """Its line in the list."""
+        """The run as a row of the list of runs."""
         t = self.store._tables
         with self.store._begin() as connection:
             row = connection.execute(t.RUNS.select().where(t.RUNS.c.id == self.id)).one()
             return self.store._info(connection, row)
 
     def finish(self, state: str = "done") -> None:
-        """Say how it ended."""
+        """Record how the run ended."""
         t = self.store._tables
         with self.store._begin() as connection:
             connection.execute(t.RUNS.update().where(t.RUNS.c.id == self.id).values(state=state, updated=_now()))

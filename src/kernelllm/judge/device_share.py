@@ -70,7 +70,7 @@ class DeviceShare:
         self.reservation.wait()
 
     def cancel_waiting(self) -> None:
-        """Nobody needs the reservation any more."""
+        """Stop waiting for a reservation that nobody needs any more."""
         if self.reservation is not None:
             self.reservation.cancel()
 

@@ -198,4 +198,4 @@ class Evaluation:
 
 
 def _nothing() -> None:
-    """Where the launches were suppressed before."""
+    """Does nothing: the launches were suppressed before."""

@@ -54,7 +54,7 @@ class Job:
 
     @property
     def fake(self) -> bool:
-        """Whether it needs no memory."""
+        """Whether the run has fake tensors, which need no memory."""
         return self.inputs is None
 
 

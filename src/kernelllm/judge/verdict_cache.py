@@ -118,7 +118,7 @@ def kept(settings: JudgeSettings, problem: Problem, candidate: Candidate) -> Ver
 
 
 def folder() -> Path:
-    """Where kept verdicts lie."""
+    """The folder of the verdicts that are kept."""
     return user_settings.load().cache / "verdicts"
 
 

@@ -180,7 +180,7 @@ def _keep_probabilities(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor |
 
 
 def _unit(x: torch.Tensor) -> bool:
-    """Rows of length one."""
+    """Rows scaled to length one."""
     return x.dim() >= 2 and x.shape[-1] >= 2 and _length_one(_sample(x, whole=x.dim() - 1)) and _length_one(x)
 
 

@@ -74,7 +74,7 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
 
 
 def _sizes(given: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> Trace:
-    """Before anything has run."""
+    """The sizes of what is given, before anything has run."""
     return Trace(
         inputs=_shapes(given), parameters=_shapes(kept), shapes=(), flops=0, input_bytes=_bytes(given), parameter_bytes=_bytes(kept)
     )

@@ -55,7 +55,7 @@ class _Watched(threading.Thread, Generic[T]):
             self.error = error
 
     def stack(self) -> traceback.StackSummary:
-        """Where it is, the innermost frame last."""
+        """The frames that the thread is in, the innermost last."""
         frame = sys._current_frames().get(self.ident or 0)
         return traceback.extract_stack(frame) if frame else traceback.StackSummary()
 

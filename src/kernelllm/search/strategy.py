@@ -56,5 +56,5 @@ class Record(Protocol):
         ...
 
     def attempts(self, problem: str | None = None) -> list[Attempt]:
-        """Those that are kept already."""
+        """The attempts that are kept already."""
         ...

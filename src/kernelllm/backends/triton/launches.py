@@ -51,7 +51,7 @@ class GpuLaunches(Launches):
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[Callable[[], int]]:
-        """Around timed runs."""
+        """A context manager for timed runs: launches are counted in it and nothing else."""
         jit.JITFunction.run, _LaunchState.timed = _run, True
         device_sharing.watch_tuning(False)
         try:

@@ -115,6 +115,6 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _axis(call: ast.Call) -> int | None:
-    """Of a reduction; None: all of them."""
+    """The axis of a reduction; None: all axes."""
     given = _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else None)
     return given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else None

@@ -80,7 +80,7 @@ class Triton(base.Backend):
         return masked_loads.undefined_results(kernel)
 
     def examples(self) -> Mapping[str, Example]:
-        """One for each operator family."""
+        """One worked example for each operator family."""
         return prompt_rules.examples()
 
     def environment(self, mode: Mode, folder: str) -> dict[str, str]:

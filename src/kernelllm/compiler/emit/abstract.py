@@ -77,13 +77,13 @@ def _key(option: Any) -> Any:
 
 
 def union(options: Iterable[Any]) -> Value:
-    """One of these constants."""
+    """A value that is one of these constants."""
     found = {_key(o): o for o in options}
     return Const(tuple(found.values())) if 0 < len(found) <= MOST else UNKNOWN
 
 
 def join(a: Value | None, b: Value) -> Value:
-    """What holds of both."""
+    """What is true of both values."""
     if a is None or a == b:
         return b
     if isinstance(a, Const) and isinstance(b, Const):

@@ -52,7 +52,7 @@ class Expressions:
     def _bind(self, target: ast.expr, value: Value, env: dict[str, Value]) -> None: ...
 
     def eval(self, node: ast.expr, env: dict[str, Value]) -> Value:
-        """What an expression may be."""
+        """The values that an expression may have."""
         value = self._eval(node, env)
         self.seen[id(node)] = join(self.seen.get(id(node)), value)
         return value

@@ -261,7 +261,7 @@ class Interpreter(Expressions):
         self._forget(body, env)
 
     def _forget(self, body: list[ast.stmt], env: dict[str, Value]) -> None:
-        """What the statements bind is unknown."""
+        """Forget what is known of the names that the statements bind."""
         for n in (n for statement in body for n in ast.walk(statement)):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                 env[n.id] = UNKNOWN

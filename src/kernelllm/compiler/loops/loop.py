@@ -90,7 +90,7 @@ class Method:
 
     @property
     def can_stay(self) -> bool:
-        """Whether the file can have it."""
+        """Whether the method can stay in the file as it is."""
         return self.known and self.needed is not None
 
 

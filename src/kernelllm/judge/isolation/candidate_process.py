@@ -278,7 +278,7 @@ class CandidateProcess:
         return _expect(self.ask(p.Compile, (arena,), inputs=bag, target=target, fake=fake, list_only=list_only), p.Compiled)
 
     def report(self) -> p.Reported:
-        """What the worker noted."""
+        """What the worker recorded of all its runs."""
         return _expect(self.ask(p.ReadReport, ()), p.Reported)
 
     def time_runs(self, input_sets: list[list[Any]], **fields: Any) -> tuple[p.TimedBatch, dict[int, Any]]:

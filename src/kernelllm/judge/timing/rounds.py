@@ -95,7 +95,7 @@ class _Series:
         return abs(first - second) <= AGREED * min(first, second)
 
     def forget_earlier(self) -> None:
-        """Keep the later rounds alone."""
+        """Drop the earlier rounds."""
         self.rounds = self.rounds[(len(self.rounds) + 1) // 2 :]
 
     def run(self, rng: random.Random) -> None:

@@ -56,5 +56,5 @@ class TrialEvidence:
         return any(run.launches for run in self.runs)
 
     def fewest_launches(self, sizes: str) -> int:
-        """Of the trials at these sizes."""
+        """The fewest launches of any trial at these sizes."""
         return min((run.launches for run in self.runs if run.trial.sizes == sizes), default=0)

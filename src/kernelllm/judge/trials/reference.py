@@ -312,7 +312,7 @@ class Reference:
 
     @contextlib.contextmanager
     def calling(self, seed: int) -> Iterator[None]:
-        """Around every call of the model."""
+        """A context manager for every call of the model."""
         with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield

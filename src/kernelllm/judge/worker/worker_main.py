@@ -147,7 +147,7 @@ class Session:
 
     @contextlib.contextmanager
     def candidate_code(self, phase: str, *, noise: bool = False) -> Iterator[None]:
-        """Around every call into candidate code."""
+        """A context manager for every call into candidate code."""
         self.recorder.phase = phase
         try:
             if self.mode is Mode.CUDA:

@@ -51,7 +51,7 @@ class TritonBench(contract.Suite):
 
     @classmethod
     def lacks(cls) -> str:
-        """A checkout."""
+        """A checkout, where none is known."""
         if getattr(settings.load(), cls.setting):
             return ""
         return f"a checkout: clone it and set KERNELLLM_{cls.setting.upper()}, or {cls.setting} in kernelllm.toml, to its folder"

@@ -59,7 +59,7 @@ class Sampling(SampledLaunches):
         Sampling.active = None
 
     def programs(self, grid: Sequence[int]) -> list[tuple[int, ...]]:
-        """Those that run in any case."""
+        """The programs of a launch that run in any case."""
         total = math.prod(grid)
         numbers = range(total) if total <= _ALL else [total - 1, 0, *(self._random.randrange(total) for _ in range(_MIDDLE))]
         return [tuple(map(int, np.unravel_index(number, tuple(grid)))) for number in dict.fromkeys(numbers)]
@@ -153,7 +153,7 @@ class Sampling(SampledLaunches):
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Of a tensor's memory."""
+    """The address of a tensor's memory."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else -1
 
 
