@@ -29,6 +29,8 @@ from kernelllm.core.types import Problem
 FIXED_SIZES = "FIXED_SIZES"
 """A candidate may define this at module level: a dictionary of the problem's constants that it was written for. The judge then leaves
 them as they are, and its verdict says so."""
+DTYPES = "DTYPES"
+"""A candidate may define this at module level: a tuple of the types that inputs and parameters may have, together. The judge tries them."""
 INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
 
 

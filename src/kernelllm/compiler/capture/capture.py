@@ -16,6 +16,7 @@ from kernelllm.compiler.capture import fx_trace, torch_export
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
 from kernelllm.compiler.capture.fixed_constants import fixed_constants
+from kernelllm.compiler.capture.half_precision import any_dtype
 from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError
@@ -51,6 +52,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                     captured = way(problem, options)
                 captured.fixed = fixed_constants(captured)
+                captured.any_dtype = None if options.backward or options.library else any_dtype(problem, options)
                 captured.notes += tuple(_cause(e, problem) for e in failures)
                 return use(captured)
         except ProblemError:

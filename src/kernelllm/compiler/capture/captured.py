@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from kernelllm.compiler.capture.half_precision import AnyDtype
 from kernelllm.core.types import Problem
 
 Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
@@ -102,6 +103,8 @@ class Captured:
     """The mode of the module itself, as its constructor leaves it."""
     bound: tuple[str, ...] = ()
     """Tensor attributes that the forward replaces: their new values follow the forward's results in the graph's outputs, in this order."""
+    any_dtype: AnyDtype | None = None
+    """What the forward does in half precision, where it computes the same there."""
     backward: Backward | None = None
     """The graph of the gradients. What it keeps of the forward are the forward graph's last outputs."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from kernelllm.compiler import write_time
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit import kernel_text, merge_kernels
+from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import HostProgram
@@ -20,9 +21,11 @@ from kernelllm.compiler.options import Options
 class FileKernels:
     """Every kernel that a file launches, by Inductor's name."""
 
-    def __init__(self, wrapper: Wrapper, program: HostProgram, host: fw.HostPrinter, arguments: set[str], options: Options) -> None:
+    def __init__(
+        self, wrapper: Wrapper, program: HostProgram, host: fw.HostPrinter, arguments: set[str], options: Options, dtypes: FollowedDtype
+    ) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
-        self.wrapper, self.program, self.host = wrapper, program, host
+        self.wrapper, self.program, self.host, self.dtypes = wrapper, program, host, dtypes
         self.configs: dict[str, LaunchConfig] = {}
         self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
@@ -60,7 +63,8 @@ class FileKernels:
             buffers = {p: self.pointer(launch.arguments[p]) for p in cleaned.pointers}
             self._sizes[id(launch)] = sizes = dict(self.merged.numbers[launch.kernel])
             sizes.update({p: self.size(launch, p) for p in cleaned.params if p not in buffers and not p.endswith("BLOCK")})
-            calls.setdefault(self.merged.written[launch.kernel], []).append(kernel_text.LaunchValues(buffers, sizes))
+            half = {p for p in cleaned.pointers if cleaned.kernel.signature.get(p) == "*fp32" and self.dtypes.has(launch.arguments[p])}
+            calls.setdefault(self.merged.written[launch.kernel], []).append(kernel_text.LaunchValues(buffers, sizes, half))
         varies = self.host.sizes.varies
         made = {k: kernel_text.to_text(self.cleaned[k], name, calls[k], self.configs[k], varies) for k, name in names.items()}
         self.texts = {k: made[first] for k, first in self.merged.written.items()}

@@ -36,7 +36,8 @@ class FixedPath(GraphCode):
         """The kernels and statements, once those of the general path have their names."""
         file = self.file
         self.name(file.top | {"grid"} | file.arguments, file.input_paths(self.captured))
-        self.guards = Guards(self.captured, self.host, file.kept.forward.args, [v for v, _ in self.tensor_inputs()], self.local)
+        used = [v for v, _ in self.tensor_inputs()]
+        self.guards = Guards(self.captured, self.host, file.kept.forward.args, used, self.local, self.dtypes)
         self.guards.share(file.guards)
         self.kernels.write(file.top, self.local)
         self.kernels.take_over(file.kernels)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.compiler.emit import chunks, integers, prepared
 from kernelllm.compiler.emit import forward as fw
+from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, read
@@ -44,7 +45,11 @@ class GraphCode:
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)
-        self.kernels = FileKernels(self.wrapper, self.program, self.host, {s.variable for s in self.captured.graph_inputs}, self.options)
+        self.dtypes = FollowedDtype(self.captured, self.program, self.wrapper.kernels)
+        for variable in self.dtypes.variables & self.program.tensors.keys():
+            self.program.tensors[variable].dtype = f"{self.host.paths[self.dtypes.given[0]]}.dtype"
+        arguments = {s.variable for s in self.captured.graph_inputs}
+        self.kernels = FileKernels(self.wrapper, self.program, self.host, arguments, self.options, self.dtypes)
         state = {g.variable for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and not g.mutated}
         self.prepared = Prepared(self.program, state if self.options.library else ())
         for buffer, source in self.prepared.copies().items():

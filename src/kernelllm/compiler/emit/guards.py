@@ -17,9 +17,11 @@ from kernelllm.compiler.capture.captured import GraphInput, SizeExpression
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
+from kernelllm.problems.sizes import DTYPES
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
+    from kernelllm.compiler.emit.any_dtype import FollowedDtype
     from kernelllm.compiler.emit.forward import HostPrinter
 
 _LONG, _FEW = 96, 4
@@ -32,6 +34,8 @@ def check(name, tensor, dtype, shape, device=None):
         came = f"{tensor.dtype}, {tuple(tensor.shape)}, {tensor.device}"
         raise ValueError(f"{name}: the kernels take {dtype}, {shape}, {device or 'any device'}; got {came}")
 '''
+_SEVERAL = ("    if tensor.dtype != dtype", """    fits = tensor.dtype in DTYPES if dtype is DTYPES else tensor.dtype == dtype
+    if not fits""")
 _INFERENCE_ONLY = '''
 class InferenceOnly(torch.autograd.Function):
     """Hands on results; asking for their gradients is an error."""
@@ -46,16 +50,20 @@ class InferenceOnly(torch.autograd.Function):
 class Guards:
     """The checks of one file."""
 
-    def __init__(self, captured: Captured, host: HostPrinter, arguments: ast.arguments, used: list[str], taken: set[str]) -> None:
+    def __init__(
+        self, captured: Captured, host: HostPrinter, arguments: ast.arguments, used: list[str], taken: set[str], dtypes: FollowedDtype
+    ) -> None:
         """``arguments``: those of forward. ``used``: variables of the tensors that the graph uses. ``taken``: names in the file."""
-        self.captured, self.host, self.arguments, self.taken = captured, host, arguments, taken
+        self.captured, self.host, self.arguments, self.taken, self.dtypes = captured, host, arguments, taken, dtypes
         self.inputs = [g for g in captured.graph_inputs if g.variable in used]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
-        wanted = [_CHECK] if "check" in self._called else []
+        served = ", ".join(f"torch.{d}" for d in self.dtypes.served)
+        wanted = [f"{DTYPES} = ({served})  # one for inputs and parameters"] if served else []
+        wanted += [_CHECK.replace(*_SEVERAL) if served else _CHECK] if "check" in self._called else []
         wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
         return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
 
@@ -72,7 +80,13 @@ class Guards:
     def first(self, reading: list[str]) -> list[str]:
         """Statements for the top of forward: how many dimensions tensors have where sizes are read off them."""
         text = "\n".join(reading)
-        return [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
+        lines = [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
+        for given in self.inputs:
+            if self._is_first(given) and self._free(given) and not any(f"{DTYPES}, " in line for line in lines):
+                path = self.host.paths[given.variable]
+                refusal = f'raise ValueError(f"{given.name}: the kernels take {{{DTYPES}}}; got {{{path}.dtype}}")'
+                lines += [f"if {path}.dtype not in {DTYPES}:", f"    {refusal}"]
+        return lines
 
     def given(self) -> list[str]:
         """Statements ahead of all: the mode, and arguments that are no tensors."""
@@ -187,13 +201,18 @@ class Guards:
         floating = [g for g in state if getattr(torch, g.dtype).is_floating_point]
         if floating and not any(g in chosen for g in floating):
             chosen.append(floating[0])
-        return [g for g in state if g in chosen and self.host.sizes.shape(g.shape) is not None]
+        return [g for g in state if (g in chosen or self._is_first(g)) and self.host.sizes.shape(g.shape) is not None]
+
+    def _is_first(self, given: GraphInput) -> bool:
+        """Whether it is the tensor whose type the others must have."""
+        return bool(self.dtypes.served) and given.variable == self.dtypes.given[0]
 
     def _check(self, given: GraphInput, shape: str) -> str:
         self._called.add("check")
         path = self.host.paths[given.variable]
+        dtype = DTYPES if self._is_first(given) else self.host.program.tensors[given.variable].dtype
         device = f", {self.host.device}" if not self.host.device.startswith(f"{path}.") else ""
-        return f'{self.names["check"]}("{given.name}", {path}, torch.{given.dtype}, {shape}{device})'
+        return f'{self.names["check"]}("{given.name}", {path}, {dtype}, {shape}{device})'
 
     def _shape(self, given: GraphInput) -> str:
         shape = self.host.sizes.shape(given.shape)
@@ -296,6 +315,7 @@ class Guards:
         """What the file is for, in one or two sentences."""
         tensors = [g for g in self.captured.graph_inputs if g.kind in ("input", "parameter") and g.dtype != "int"]
         dtypes = " and ".join(dict.fromkeys(g.dtype for g in tensors if getattr(torch, g.dtype).is_floating_point))
+        dtypes = ", ".join([*self.dtypes.served[:-2], " or ".join(self.dtypes.served[-2:])]) or dtypes
         parts = [dtypes] if dtypes else []
         if self.captured.modes:
             parts.append(f"{'train' if next(iter(self.captured.modes.values())) else 'eval'}() mode")

@@ -31,6 +31,8 @@ class LaunchValues:
     """Pointer argument to the host expression (a buffer's final name, ``x``, ``self.weight``)."""
     sizes: dict[str, Any]
     """Size argument to a sympy expression over the file's size names."""
+    half: set[str] = field(default_factory=set)
+    """Pointer arguments whose buffers may be of half precision, which the kernel reads as float32."""
 
 
 @dataclass
@@ -103,7 +105,8 @@ def to_text(
     names = value_names(cleaned, fixed, pointers)
     combines = _combines(cleaned, name, taken)
     names.update({c.inductor_name: c.name for c in combines})
-    body = [Rename(names).visit(s) for s in fresh(cleaned.body)]
+    converted = _InFloat32({p for call in calls for p in call.half})
+    body = [Rename(names).visit(converted.visit(s)) for s in fresh(cleaned.body)]
     known = set(sizes.values())
     body = indices.without_idle_remainders(indices.regrouped(body, known))
     body = indices.named(
@@ -128,6 +131,20 @@ def to_text(
     lines.append(formatting.text(body, 4))
     text = "\n".join([*(c.text for c in combines), *lines])
     return KernelText(name, text, order, fixed, cleaned.helpers.union(*(c.helpers for c in combines)))
+
+
+class _InFloat32(ast.NodeTransformer):
+    """Loads through some pointers as float32, but where the value is only stored again."""
+
+    def __init__(self, pointers: set[str]) -> None:
+        self.pointers = pointers
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if name_of(node.func) == "tl.store" and isinstance(node.args[1], ast.Call) and name_of(node.args[1].func) == "tl.load":
+            return node
+        self.generic_visit(node)
+        read = {n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)} if name_of(node.func) == "tl.load" else set()
+        return ast.Call(ast.Attribute(node, "to", ast.Load()), [integers.to_ast("tl.float32")], []) if read & self.pointers else node
 
 
 @dataclass

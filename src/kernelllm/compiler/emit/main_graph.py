@@ -10,6 +10,7 @@ from kernelllm.compiler.emit.graph_code import GraphCode, attribute
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.helpers import HELPERS
 from kernelllm.core.types import Problem
+from kernelllm.problems.sizes import DTYPES
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
@@ -23,12 +24,12 @@ class MainGraph(GraphCode):
         super().__init__(lowered)
         self.problem = problem
         self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of", launcher.NAME} | {p.name for p in self.definitions}
+        self.top: set[str] = set(self.kept.names) | set(HELPERS) | {"state_of", launcher.NAME, DTYPES} | {p.name for p in self.definitions}
         """Names taken in the file."""
         arguments = self.kept.forward.args
         self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
         self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
-        self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local)
+        self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local, self.dtypes)
         self.top |= set(self.guards.names.values())
 
     def input_paths(self, captured: Captured) -> dict[str, str]:

@@ -62,7 +62,7 @@ class _ArgumentReader:
             return None
 
     def _tensor(self, dtype: str, shape: list[Any], stride: list[Any]) -> Value:
-        found = getattr(torch, dtype.removeprefix("torch."), None)
+        found = torch.float32 if dtype.endswith(".dtype") else getattr(torch, dtype.removeprefix("torch."), None)
         if not isinstance(found, torch.dtype) or any(e is None for e in (*shape, *stride)):
             return UNKNOWN
         strides = [self._size(s) for s in stride]  # those of the caller's tensors are not checked

@@ -15,7 +15,7 @@ import triton.language as tl
 @triton.jit
 def conv_round_tf32(x):
     """fp32 rounded to TF32's 10 mantissa bits, to nearest: the tensor core itself would only cut the low bits off."""
-    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+    bits = (x.to(tl.float32).to(tl.int32, bitcast=True) + 0x1000) & -0x2000
     return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
 
 
@@ -23,7 +23,8 @@ def conv_round_tf32(x):
 def conv_absmax_kernel(x_ptr, top_ptr, total, BLOCK: tl.constexpr):
     """top = the largest magnitude of contiguous x, as the bits of an fp32 number."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    bits = tl.load(x_ptr + i, mask=i < total, other=0.0).to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are
+    bits = tl.load(x_ptr + i, mask=i < total, other=0.0).to(tl.float32)
+    bits = bits.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are
     tl.atomic_max(top_ptr, tl.max(bits, axis=0), sem="relaxed")
 
 

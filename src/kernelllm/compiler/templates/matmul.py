@@ -63,7 +63,7 @@ def matmul_pack_kernel(x_ptr, out_ptr, R, K, K_padded, stride_xb, stride_xr, str
     ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
     x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
     if ROUND_TF32:  # to nearest: the tensor core itself would only cut the low bits off
-        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        bits = (x.to(tl.float32).to(tl.int32, bitcast=True) + 0x1000) & -0x2000
         x = tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
     tl.store(out_ptr + (batch * R + rows) * K_padded + ks, x, mask=(rows < R) & (ks < K_padded))
 
@@ -81,7 +81,7 @@ def matmul_absmax_kernel(x_ptr, top_ptr, R, K, stride_xb, stride_xr, stride_xk,
     rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
     ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
     x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
-    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are, NaN on top
+    bits = x.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are, NaN on top
     tl.atomic_max(top_ptr + batch * R + rows, tl.max(bits, axis=1)[:, None], mask=rows < R, sem="relaxed")
 
 
@@ -132,8 +132,10 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_
         a_high = tl.load(a_ptrs, mask=rows < M, other=0.0)
         b_high = tl.load(b_ptrs, mask=cols < N, other=0.0)
         # Tensor cores truncate as they accumulate, which adds up over K: each block's sum starts anew and joins by a rounded addition.
-        part = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high)
-        part = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), part)
+        part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        if out_ptr.dtype.element_ty == tl.float32:  # a number of half precision has no low half
+            part = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high)
+            part = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), part)
         acc += tl.dot(a_high, b_high, part)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K

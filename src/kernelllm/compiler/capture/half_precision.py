@@ -1,0 +1,126 @@
+"""Whether a float32 module computes the same in half precision, so that one file may serve both.
+
+The forward runs on fake tensors in each type: the operators must be the same, conversions aside, and so must all their numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelllm.compiler import write_time
+from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture.fake_module import build, describe
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
+
+log = logging.getLogger(__name__)
+
+_WIDE: tuple[str, list[Any]] = ("float32", [])
+_SECONDS = 5.0
+HALF = (torch.float16, torch.bfloat16)
+_UNSEEN = ("prim.", "aten._to_copy", "aten.detach", "aten.alias", "aten.lift_fresh", "prims.convert_element_type",
+           "aten._assert_tensor_metadata")  # fmt: skip
+_EXACT = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.mv", "aten.dot", "aten.convolution", "aten.cumsum", "aten.cumprod",
+          "aten.logcumsumexp", "kernelllm.")  # fmt: skip
+"""Operators with a template, whose results have the type of their operands: not those that the forward does in float32."""
+_STEPS = ("aten.floor", "aten.ceil", "aten.round", "aten.trunc", "aten.fmod", "aten.remainder", "aten.bucketize", "aten.searchsorted")
+"""Operators whose results jump where a number is rounded in between."""
+_TYPES = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
+
+
+@dataclass(frozen=True)
+class AnyDtype:
+    """What a float32 module does where its parameters and inputs have another type."""
+
+    dtypes: tuple[str, ...]
+    """The types, float32 first."""
+    follows: tuple[bool, ...]
+    """Of each tensor that the forward returns, whether it has the type of the inputs."""
+    upcasts: bool
+    """Whether the forward computes some of it in float32."""
+
+
+class _Run(TorchDispatchMode):
+    """Notes the operators."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[tuple[str, list[Any]]] = []
+        self.results: list[torch.dtype] = []
+        self.upcasts = False
+        self.jumps = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = str(func)
+        jumps = name.startswith(_STEPS) or (name.startswith("aten._to_copy") and not result.dtype.is_floating_point)
+        self.jumps |= jumps and isinstance(args[0], torch.Tensor) and args[0].dtype in HALF
+        if not name.startswith(_UNSEEN):
+            leaves = pytree.tree_leaves((args, kwargs or {}))
+            self.steps.append((name.replace("half_", ""), [v for v in leaves if not isinstance(v, _TYPES)]))
+            wide = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 and v.dim() for v in pytree.tree_leaves(result))
+            self.upcasts |= wide
+            if wide and name.startswith(_EXACT):
+                self.steps.append(_WIDE)
+        return result
+
+
+def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
+    """The forward with floating inputs, parameters and buffers of a type; None where those are not all float32 in the problem."""
+    built = build(problem, set())
+    state = {**dict(built.model.named_parameters()), **dict(built.model.named_buffers())}
+    floats = [t for t in pytree.tree_leaves([state, built.inputs]) if isinstance(t, torch.Tensor) and not _whole(t.dtype)]
+    if not floats or any(t.dtype != torch.float32 for t in floats):
+        return None
+
+    def converted(value: Any) -> Any:
+        return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value
+
+    run = _Run()
+    with torch.no_grad(), intercept.real_factories(), intercept.whole_layers(options), built.mode:
+        state, inputs = pytree.tree_map(converted, (state, built.inputs))
+        with run:
+            result = torch.func.functional_call(built.model, state, tuple(inputs))
+    run.results = [r.dtype for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
+    return run
+
+
+def _whole(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and not dtype.is_complex
+
+
+@lru_cache(maxsize=8)
+def any_dtype(problem: Problem, options: Options) -> AnyDtype | None:
+    """None where the module computes in float32 alone, or otherwise in half precision."""
+    try:
+        with write_time.limited(min(_SECONDS, write_time.left() / 4)):
+            return _compared(problem, options)
+    except Exception as error:  # noqa: BLE001 - code of others on fake tensors, as when it is captured
+        log.info("%s: no half precision: %s", problem.name, describe(error, problem))
+        return None
+
+
+def _compared(problem: Problem, options: Options) -> AnyDtype | None:
+    usual = _run(problem, options, torch.float32)
+    if usual is None:
+        return None
+    steps = [step for step in usual.steps if step != _WIDE]
+    found: list[AnyDtype] = []
+    for dtype in HALF:
+        run = _run(problem, options, dtype)
+        if run is None or run.jumps or run.steps != steps:
+            continue
+        if any(now not in (dtype, before) for now, before in zip(run.results, usual.results, strict=True)):
+            continue
+        name = str(dtype).removeprefix("torch.")
+        found.append(AnyDtype(("float32", name), tuple(r == dtype for r in run.results), run.upcasts))
+    if len({one.follows for one in found}) == 1:
+        return AnyDtype(("float32", *(one.dtypes[1] for one in found)), found[0].follows, any(one.upcasts for one in found))
+    return None
