@@ -302,7 +302,7 @@ class Guards:
         sources = [self.host.paths[g.variable] for g in (*inputs, *parameters)]
         plain = f"{self.names['InferenceOnly']}.apply({', '.join([many, *sources])})"
         whole = f"{plain}[0] if torch.is_grad_enabled() else {texts[0]}"
-        if texts == wrapped and len(whole) < _LONG:
+        if texts == wrapped and len(texts) == 1 and len(whole) < _LONG:
             return lines, [whole]
         lines.append("if torch.is_grad_enabled():")
         if len(parameters) > _FEW:
