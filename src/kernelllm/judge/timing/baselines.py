@@ -30,7 +30,8 @@ class Baselines:
     def calls(self, reference: Reference, inputs: list[Any], share: DeviceShare) -> dict[str, Callable[..., Any]]:
         """Baseline to its compiled call of the reference, which has run on ``inputs``.
 
-        The device is released while torch compiles, but for ``max-autotune``, which measures on it meanwhile.
+        Torch chooses among configurations by timing them, so a compiled baseline is made ready with the device alone; it is released
+        while torch compiles, but for ``max-autotune``, which measures meanwhile.
         """
         problem = reference.problem
         known = f"{problem.digest} {reference.gradients}"
@@ -38,8 +39,11 @@ class Baselines:
             self.clear()
             self._problem = known
             for name in self.names:
+                if name != "eager":
+                    share.acquire_exclusive()
                 with _released_while_compiling(share.lock) if share.lock and name == "compile" else contextlib.nullcontext():
                     self._add(name, reference, inputs)
+                share.acquire_shared()
         return self._calls
 
     def _add(self, name: str, reference: Reference, inputs: list[Any]) -> None:
@@ -72,11 +76,11 @@ class Baselines:
 
 @contextlib.contextmanager
 def _released_while_compiling(lock: DeviceLock) -> Iterator[None]:
-    """Release the device whenever torch.compile traces and compiles, and share it again before its result runs."""
+    """Release the device whenever torch.compile traces and compiles, and have it alone again before its result runs."""
     from torch._dynamo.callback import callback_handler
 
     release = callback_handler.register_start_callback(lambda _: lock.release())
-    acquire = callback_handler.register_end_callback(lambda _: lock.acquire_shared())
+    acquire = callback_handler.register_end_callback(lambda _: lock.acquire_exclusive())
     try:
         yield
     finally:

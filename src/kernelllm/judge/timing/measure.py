@@ -79,11 +79,10 @@ def measure(
     calls = baselines.calls(reference, sets[0], share)
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
-    flush = _flush_buffer(reference.device)
     found = Measurement()
     share.acquire_exclusive()
     with cores.measuring() as kept:
-        method = TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)), _cycles_per_ms(), kept)
+        method = timing_method(reference, kept, settle=settle)
         candidate = TimedCandidate(process, sets, method, rng)
         contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
@@ -105,6 +104,12 @@ def measure(
     found.findings += _floor_findings(found.timing, light, gpu_name)
     found.findings += [Finding(check="baseline", severity=Severity.INFO, message=f"{n}: {why}") for n, why in baselines.missing.items()]
     return found
+
+
+def timing_method(reference: Reference, kept: tuple[int, ...], *, settle: bool = False) -> TimingMethod:
+    """How all contestants beside a reference are timed. ``kept``: cores that are free for measuring."""
+    flush = _flush_buffer(reference.device)
+    return TimingMethod(flush, settle, _SEED if reference.draws else None, LaunchLead(_flush_ms(flush)), _cycles_per_ms(), kept)
 
 
 def _flush_buffer(device: str) -> torch.Tensor:
