@@ -80,12 +80,14 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src" / "kernelllm")))
 def test_file_is_documented_and_small(path: Path) -> None:
-    """The aim is under 400 lines; a little over is a question, far over is refused."""
     text = path.read_text()
     tree = ast.parse(text)
     if text.strip():
         assert ast.get_docstring(tree), f"{path} has no module docstring"
-    assert len(text.splitlines()) < 450, f"{path} has {len(text.splitlines())} lines: a question of what else it does"
+    assert len(text.splitlines()) <= 400, f"{path} has {len(text.splitlines())} lines: what else does it do?"
+    if "templates" not in path.parts:  # kernels are as long as they are
+        long = [f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and (f.end_lineno or 0) - f.lineno >= 60]
+        assert not long, f"{path}: more than 60 lines: {long}"
 
 
 def test_every_room_is_in_the_layers() -> None:

@@ -1,1 +1,1 @@
-"""Layer 5: the command line and the few functions that wire everything below into one path."""
+"""The command line and the few functions that wire everything below into one path."""

@@ -1,1 +1,1 @@
-"""Layer 1: kernel languages, one folder each. A backend knows how its code is written, loaded, launched, compiled and emulated."""
+"""Kernel languages, one folder each. A backend knows how its code is written, loaded, launched, compiled and emulated."""

@@ -1,1 +1,1 @@
-"""Layer 0: the words of the house. Nothing here imports torch or an SDK."""
+"""The words of the house. Nothing here imports torch or an SDK."""

@@ -1,1 +1,1 @@
-"""Layer 1: what a problem is made of: instantiate, trace, relate sizes, shrink, draw inputs, lint. It knows no source of problems."""
+"""What a problem is made of: instantiate, trace, relate sizes, shrink, draw inputs, lint. It knows no source of problems."""

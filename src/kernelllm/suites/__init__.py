@@ -1,4 +1,4 @@
-"""Layer 1: where problems come from, one file a source."""
+"""Where problems come from, one file a source."""
 
 from __future__ import annotations
 
