@@ -1,10 +1,15 @@
 """Many mixed evaluations in a row, a quarter of them hostile: nothing may leak, and every verdict must be the one given alone.
 
     python benchmarks/soak.py [--count 2000] [--device cpu] [--workers 4] [--minutes 5] [--seed 0]
+    python benchmarks/soak.py --rate [--count 120] [--device cpu] [--workers 4]
 
 The checks are switched off, so that hostile code really runs and the design and the sandbox alone must hold. Counted before and after:
 processes below this one, resident memory, open descriptors (of judge and servers), files in the temporary folder, and memory of the GPU.
 Ctrl-C ends it and tells what was seen.
+
+``--rate`` tells how many candidates are judged a minute instead, by a pool with the usual settings. It draws from the builtin suite's
+hand-written solutions: of every ten candidates five are right, three have a single fault in a kernel (of ``mutants.py``), one raises
+when it runs and one is no candidate at all. Processor time is told beside the rate: it depends on the machine's load far less.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ import contextlib
 import json
 import os
 import random
+import resource
+import statistics
 import sys
 import threading
 import time
@@ -22,13 +29,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from mutants import mutants
 
-from kernelllm.core.types import Candidate, Problem
+from kernelllm.core.types import Candidate, Problem, Verdict
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.worker.process import descendants
+from kernelllm.pool.local import LocalPool, Slot
+from kernelllm.suites import open_suite
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
 _KERNEL = (ROOT / "no_kernel" / "honest_helpers.py").read_text()
@@ -136,7 +147,8 @@ def settings(device: str, limit_s: float) -> JudgeSettings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--rate", action="store_true", help="how many candidates are judged a minute")
+    parser.add_argument("--count", type=int, help="candidates; 2000, or 120 with --rate")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0)
@@ -145,6 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-alone", action="store_true", help="hold each verdict against the first one in the mix")
     parser.add_argument("--out", type=Path, help="the verdict of each candidate, as JSON")
     options = parser.parse_args(arguments)
+    options.count = options.count or (120 if options.rate else 2000)
+    if options.rate:
+        return judge_rate(options)
     end = time.monotonic() + 60 * options.minutes
     good, bad = peaceful(), hostile(options.device)
     if options.device != "cpu":  # with their check off, a race decides
@@ -243,6 +258,73 @@ def leaked(before: dict[str, int], after: dict[str, int]) -> list[str]:
     if after["resident_mib"] > before["resident_mib"] * 1.1 + 64:
         leaks.append("resident_mib")
     return leaks
+
+
+# -- how many verdicts a minute ------------------------------------------------------------------
+
+SOLUTIONS = ROOT.parent / "suites" / "builtin_solutions"
+KINDS = ("right", "fault", "right", "raises", "right", "fault", "right", "invalid", "right", "fault")
+
+
+def candidate(problem: Problem, kind: str, chance: random.Random) -> Candidate:
+    """The problem's solution, or a wrong one made of it."""
+    source = (SOLUTIONS / f"{problem.name}.py").read_text()
+    if kind == "fault":
+        source = chance.choice([m.source for m in mutants(source)])
+    elif kind == "raises":
+        failing = "    def forward(self, *inputs):\n        return kernel_that_is_not_there(*inputs)\n\n"
+        source = source.replace("    def forward(self", f"{failing}    def was(self")
+    elif kind == "invalid":
+        source = "Here is the kernel that you asked for:\n" + source
+    return Candidate(source=source)
+
+
+Item = tuple[str, Problem, Candidate]
+
+
+def opened_judge(settings: JudgeSettings, slot: Slot) -> Judge:
+    return Judge(settings)
+
+
+def judged(judge: Judge, item: Item) -> Verdict:
+    """The pool's function."""
+    return judge.judge(item[1], item[2])
+
+
+def judge_rate(options: argparse.Namespace) -> int:
+    """Candidates a minute through the pool, whose processes are warm before the clock starts."""
+    chance = random.Random(options.seed)
+    problems = list(open_suite("builtin").problems())
+    items: list[Item] = []
+    for index in range(options.count):
+        kind, problem = KINDS[index % len(KINDS)], chance.choice(problems)
+        items.append((kind, problem, candidate(problem, kind, chance)))
+    settings = JudgeSettings(device=options.device, cache=False, measure=options.device != "cpu")
+    statuses: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = {}
+    setup = partial(opened_judge, settings)
+    with LocalPool[Item, Verdict](setup, judged, devices=[options.device], per_device=options.workers) as pool:
+        for _ in pool.run([("right", problems[0], candidate(problems[0], "right", chance))] * options.workers):
+            pass
+        start, load = time.monotonic(), os.getloadavg()[0]
+        for number, done in enumerate(pool.run(items), 1):
+            if done.result is None:
+                print(done.error, file=sys.stderr)
+                return 1
+            kind = done.item[0]
+            statuses[f"{kind}: {done.result.status}"] += 1
+            seconds.setdefault(kind, []).append(done.result.seconds)
+            if number % 20 == 0:
+                print(f"{number}: {60 * number / (time.monotonic() - start):.0f} a minute, load {os.getloadavg()[0]:.1f}", flush=True)
+        took = time.monotonic() - start
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for kind, times in seconds.items():
+        print(f"{kind}: median {statistics.median(times):.2f} s, longest {max(times):.2f} s")
+    print(f"verdicts: {dict(sorted(statuses.items()))}")
+    print(f"processor time of a candidate: {(used.ru_utime + used.ru_stime) / options.count:.2f} s, starting the pool included")
+    loads = f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after"
+    print(f"{60 * options.count / took:.0f} candidates a minute with {options.workers} workers; {loads}")
+    return 0
 
 
 if __name__ == "__main__":

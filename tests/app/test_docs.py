@@ -52,6 +52,13 @@ def test_files_that_documents_name_are_there(root: Path) -> None:
             assert own or there, f"{page.relative_to(root)} names {path}, which is not there"
 
 
+def test_every_benchmark_is_documented_and_there_are_few(root: Path) -> None:
+    scripts = {path.name for path in (root / "benchmarks").glob("*.py")}
+    rows = set(re.findall(r"^\| `(\w+\.py)", (root / "docs" / "how-to" / "benchmark.md").read_text(), re.MULTILINE))
+    assert scripts == rows
+    assert len(scripts) <= 5
+
+
 def test_examples_and_benchmarks_that_documents_name_are_there(root: Path) -> None:
     for page in documents(root):
         for path in re.findall(r"\b(?:examples|benchmarks)/[\w./]*\w", page.read_text()):

@@ -36,7 +36,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Measured rates: bytes/s and FLOP/s."""
 
 
-class Found(NamedTuple):
+class Look(NamedTuple):
     """What one look told."""
 
     state: str
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     fix: str = ""
 
 
-_ok, _limited, _missing = partial(Found, "ok"), partial(Found, "limited"), partial(Found, "missing")
+_ok, _limited, _missing = partial(Look, "ok"), partial(Look, "limited"), partial(Look, "missing")
 
 
 def examine(only: str = "") -> Iterator[Probe]:
@@ -55,7 +55,7 @@ def examine(only: str = "") -> Iterator[Probe]:
             try:
                 found = probe()
             except (ImportError, OSError, RuntimeError, KernelLLMError) as error:
-                found = Found("missing", f"{type(error).__name__}: {error}")
+                found = Look("missing", f"{type(error).__name__}: {error}")
             yield Probe(name=name, state=found.state, detail=found.detail, fix=found.fix)
 
 
@@ -93,12 +93,12 @@ def _rate(what: str, value: float, datasheet: float | None) -> str:
     return text + (f" ({value / datasheet:.0%} of the datasheet's)" if datasheet else "")
 
 
-def _python() -> Found:
+def _python() -> Look:
     version = platform.python_version()
     return _ok(f"{version} on {platform.platform(terse=True)}; kernelllm {kernelllm.__version__}")
 
 
-def _torch() -> Found:
+def _torch() -> Look:
     if importlib.util.find_spec("torch") is None:
         return _missing("not installed", "pip install torch")
     import torch
@@ -106,7 +106,7 @@ def _torch() -> Found:
     return _ok(f"{torch.__version__} ({'CUDA ' + torch.version.cuda if torch.version.cuda else 'CPU build'})")
 
 
-def _triton() -> Found:
+def _triton() -> Look:
     if importlib.util.find_spec("triton") is None:
         return _missing("not installed: nothing can be judged or compiled", TRITON_FIX)
     import triton
@@ -114,7 +114,7 @@ def _triton() -> Found:
     return _ok(triton.__version__)
 
 
-def _gpu() -> Found:
+def _gpu() -> Look:
     import torch
 
     if not torch.cuda.is_available():
@@ -133,7 +133,7 @@ def _gpu() -> Found:
     return _ok("; ".join(found))
 
 
-def _compiler() -> Found:
+def _compiler() -> Look:
     """Triton's own ptxas, and the C compiler that it needs to launch kernels on a GPU."""
     if importlib.util.find_spec("triton") is None:
         return _missing("comes with triton", "Install triton.")
@@ -153,7 +153,7 @@ def _compiler() -> Found:
     return _ok(f"ptxas {version}" + (f", {Path(c_compiler).name}" if c_compiler else ""))
 
 
-def _interpreter() -> Found:
+def _interpreter() -> Look:
     if importlib.util.find_spec("triton") is None:
         return _missing("comes with triton", "Install triton.")
     import numpy as np
@@ -166,17 +166,17 @@ def _interpreter() -> Found:
     return _ok(f"Triton's interpreter with numpy {np.__version__}")
 
 
-def _sandbox() -> Found:
+def _sandbox() -> Look:
     if importlib.util.find_spec("kernelllm.judge.isolation.sandbox") is None:
         return _limited("candidates run in a process of their own, with no further confinement")
     from kernelllm.judge.isolation import sandbox
 
     found = sandbox.available()
     state = "ok" if found.level in ("filesystem", "full") else "limited"
-    return Found(state, str(found), " ".join(found.missing))
+    return Look(state, str(found), " ".join(found.missing))
 
 
-def _memory() -> Found:
+def _memory() -> Look:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     detail = f"{pages / GIB:.0f} GiB, {usable} CPU cores"
@@ -185,7 +185,7 @@ def _memory() -> Found:
     return _ok(detail)
 
 
-def _disk() -> Found:
+def _disk() -> Look:
     places = {"temporary folder": Path(tempfile.gettempdir()), "shared memory": Path("/dev/shm"), "data folder": settings.load().data}
     parts, short = [], []
     for what, place in places.items():
@@ -202,7 +202,7 @@ def _disk() -> Found:
     return _ok("; ".join(parts))
 
 
-def _suites() -> Found:
+def _suites() -> Look:
     found = settings.load()
     for setting in ("kernelbench", "kernelbench_x", "tritonbench"):
         folder = getattr(found, setting)
@@ -213,7 +213,7 @@ def _suites() -> Found:
     return _ok(detail, fix)
 
 
-def _models() -> Found:
+def _models() -> Look:
     detail, fix = _ready("models")
     missing = sorted({extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None})
     if missing:
@@ -232,6 +232,6 @@ def _ready(kind: str) -> tuple[str, str]:
     return detail, f"See 'kernelllm list {kind}'." if lacking else ""
 
 
-PROBES: tuple[Callable[[], Found], ...] = (
+PROBES: tuple[Callable[[], Look], ...] = (
     _python, _torch, _triton, _gpu, _compiler, _interpreter, _sandbox, _memory, _disk, _suites, _models,
 )  # fmt: skip
