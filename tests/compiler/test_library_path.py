@@ -126,6 +126,25 @@ def test_a_sum_across_memory_is_taken_for_many_neighbours_at_once() -> None:
     assert "BLOCK_ROWS=32, BLOCK_COLS=64" in compiled(problem(ACROSS), LIBRARY)
 
 
+PRODUCTS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = (nn.Linear(*shape, dtype=torch.bfloat16) for shape in ((width, 4 * width), (4 * width, 64)))
+    def forward(self, x, y):
+        return self.down(F.gelu(self.up(x))) + 1.0, y @ y + 1.0
+batch, width = 4096, 2048
+def get_inputs(): return [torch.rand(batch, width, dtype=torch.bfloat16), torch.rand(width, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_a_mixed_path_takes_templates_for_the_products_that_gain_and_leaves_the_others_to_torch() -> None:
+    text = compiled(problem(PRODUCTS), Options(extern="allow", symbolic=False, mixed=True))
+    assert text.count("= half_matmul(") == text.count("= matmul(") == text.count("torch.addmm(") == 1
+    assert 'activation="gelu"' in text or "gelu_short" in text
+
+
 TRAINED = """
 class Model(nn.Module):
     def __init__(self, channels, hidden):

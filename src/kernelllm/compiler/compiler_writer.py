@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 
 PORTFOLIO: tuple[dict[str, Any], ...] = (
     {"fixed": True},
-    {"fixed": True, "attention": "cudnn"},
+    {"fixed": True, "mixed": True},
     {},
+    {"fixed": True, "mixed": True, "autotune": True},
+    {"fixed": True, "attention": "cudnn"},
     {"extern": "allow"},
-    {"fixed": True, "autotune": True},
 )
 """The candidates that may leave work to torch, ahead of the rest: the first does at the problem's sizes what ``torch.compile`` does."""
 VARIANTS: tuple[dict[str, Any], ...] = (

@@ -24,6 +24,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
     """The file has a path of its own for the problem's sizes, with the layouts and library calls of ``torch.compile``, ahead of the
     general one."""
+    mixed: bool = False
+    """On the path for the problem's sizes, a template stands for what it is known to do faster than torch's library."""
     attention: Literal["torch", "cudnn"] = "torch"
     """Attention on the path for the problem's sizes: by the backend of torch's choice, or by cuDNN's where it can do it."""
     backward: bool = False

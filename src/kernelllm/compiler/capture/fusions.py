@@ -26,13 +26,15 @@ _ACTIVATIONS = {
 _ROWS = ("aten._softmax.default", "aten._log_softmax.default", "aten.logsumexp.default")
 _WIDE = 1024
 """Rows of so many elements are read by templates; shorter ones are held in registers by Inductor's kernels too."""
+_HEAVY = ("kernelllm.", "aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution.")
+"""Operators that read and write memory: no kernel is fused with them."""
 _CONVERT = torch.ops.prims.convert_element_type.default
 _END = 2**63 - 1
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
-def fuse(graph: GraphModule, options: Options) -> None:
-    """Apply all fusions, in place."""
+def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
+    """Apply all fusions, in place. ``wide``: elements from which on rows are read by templates."""
     namespace = template_ops.register()
     for node in list(graph.graph.nodes):
         edit = Editor(graph, node, namespace, options)
@@ -41,14 +43,14 @@ def fuse(graph: GraphModule, options: Options) -> None:
         elif node.target is aten.mul.Tensor:
             _gate(edit)
         elif _called(node) in _ROWS:
-            _wide_rows(edit)
+            _wide_rows(edit, wide)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         _activate(node)
         graph.graph.eliminate_dead_code()
 
 
-def _wide_rows(edit: Editor) -> None:
+def _wide_rows(edit: Editor, wide: int) -> None:
     """Softmax over wide rows that lie in memory as one operator; log-softmax and logsumexp by one that reads the rows once."""
     node = edit.node
     called = _called(node)
@@ -62,7 +64,7 @@ def _wide_rows(edit: Editor) -> None:
     dims = tops[0].args[1]
     length = value.shape[-1] if value.dim() else 0
     known = length if isinstance(length, int) else length.node.hint
-    if list(dims) not in ([-1], [value.dim() - 1]) or known is None or known < _WIDE or not _stored(x) or value.dtype == torch.float64:
+    if list(dims) not in ([-1], [value.dim() - 1]) or known is None or known < wide or not _stored(x) or value.dtype == torch.float64:
         return
     with edit.graph.graph.inserting_before(node):
         if called == "aten._softmax.default":
@@ -84,7 +86,7 @@ def _stored(node: Node) -> bool:
     """Whether a tensor lies in memory, row by row, whatever is made of it."""
     while node.target in _VIEWS:
         node = node.args[0]
-    return node.op == "placeholder" or str(node.target).startswith("kernelllm.")
+    return node.op == "placeholder" or str(node.target).startswith(_HEAVY)
 
 
 def _share_heads(edit: Editor) -> None:
@@ -137,7 +139,7 @@ def _is_product(node: Node) -> bool:
 def _reads_memory(user: Node) -> bool:
     if user.target in _VIEWS:
         return all(_reads_memory(u) for u in user.users)
-    return user.op == "output" or str(user.target).startswith("kernelllm.")
+    return user.op == "output" or str(user.target).startswith(_HEAVY)
 
 
 def _called(node: Node) -> str:

@@ -181,7 +181,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
         return NotImplemented
     if mode.options.backward and (mode.options.extern == "allow" or (attn_mask is not None and attn_mask.requires_grad)):
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if mode.options.extern == "allow":
+    faster = mode.options.mixed and query.dtype == torch.float32  # than torch, whose fast kernels are for half precision
+    if mode.options.extern == "allow" and not faster:
         return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

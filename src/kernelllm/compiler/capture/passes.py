@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import fusions, staged_reductions
+from kernelllm.compiler.capture import faster_templates, fusions, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import Editor
 from kernelllm.compiler.options import Options
@@ -35,6 +35,9 @@ def run(graph: GraphModule, options: Options) -> None:
         _chain_concatenations(graph, options)
         rules = _TORCH_RULES if options.extern == "allow" else _RULES
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
+    elif options.mixed:
+        _replace(graph, options, faster_templates.rules(_RULES))
+        faster_templates.fuse(graph, options)
     if options.extern == "allow":
         graph.graph.eliminate_dead_code()
         _refuse_leaving_all(graph)

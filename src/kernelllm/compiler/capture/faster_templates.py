@@ -1,0 +1,65 @@
+"""Heavy operators of a graph of fixed sizes for which a template is known to be faster than torch's library: what was measured on an H200.
+
+fp32 products gain by splitting into halves, half-precision ones where their tiles fill the cores evenly, where an activation joins them,
+or where there are few rows. Attention in fp32 gains; in half precision cuDNN's is as fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.templates import matmul, matmul_half
+from kernelllm.core import gpus
+
+aten = torch.ops.aten
+Rule = Callable[..., Node | None]
+_SPLIT: Callable[..., bool] = matmul.matmul_should_split
+_TILES: Callable[..., tuple[int, ...]] = matmul_half.product_tiles
+
+_PLAIN = 2**35
+"""Multiplications from which on a half-precision product gains with nothing behind it."""
+_FEW_ROWS = 2**22
+"""Elements of a weight from which on few rows times it gain."""
+
+
+def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
+    """Of the rules that put templates in, those for products, each for the shapes that gain."""
+
+    def only(rule: Rule) -> Rule:
+        return lambda edit, *args, **kwargs: rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
+
+    return {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
+
+
+def _gains(node: Node, target: str) -> bool:
+    left, right = [n for n in node.args if isinstance(n, Node)][-2:]
+    *batch, m, k = left.meta["val"].shape
+    n = right.meta["val"].shape[-1]
+    if not all(isinstance(size, int) for size in (*batch, m, k, n)):
+        return False
+    dtype, cores = left.meta["val"].dtype, gpus.by_arch(target).sms
+    if dtype == torch.float32:
+        return bool(_SPLIT(math.prod(batch), m, n, k))
+    if dtype not in fusions.HALF or batch:
+        return False
+    if m <= 16:
+        return bool(n * k >= _FEW_ROWS)
+    return bool(_TILES(m, n, k, cores)[0] >= 128)
+
+
+def fuse(graph: GraphModule, options: Any) -> None:
+    """Fusions of templates; half-precision products that nothing has joined and that gain by nothing else are torch's again."""
+    fusions.fuse(graph, options, wide=8192)
+    for node in list(graph.graph.nodes):
+        if str(node.target) != "kernelllm.half_matmul.default" or node.kwargs.get("activation"):
+            continue
+        a, b, *bias = node.args
+        (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
+        if m > 16 and m * n * k < _PLAIN:
+            node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
