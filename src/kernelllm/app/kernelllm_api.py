@@ -58,7 +58,7 @@ class Optimized(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 0
     """First versions judged."""
     correct: int = 0
-    """Those of them that are correct."""
+    """First versions that are correct."""
     pass_at: dict[int, float] = {}
     """k to the unbiased estimate of pass@k (HumanEval's), for k = 1, 10, 20, ... up to n; repairs do not count."""
     message: str = ""

@@ -93,7 +93,7 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     error: str = ""
     """The compiler's message when the compile failed."""
     line: int = 0
-    """Of the candidate's source, for ``error``."""
+    """The line of the candidate's source that ``error`` is about."""
     configurations: dict[str, bool] = {}
     """Of an autotuned kernel: those that pruning left, and whether each ran. Where launches are timed to choose one, none is noted."""
 
@@ -274,7 +274,7 @@ class Backend(ABC):
     variables: tuple[str, ...] = ()
     """Beginnings of the environment variables that a candidate may read and set."""
     hidden_variables: tuple[str, ...] = ()
-    """Those of them that tell which mode a worker is in: a candidate must not know."""
+    """Variables among these that tell which mode a worker is in: a candidate must not know."""
     tools: tuple[str, ...] = ()
     """Programs that the language itself starts, such as a compiler."""
     narrow_types: Mapping[str, str] = {}

@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     speedups: dict[str, tuple[float | None, ...]] = {}
     """Baseline to speed-up of each sample, None where it was not measured or is not correct."""
     floor_percent: float | None = None
-    """Of the fastest correct sample."""
+    """The share of the floor that the fastest correct sample reaches."""
     sol_score: float | None = None
     on_gpu: bool = False
     """Whether a sample ran on a GPU, correct or not."""

@@ -54,7 +54,7 @@ def results_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def code_of_others() -> Iterator[None]:
-    """Around code of a problem: what this thread prints is no result. Changes nothing where the process is not ours."""
+    """A context manager for code of a problem: what this thread prints is no result. Changes nothing where the process is not ours."""
     token = _others.set(True)
     try:
         yield

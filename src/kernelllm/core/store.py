@@ -47,7 +47,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DRY = "dry-{}-"
-"""Of a run's id: begins the keys under which the problems stand that have no more samples."""
+"""With a run's id: begins the keys of problems that have no more samples."""
 
 
 def run_id(kind: str, identity: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ def first_line(verdict: Verdict) -> str:
 
 
 def comparisons(verdict: Verdict) -> str:
-    """Of a candidate that failed: how many outputs were right before, and that this did not save it."""
+    """For a candidate that failed: how many outputs were right before, and that this did not save it."""
     total, passed = len(verdict.trials), sum(trial.ok for trial in verdict.trials)
     seeds = len({trial.seed for trial in verdict.trials})
     sizes = len({trial.sizes for trial in verdict.trials})

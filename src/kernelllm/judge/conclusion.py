@@ -47,9 +47,9 @@ class Evidence:
     sampled: str = ""
     """Label of the size at which some programs were tried; empty where none were."""
     sampled_kernels: frozenset[str] = frozenset()
-    """Those that ran there."""
+    """Kernels of which some programs ran at that size."""
     configurations: Configurations = field(default_factory=dict)
-    """Of autotuned kernels, on a CPU."""
+    """Configurations of autotuned kernels that were tried on a CPU."""
     kernels: tuple[KernelUse, ...] = ()
     coverage: float | None = None
 

@@ -89,7 +89,7 @@ class Evaluation:
         return _INPUT_COPIES * reference.bytes + _OUTPUT_COPIES * outputs + _CONTEXT_BYTES
 
     def _chosen(self, references: list[Reference]) -> list[Reference]:
-        """Those to try. On a GPU more than one small set of sizes tells more only of a candidate that branches."""
+        """The references to try. On a GPU, a second small set of sizes tells more only of a candidate that branches."""
         if not self._context.on_gpu or self._settings.sizes is not None or branches(self._candidate.source):
             return references
         return references[:1] + references[1:][-1:]

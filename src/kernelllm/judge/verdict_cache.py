@@ -145,7 +145,7 @@ def _language(name: str) -> str:
 
 
 def _digest(paths: Sequence[Path]) -> str:
-    """Of all Python files at or below these paths."""
+    """A digest of all Python files at or below these paths."""
     found = hashlib.sha256()
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:

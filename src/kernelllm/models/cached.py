@@ -30,7 +30,7 @@ class Cached(LanguageModel):
 
     @property
     def identity(self) -> str:
-        """That of the model inside."""
+        """The identity of the model inside."""
         return self.inner.identity
 
     def load(self) -> object:

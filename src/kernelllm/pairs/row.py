@@ -50,7 +50,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     kernels: int = 0
     """Different kernels that ran."""
     share: float | None = None
-    """Of the reference's heavy work in the pair's own kernels, 0 to 1; None where there is none."""
+    """Share of the reference's heavy work in the pair's own kernels, 0 to 1; None where there is none."""
     device: str = ""
     speedup_eager: float | None = None
     speedup_compile: float | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
 LARGE, TINY = 50.0, 1e-3
 TOUCHED = 256
-"""Of so many elements one differs under the kind ``touched``."""
+"""One of so many elements differs under the kind ``touched``."""
 HEAVY = (3.0, 6.0)
 """Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
 HEAVY_HALF = (3.0, 4.0)

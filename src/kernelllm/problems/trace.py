@@ -31,7 +31,7 @@ class Trace:
     flops: int
     input_bytes: int = 0
     parameter_bytes: int = 0
-    """Of parameters and buffers."""
+    """Bytes of parameters and buffers."""
     ran: bool = True
     """False where the run was not followed to its end (too many operators, or too large to run for real): counts are then too low."""
 

@@ -170,7 +170,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
 
 @contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Without torch's fused path for attention in eval() mode, which asks no layer inside for its mode."""
+    """Switches off torch's fused path for attention in eval() mode, which asks no layer inside for its mode."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -113,7 +113,7 @@ def _compile_all(tuner: Any, kwargs: dict[str, Any], configs: Sequence[Any]) -> 
 
 
 def _start(threads: Sequence[threading.Thread]) -> None:
-    """Without a note of it: these threads are not the candidate's."""
+    """Start threads that the observer does not note: they are not the candidate's."""
     noted, _AccessState.observer.in_launch = _AccessState.observer.in_launch, True
     try:
         for thread in threads:

@@ -63,7 +63,7 @@ def described(function: Any, grid: tuple[int, ...], bound: dict[str, Any]) -> st
 
 
 class _Tuned:
-    """Around the launches of an autotuned kernel. ``depth``: how many are under way."""
+    """A context manager for the launches of an autotuned kernel. ``depth``: how many are under way."""
 
     depth = 0
     offered: Sequence[str] = ()

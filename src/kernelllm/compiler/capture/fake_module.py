@@ -106,7 +106,7 @@ class Leaf:
     value: Any
     index: int | None = None
     trained: bool = False
-    """Of a parameter: whether it takes part in training."""
+    """Whether it is a parameter that takes part in training."""
 
 
 def describe(error: BaseException, problem: Problem | None = None) -> str:

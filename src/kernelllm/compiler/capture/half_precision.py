@@ -42,7 +42,7 @@ class AnyDtype:
     dtypes: tuple[str, ...]
     """The types, float32 first."""
     follows: tuple[bool, ...]
-    """Of each tensor that the forward returns, whether it has the type of the inputs."""
+    """For each tensor that the forward returns: whether it has the type of the inputs."""
     upcasts: bool
     """Whether the forward computes some of it in float32."""
 

@@ -35,7 +35,7 @@ class Launcher:
             self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream, handles, rest
 '''
 MANY = 3
-"""From so many launches on those of a file go through it, and wherever the file has a path for known sizes."""
+"""A file with so many launches uses it, and every file with a path for known sizes."""
 
 _KERNEL = re.compile(r"(?<!\)\n)^@triton\.jit\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
 """A kernel that is not tuned."""

@@ -49,7 +49,7 @@ class Prepared:
         return {next(iter(w)): next(iter(r)) for w, r in pairs if len(w) == len(r) == 1}
 
     def wanted(self) -> list[str]:
-        """Those of the buffers that other steps read."""
+        """The buffers that other steps read."""
         used: set[str] = set()
         for step in self.program.items:
             if id(step) not in self.steps and not isinstance(step, Free):

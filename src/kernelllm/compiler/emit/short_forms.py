@@ -41,7 +41,7 @@ def _lanes(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _cache_hints(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Without hints where no loop asks for a line to stay: there is nothing to protect then."""
+    """The body without hints, where no loop asks for a line to stay: there is nothing to protect then."""
     loops = [s for s in body if isinstance(s, ast.For)]
     if any(isinstance(n, ast.Constant) and n.value == "evict_last" for loop in loops for n in ast.walk(loop)):
         return body

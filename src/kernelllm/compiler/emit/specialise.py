@@ -278,7 +278,7 @@ class _Folder(ast.NodeTransformer):
         return node
 
     def visit_Tuple(self, node: ast.Tuple) -> Any:
-        """Without a starred sequence that is empty."""
+        """Drop a starred sequence that is empty."""
         node.elts = [e for e in node.elts if not (isinstance(e, ast.Starred) and self.seen.get(id(e.value)) in _EMPTY)]
         return self.generic_visit(node)
 

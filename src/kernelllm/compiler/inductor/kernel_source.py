@@ -29,7 +29,7 @@ class Kernel:
     signature: dict[str, str]
     """Argument name to Triton type: ``*fp32``, ``i32``, ``constexpr`` ..."""
     meta: dict[str, Any]
-    """Those entries of ``inductor_meta`` that are literals."""
+    """The entries of ``inductor_meta`` that are literals."""
     heuristic: ast.Call
     """The decorator with which Inductor chooses block sizes."""
     text: str

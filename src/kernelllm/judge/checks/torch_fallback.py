@@ -33,7 +33,7 @@ _COMPILERS = (
 _MARKS = tuple(f"torch.jit.{name}" for name in (
     "is_scripting", "is_tracing", "ignore", "unused", "export", "Final", "annotate", "Attribute", "isinstance",
 ))  # fmt: skip
-"""Of torch.jit: what compiles nothing."""
+"""Members of torch.jit that compile nothing."""
 _FROM_ARRAYS = ("torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.from_dlpack", "torch.asarray", "torch.frombuffer",
                 "torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor", "torch.utils.dlpack.from_dlpack")  # fmt: skip
 _TO_ARRAYS = ("numpy.asarray", "numpy.array", "numpy.from_dlpack", "numpy.ascontiguousarray", "numpy.asanyarray", "numpy.frombuffer",
@@ -44,7 +44,7 @@ _ELEMENTWISE = {"apply_", "map_", "map2_"}
 _NUMBERS = {"tolist"}
 _BYTES = {"untyped_storage", "_typed_storage"}
 _OF_MEMORY = {"data_ptr", "nbytes", "size", "resize_", "_cdata", "device"}
-"""Of a tensor's memory: what reads no values."""
+"""Members of a tensor's memory that read no values."""
 _LOOPS = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _WHOLE = ("torch.int", "torch.long", "torch.short", "torch.uint8", "torch.bool")
 _SETTINGS = ("torch._inductor.config", "torch._inductor.runtime", "torch._inductor.codegen")

@@ -23,7 +23,7 @@ _SYSTEM = (
 _GPU = ("/etc/nvidia", "/run/nvidia-persistenced", "/sys/fs/cgroup")
 _PACKAGES = ("torch", "numpy", "kernelllm", "msgspec")
 _TOOLCHAIN = ("bin", "lib", "lib32", "lib64", "libexec", "include", "nvvm", "targets", "sysroot", "*-linux-gnu*")
-"""Of the folder that a compiler is installed under. Not ``share`` and ``state``: below ``~/.local`` keys lie there."""
+"""Parts of the folder that a compiler is installed under. Not ``share`` and ``state``: below ``~/.local`` keys lie there."""
 _VARIABLES = (
     "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CONDA_PREFIX", "CC", "CXX",

@@ -39,11 +39,11 @@ class CandidateRun:
     wall_ms: float
     ops: dict[str, int]
     flops: dict[str, float]
-    """Of this run, where it was watched apart."""
+    """FLOPs of this run, where it was watched apart."""
     forward_ops: dict[str, int] = field(default_factory=dict)
     forward_flops: dict[str, float] = field(default_factory=dict)
     forward_launches: int = 0
-    """Those of the forward alone, where there is a backward."""
+    """Launches of the forward alone, where there is a backward."""
     kernel_flops: float = 0.0
 
 

@@ -50,7 +50,7 @@ class Ready(msgspec.Struct, frozen=True):
     """Forkserver to judge: imports are done."""
 
     versions: dict[str, str]
-    """Of torch and of what the kernel language needs."""
+    """Versions of torch and of what the kernel language needs."""
 
 
 class Ended(msgspec.Struct, frozen=True):

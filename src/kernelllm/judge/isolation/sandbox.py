@@ -43,9 +43,9 @@ class Level(StrEnum):
     LIMITS = "limits"
     """Memory, processes, file size, CPU time; environment scrubbed; no inherited descriptors."""
     FILESYSTEM = "filesystem"
-    """Also: reads only libraries, writes only its own folder."""
+    """Limits, and the candidate reads only libraries and writes only its own folder."""
     FULL = "full"
-    """Also: no network, no reach into other processes."""
+    """All of that, and it has no network and no reach into other processes."""
 
 
 _ORDER = tuple(Level)

@@ -36,7 +36,7 @@ class TimingMethod:
     """Seeds all generators before each run; None where the reference draws no random numbers."""
     lead: LaunchLead
     cycles_per_ms: float
-    """Of the device's clock."""
+    """Cycles of the device's clock in a millisecond."""
     cores: tuple[int, ...] = ()
     """Cores kept free for measuring."""
 

@@ -30,7 +30,7 @@ class DeviceLease:
 
     @contextlib.contextmanager
     def command(self) -> Iterator[None]:
-        """Around one command. The lock is lent only while the judge shares the device; afterwards it is shared again."""
+        """A context manager for one command. The lock is lent only while the judge shares the device; afterwards it is shared again."""
         self._lent = self._lock is not None and self._lock.is_shared
         self.waited = 0.0
         try:

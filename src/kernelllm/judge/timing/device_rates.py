@@ -42,7 +42,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     fp32: float
     tf32: float
     fp16: float
-    """Of bfloat16 operands."""
+    """FLOP/s with bfloat16 operands."""
     fp64: float
     torch: str = ""
     measured: str = ""

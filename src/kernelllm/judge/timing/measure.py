@@ -28,16 +28,16 @@ from kernelllm.pool import cores
 
 _MAX_INPUT_SETS = 3
 _INPUT_SETS_SHARE = 0.2
-"""Of the memory to plan with, for one copy of all input sets (each side holds one)."""
+"""Share of the memory to plan with that one copy of all input sets may take (each side holds one)."""
 _FLUSH_BYTES = 256 * 2**20
 """Least size of the buffer that clears the L2 cache: KernelBench's."""
 _TIMED_FLUSHES = 8
 """Flushes that are timed to know what one takes."""
 _TIMED_CYCLES = 1_000_000
-"""Of the device's clock; timed to know how fast it runs."""
+"""Cycles of the device's clock that are timed to know how fast it runs."""
 _SEED = 42
 _FRESH_COPIES = 3
-"""Of inputs, for which there must be memory where new ones are drawn once the candidate is timed."""
+"""Copies of the inputs for which there must be memory where new ones are drawn once the candidate is timed."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ ALIGN = 512
 GUARD = 512
 """Bytes before the first tensor, between tensors and behind the last, at least."""
 _TAIL = 2**20
-"""Of an arena's unused end, so much is poisoned."""
+"""So many bytes of an arena's unused end are poisoned."""
 POISON = 0xFF
 """Byte that fills output memory before a run: NaN in every floating type, -1 in signed integers."""
 MAX_DIMS = 32

@@ -33,7 +33,7 @@ class NotPlain(ValueError):
 
 @contextlib.contextmanager
 def no_hooks() -> Iterator[None]:
-    """Without the modes and ``__torch_function__`` that candidate code may have switched on."""
+    """Switches off the modes and ``__torch_function__`` that candidate code may have switched on."""
     with _without_functions(), _without_modes():
         yield
 

@@ -128,7 +128,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False
-    """Without fences: to the candidate, memory is what it is in timed runs."""
+    """Run without fences: to the candidate, memory is what it is in timed runs."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
     named: dict[str, bool | int | float] = {}
@@ -148,14 +148,14 @@ class SamplePrograms(msgspec.Struct, tag="sample"):
     output: ArenaRef
     seed: int
     seconds: float
-    """After which the run is given up."""
+    """The run is given up after so many."""
 
 
 class Collect(msgspec.Struct, tag="collect"):
     id: int
     output: ArenaRef
     held: bool = False
-    """Those of the run that was told to hold its outputs, instead of the last run's."""
+    """Collect the outputs of the run that was told to hold them, not those of the last run."""
 
 
 class ReadState(msgspec.Struct, tag="read_state"):
@@ -280,11 +280,11 @@ class Ran(msgspec.Struct, tag="ran"):
     busy_ms: float = 0.0
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
-    """Of this run, where it is watched."""
+    """FLOPs of this run, where it is watched."""
     forward_ops: dict[str, int] = {}
     forward_flops: dict[str, float] = {}
     forward_launches: int = 0
-    """Those of the forward alone, where there is a backward."""
+    """Launches of the forward alone, where there is a backward."""
     kernel_flops: float = 0.0
     """Arithmetic of kernels in this run, as far as it is known (see :class:`KernelSeen`)."""
 
@@ -292,7 +292,7 @@ class Ran(msgspec.Struct, tag="ran"):
 class Sampled(msgspec.Struct, tag="sampled"):
     id: int
     shapes: tuple[tuple[int, ...], ...] | None = None
-    """Of the outputs' tensors. None where the run was given up, or goes on from what programs left out would have written."""
+    """Shapes of the outputs' tensors. None where the run was given up, or goes on from what programs left out would have written."""
     tree: Any = None
     """A list with an item for each of these tensors: indices of elements and their values, or nothing."""
     kernels: tuple[str, ...] = ()
@@ -326,7 +326,7 @@ class TimedBatch(msgspec.Struct, tag="timed"):
     launches: tuple[int, ...] = ()
     """Kernels that each run launched; empty where graphs were replayed."""
     watched_launches: int = 0
-    """Those of the run that was watched, then its operators and FLOPs."""
+    """Launches of the run that was watched; then its operators and FLOPs."""
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
 

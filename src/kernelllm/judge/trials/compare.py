@@ -295,7 +295,7 @@ class _ErrorSums:
     beyond: int = 0
     """Elements beyond the tolerance."""
     beyond_eager: int = 0
-    """Of those, elements whose error is beyond eager's too."""
+    """Elements among them whose error is beyond eager's too."""
     squares: float = 0.0
     target_squares: float = 0.0
     eager_squares: float = 0.0

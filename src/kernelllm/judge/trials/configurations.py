@@ -19,7 +19,7 @@ _RULES = Rules(tolerance=1e-2, precise=False)
 
 
 def configurations(process: CandidateProcess) -> Configurations:
-    """Those of all launches so far."""
+    """The configurations of all launches so far."""
     return {kernel.name: kernel.configurations for kernel in process.report().kernels if kernel.configurations}
 
 

@@ -15,7 +15,7 @@ State = dict[str, torch.Tensor]
 _PARAMETER_NOISE, _BUFFER_NOISE = (0.1, 0.1), (0.5, 1.0)
 """What no seed changes moves by this share of its mean size, which is taken to be the second number at least."""
 _NAMED = 16
-"""Of so many missing names each is tried by itself."""
+"""Up to so many missing names, each is tried by itself."""
 
 
 def other_state(reference: Reference, seed: int) -> State:
@@ -45,7 +45,7 @@ def other_state(reference: Reference, seed: int) -> State:
 
 
 def missing_that_matter(reference: Reference, missing: Collection[str], seed: int) -> tuple[str, ...]:
-    """Those of the names that a candidate lacks on whose values the reference's output depends."""
+    """Among the names that a candidate lacks, those on whose values the reference's output depends."""
     if not missing:
         return ()
     saved = {n: t.clone() for n, t in reference.state().items()}

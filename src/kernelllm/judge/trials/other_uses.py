@@ -28,7 +28,7 @@ NAME = "silently_different"
 _MOST = 3
 """Arguments of a signature that are tried."""
 _LARGEST, _SMALL = 4096, 100_000
-"""Of whole numbers among them; and parameters of a model that takes no long time."""
+"""The largest whole number that is changed; and parameters of a model that takes no long time."""
 _RULES = Rules(tolerance=1e-2, precise=False)
 _Run = Callable[[], Any]
 

@@ -65,7 +65,7 @@ class ReferenceRun:
     """Outputs in float64, everything moved at random by up to so many units of rounding."""
 
     def release(self) -> None:
-        """It can be neither refined nor perturbed any more; the tensors that this took are free."""
+        """Free the tensors that refining and perturbing take: neither is possible any more."""
         self.refiner, self.perturbed = None, lambda _: iter(())
 
     def refine(self, rounding: bool) -> bool:
@@ -94,7 +94,7 @@ class Reference:
         self.gradients: Gradients | None = gradient_outputs.of_reference(self.model) if backward else None
         """What its calls give gradients of, beside the output; None where they run no backward."""
         self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
-        """Of the forward alone, where there is a backward."""
+        """Operators and FLOPs of the forward alone, where there is a backward."""
         self.ops: Counter[str] = Counter()
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
@@ -238,7 +238,7 @@ class Reference:
         return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest, run.launches - run.forward_launches)]
 
     def random_state(self) -> tuple[Any, ...]:
-        """Of all generators of this process: equal before and after where no random numbers were drawn."""
+        """The state of all generators of this process: equal before and after where no random numbers were drawn."""
         there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
         return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
 

@@ -23,12 +23,12 @@ from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.problems.relations import Budget
 
 LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=False)
-"""Of the size that is tried where the original one is not affordable."""
+"""Bounds of the size that is tried where the original one is not affordable."""
 _ELEMENTS, _FLOPS = 2**25, 8_000_000_000
-"""Of all inputs at the original size, and of one run of the reference there: a CPU takes a fraction of a second."""
+"""Elements of all inputs at the original size, and FLOPs of one run of the reference there: a CPU takes a fraction of a second."""
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _SECONDS = 1.6
-"""Of its process's time, for the candidate's run."""
+"""Seconds of its process's time for the candidate's run."""
 _CONFIGURATIONS = 6
 """Runs of a candidate some of whose configurations pruning leaves only here."""
 _TOLERANCE = 1e-2

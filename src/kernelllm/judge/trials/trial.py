@@ -30,7 +30,7 @@ class SizeUnderTest:
     """What all trials of one candidate at one size share."""
 
     position: int
-    """Of the size; 0 is the first and smallest."""
+    """Position of the size; 0 is the first and smallest."""
     reference: Reference
     process: CandidateProcess
     seeds: TrialSeeds

@@ -12,7 +12,7 @@ from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 
 VERSION = "1"
-"""Of the grammar: the same version, seed and number give the same text."""
+"""The grammar's version: the same version, seed and number give the same text."""
 _LENGTHS = {1: 0.15, 2: 0.25, 3: 0.25, 4: 0.17, 5: 0.1, 6: 0.08}
 
 

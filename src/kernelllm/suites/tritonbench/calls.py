@@ -218,7 +218,7 @@ def _end(values: ast.expr, last: bool) -> ast.expr:
 
 
 def _slice(path: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
-    """Those statements that the needed names depend on, in order."""
+    """The statements that the needed names depend on, in order."""
     kept: list[ast.stmt] = []
     needed = set(needed)
     for statement in reversed(path):

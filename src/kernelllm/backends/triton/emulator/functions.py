@@ -45,7 +45,7 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class Running:
-    """Around every launch. ``depth``: how many are under way; 0 outside of kernels."""
+    """A context manager for every launch. ``depth``: how many are under way; 0 outside of kernels."""
 
     depth = 0
 

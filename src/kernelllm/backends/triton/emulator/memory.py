@@ -109,7 +109,7 @@ class Bounds:
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """Those that an argument of a launch holds."""
+    """The tensors that an argument of a launch holds."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple | list):

@@ -41,7 +41,7 @@ class Sampling(SampledLaunches):
         self._most: dict[int, float] = {}
         """Memory to the elements that all launches so far write at most, by what the programs that ran wrote."""
         self._now: dict[int, tuple[int, float, list[Any]]] = {}
-        """Of the launch under way: memory to bytes of an element, elements written, and indices of some of them."""
+        """For the launch under way: memory to bytes of an element, elements written, and indices of some of them."""
         self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
         """What it was before programs ran in groups."""
         self._storages: Storages = {}
@@ -86,7 +86,7 @@ class Sampling(SampledLaunches):
 
     @contextlib.contextmanager
     def launch(self, storages: Storages, total: int) -> Iterator[None]:
-        """Around a launch that may touch these storages, of so many programs."""
+        """A context manager for a launch of ``total`` programs that may touch these storages."""
         if time.process_time() > self._end:
             raise Stopped
         self._storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
