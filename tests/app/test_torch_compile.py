@@ -97,6 +97,7 @@ def test_forward_and_backward_are_eager_s(process: References) -> None:
     assert len(report.graphs) == len(process.orders) == 8  # forward and backward, before and after the break, fixed and dynamic
     assert any("size0 = 7" in o.problem.source for o in process.orders)
     assert not any("size0 = 9" in o.problem.source for o in process.orders)
+    assert not any(o.conv_tf32 for o in process.orders)  # eager on a CPU does not round
 
 
 def test_the_second_process_takes_files_from_the_disk(process: References) -> None:

@@ -140,3 +140,21 @@ def test_a_constructor_that_needs_another_library_is_made_from_shapes() -> None:
     assert "window=torch.tensor(" in text
     assert "This file was written for width=24 alone." in text
     ast.parse(text)
+
+
+GRADIENT_OF_A_VIEW = """
+class Model(nn.Module):
+    def forward(self, x, tangent):
+        base = tangent.new_zeros(64)
+        base.as_strided((2, columns), (32, 1), 0).copy_((tangent * 3)[:, :columns])
+        return (x + (base.as_strided((2, 32, 1, 1), (32, 1, 1, 1), 0).expand(2, 32, 1, 16) / 16).squeeze(-2).transpose(1, 2)) * 2
+def get_inputs(): return [torch.rand(2, 16, 32), torch.rand(2, 32)]
+"""
+
+
+@pytest.mark.parametrize(("columns", "kernels"), [(32, 1), (31, 3)])
+def test_what_is_written_through_a_view_is_read_in_every_region(monkeypatch: pytest.MonkeyPatch, columns: int, kernels: int) -> None:
+    monkeypatch.setattr(regions, "LONG", 3)
+    forward = forward_of(file_of(GRADIENT_OF_A_VIEW.replace("columns", str(columns))))
+    assert len(re.findall(r"_kernel\[", forward)) == kernels
+    assert re.search(r"_kernel\[[^=]*\btangent\b", forward)

@@ -30,13 +30,13 @@ def folder() -> Path:
     return settings.load().cache / "torch_compile"
 
 
-def key(problem: Problem, device: str) -> str:
-    """The name of a graph's files: its text without the values that symbolic sizes happen to have, the device, the versions."""
+def key(problem: Problem, device: str, conv_tf32: bool) -> str:
+    """The name of a graph's files: its text without the values of symbolic sizes, the device, the precision, the versions."""
     text = re.sub(r"^(size\d+) = \d+$", r"\1", problem.source, flags=re.MULTILINE)
     name = torch.cuda.get_device_name(device) if device != "cpu" else platform.machine()
     language = sorted(open_backend(DEFAULT_BACKEND).versions().items())
     versions = (package.__version__, torch.__version__, language, platform.python_version(), _code())
-    return hashlib.sha256("\n".join([text, device.partition(":")[0], name, *map(str, versions)]).encode()).hexdigest()[:32]
+    return hashlib.sha256("\n".join([text, device.partition(":")[0], name, str(conv_tf32), *map(str, versions)]).encode()).hexdigest()[:32]
 
 
 @cache

@@ -89,7 +89,7 @@ class GraphKernel:
         if device is None:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
         fakes = [noted(n) for n in _placeholders(computed)]
-        self._key = disk.key(graph_problem(computed, fakes, name="graph"), device)
+        self._key = disk.key(graph_problem(computed, fakes, name="graph"), device, _conv_tf32(device))
         found = disk.get(self._key) if self._options.cache else None
         if found is not None and (found.verified or not found.source or self._options.verify == "off"):
             self.record.from_disk = True
@@ -112,7 +112,8 @@ class GraphKernel:
         from kernelllm.app.dynamo.writing import Order, Written
 
         try:
-            found = _process().write(Order(problem, self._options.verify != "off", device), self._options.time_limit_s)
+            order = Order(problem, self._options.verify != "off", device, _conv_tf32(device))
+            found = _process().write(order, self._options.time_limit_s)
         except KernelLLMError as error:
             return Written(message=error.what)
         if self._options.cache:
@@ -207,6 +208,17 @@ def _device(values: list[Any]) -> str | None:
         return None
     device = devices.pop()
     return str(device) if device.type in ("cpu", "cuda") else None
+
+
+def _conv_tf32(device: str) -> bool:
+    """Whether eager's fp32 convolutions may round to TF32 there: on a GPU, unless the user has switched it off."""
+    if device == "cpu":
+        return False
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # set for single operators
+        by_operator: Any = torch.backends.cudnn
+        return bool(by_operator.conv.fp32_precision == "tf32")
 
 
 def _warn_of_cpu() -> None:

@@ -39,6 +39,8 @@ class Order(msgspec.Struct, frozen=True):
     problem: Problem
     verify: bool
     device: str
+    conv_tf32: bool
+    """Whether torch lets fp32 convolutions round to TF32 where the graph runs."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,21 +100,27 @@ class WritingProcess:
 
 def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
     """Answer orders until there are no more, or none comes for long."""
+    import torch
+
     from kernelllm.compiler.compiler_writer import Compiler
     from kernelllm.judge import JudgeSettings
     from kernelllm.judge.judge_settings import HYBRID
     from kernelllm.judge.judging import Judge
 
     judges: dict[str, Judge] = {}
-    # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it
-    writers = {True: Compiler(extern="auto"), False: Compiler()}
+    writers: dict[tuple[bool, bool], Compiler] = {}
     try:
         while select.select([orders], [], [], IDLE_S)[0] and (line := orders.readline()):
             order = msgspec.json.decode(line, type=Order)
             if order.verify and order.device not in judges:
                 judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
+            on_gpu = order.device != "cpu"
+            # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it
+            asked = {"extern": "auto" if on_gpu else "avoid", "conv_tf32": order.conv_tf32}
+            writer = writers.setdefault((on_gpu, order.conv_tf32), Compiler(**asked))
+            torch.backends.cudnn.allow_tf32 = order.conv_tf32  # the judge's references are as exact as the caller's eager
             try:
-                found = written(writers[order.device != "cpu"], judges.get(order.device), order)
+                found = written(writer, judges.get(order.device), order)
             except KernelLLMError as error:
                 found = Written(message=error.what)
             except Exception as error:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import faster_templates, fusions, staged_reductions
@@ -239,7 +241,31 @@ def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool =
     return w.call(cast, w.call(aten.index_put.default, wide[0], indices, wide[1], True), dtype)
 
 
+def _as_strided(w: Editor, x: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
+    """Another shape of the whole of a tensor: autograd writes gradients of views so."""
+    if offset not in (None, 0) or not _all_of(x, w.node.meta["val"]):
+        return None
+    return w.call(aten.reshape.default, x, list(size))
+
+
+def _as_strided_scatter(w: Editor, x: Node, source: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
+    """What replaces a whole tensor needs nothing of it."""
+    written = w.call(aten.as_strided.default, x, size, stride)
+    if offset not in (None, 0) or not _all_of(x, written.meta["val"]):
+        return None
+    return w.call(aten.reshape.default, source, [w.size(x, d) for d in range(x.meta["val"].dim())])
+
+
+def _all_of(x: Node, view: torch.Tensor) -> bool:
+    """Whether a view from the first element on has all elements of a tensor in their order in memory."""
+    value = x.meta["val"]
+    dense = all(is_contiguous_or_false(t) for t in (value, view))
+    return dense and bool(statically_known_true(view.numel() == value.numel()))
+
+
 _RULES: dict[Any, Callable[..., Node | None]] = {
+    aten.as_strided: _as_strided,
+    aten.as_strided_scatter: _as_strided_scatter,
     aten.mm: _mm,
     aten.addmm: _addmm,
     aten.bmm: _bmm,

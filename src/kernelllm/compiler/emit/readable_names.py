@@ -13,9 +13,9 @@ from kernelllm.compiler.emit.clean import Cleaned
 _SILENT = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone", "convert_element_type",
     "full", "scalar_tensor", "detach", "slice", "alias", "copy", "copy_", "getitem", "iota", "arange", "lift_fresh_copy", "_to_copy",
-    "select", "split", "split_with_sizes", "as_strided", "full_like", "zeros", "ones", "empty", "unbind", "to", "contiguous", "fill",
-    "index_put_", "zeros_like", "ones_like", "unfold", "_assert_async", "bitwise_and", "logical_and", "ge", "gt", "le", "lt", "eq", "ne",
-    "prepare_softmax_online", "auto_functionalized", "auto_functionalized_v2",
+    "select", "split", "split_with_sizes", "as_strided", "as_strided_scatter", "full_like", "zeros", "ones", "empty", "unbind", "to",
+    "contiguous", "fill", "new_zeros", "index_put_", "zeros_like", "ones_like", "unfold", "_assert_async", "bitwise_and", "logical_and",
+    "ge", "gt", "le", "lt", "eq", "ne", "prepare_softmax_online", "auto_functionalized", "auto_functionalized_v2",
 }  # fmt: skip
 _SPOKEN = {
     "_softmax": "softmax", "_log_softmax": "log_softmax", "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",

@@ -97,6 +97,8 @@ def _regions(graph: Graph) -> list[Region]:
     nodes = [n for n in graph.nodes if n.op == "call_function" and not _copied(n)]
     if any(n.op not in ("placeholder", "call_function", "output") for n in graph.nodes):
         raise Uncuttable
+    if any(_writes(n) and n.args[0].op != "placeholder" for n in nodes):
+        raise Uncuttable  # into a tensor of the graph's own, which other regions may read
     owner: dict[Node, Node] = {n: n for n in nodes if _heavy(n)}
     for node in nodes:
         if node.target is operator.getitem and node.args[0] in owner:
