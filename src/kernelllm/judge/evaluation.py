@@ -27,6 +27,7 @@ from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
 from kernelllm.judge.trials.trial_seeds import TrialSeeds
 from kernelllm.problems.first_run import first_run
+from kernelllm.problems.sizes import dtypes_of
 
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 5, 3 * 2**30
 """GPU memory that judging takes: so many times the problem's inputs and parameters, and its outputs (in arenas, as copies, in sets
@@ -160,7 +161,9 @@ class Evaluation:
             return
         try:
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
-            trials.findings += try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing)).findings()
+            dtypes = dtypes_of(self._candidate.source)
+            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes)
+            trials.findings += found.findings()
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)

@@ -78,17 +78,32 @@ def fixed_by(candidate: str, problem: Problem) -> dict[str, Any]:
 
     Read from the text alone. Entries that are no constants of the problem, or that have another value there, do not count.
     """
+    declared: Any = {}
+    if isinstance(value := _declared(candidate, FIXED_SIZES), ast.Dict):
+        with contextlib.suppress(ValueError):
+            declared = ast.literal_eval(value)
+    return {n: v for n, v in constants(problem).items() if n in declared and _alike(declared[n], v)}
+
+
+def dtypes_of(candidate: str) -> tuple[str, ...]:
+    """The types that a candidate's source says it serves (:data:`DTYPES`), read from the text alone."""
+    value = _declared(candidate, DTYPES)
+    named = [e.attr for e in value.elts if isinstance(e, ast.Attribute)] if isinstance(value, ast.Tuple) else []
+    return tuple(n for n in named if n in ("float32", "float16", "bfloat16", "float64"))
+
+
+def _declared(candidate: str, wanted: str) -> ast.expr | None:
+    """What a candidate's source assigns to a name at module level."""
     try:
         tree = parse_source(candidate)
     except (SyntaxError, ValueError):
-        return {}
-    declared: Any = {}
+        return None
+    found = None
     for statement in tree.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as value) if name == FIXED_SIZES:
-                with contextlib.suppress(ValueError):
-                    declared = ast.literal_eval(value)
-    return {n: v for n, v in constants(problem).items() if n in declared and _alike(declared[n], v)}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == wanted:
+                found = value
+    return found
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -160,13 +160,13 @@ class CandidateProcess:
         )
         return _expect(reply, p.Constructed)
 
-    def load(self, state: Mapping[str, torch.Tensor], training: bool) -> None:
-        """Copy values into the model's parameters and buffers, and set train or eval mode."""
+    def load(self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "") -> None:
+        """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first."""
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training), p.Done)
+        _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training, dtype=dtype), p.Done)
 
     def run(
         self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,

@@ -111,6 +111,8 @@ class LoadState(msgspec.Struct, tag="load_state"):
     values: Values
     """Tree: a list of tensors in the order of ``names``."""
     training: bool
+    dtype: str = ""
+    """The type that floating parameters and buffers get first."""
 
 
 class RunOnce(msgspec.Struct, tag="run"):

@@ -5,6 +5,7 @@ inputs that are not contiguous. A clear refusal is fine, and is told as a limit;
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ _MOST = 3
 """Arguments of a signature that are tried."""
 _LARGEST, _SMALL = 4096, 100_000
 """The largest whole number that is changed; and parameters of a model that takes no long time."""
+_FACTOR, _UNITS, _FEW = 4.0, 16.0, 0.02
+"""In half precision: times eager's own error, units of rounding, share of elements that rounding may decide."""
 _RULES = Rules(tolerance=1e-2, precise=False)
 _Run = Callable[[], Any]
 
@@ -47,8 +50,13 @@ class OtherUses:
         return found + ([Finding(check="limits", message=text, severity=Severity.INFO)] if self.limits else [])
 
 
-def try_other_uses(process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool) -> OtherUses:
-    """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state."""
+def try_other_uses(
+    process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = ()
+) -> OtherUses:
+    """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state.
+
+    ``dtypes``: those that it says it serves.
+    """
     uses = OtherUses()
     inputs = reference.inputs(seed)
     usual = _output(reference, reference.model, inputs, seed)
@@ -63,6 +71,8 @@ def try_other_uses(process: CandidateProcess, reference: Reference, seed: int, *
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if _wrong(process.run(spread, seed).value, usual):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
+    for dtype in dtypes:
+        _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     for what, expected, run in () if own_state else _other_constructions(process, reference, inputs, seed, usual):
         _decide(uses, what, expected, run)
     return uses
@@ -104,6 +114,58 @@ def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
     if _wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _try_dtype(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    name: str,
+) -> None:  # fmt: skip
+    """Parameters and inputs in another type, held against the reference in float64 on the same numbers."""
+    own = {t.dtype for t in (*values.flatten(inputs), *reference.state().values()) if t.is_floating_point()}
+    dtype = values.dtype(name)
+    if len(own) != 1 or dtype in own or not dtype.is_floating_point:
+        return
+    model, given = copy.deepcopy(reference.model).to(dtype), values.mapped(inputs, partial(_converted, dtype=dtype))
+    expected = _output(reference, model, given, seed)
+    exact = _output(reference, model.double(), values.mapped(given, partial(_converted, dtype=torch.float64)), seed)
+    if expected is None or exact is None:
+        return
+    try:
+        process.load(state, reference.training, dtype=name)
+        value = process.run(given, seed).value
+    except CandidateFailure as failure:
+        said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
+        uses.limits += [f"in {name} ({said})"] if failure.refused else []
+        uses.warnings += [] if failure.refused else [f"It says that it serves {name}, and fails there: {said}"]
+    else:
+        if why := different(value, expected, exact):
+            text = f"Silently different in {name}, which it says that it serves: {why}."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+    process.load(state, reference.training, dtype=values.dtype_name(own.pop()))
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def different(value: Any, expected: Any, exact: Any) -> str:
+    """How a result in half precision differs from eager's; empty where rounding may be the cause.
+
+    It may be off by several times eager's own error and by some units of rounding. Whole numbers may hang on rounding altogether, and
+    so may a few elements.
+    """
+    made, wanted, right = (values.flatten(v) for v in (value, expected, exact))
+    if [(t.shape, t.dtype) for t in made] != [(t.shape, t.dtype) for t in wanted]:
+        return "the shapes or types of its results"
+    for mine, eager, truth in zip(made, wanted, right, strict=True):
+        if not eager.is_floating_point() or not eager.numel():
+            continue
+        rounding = _UNITS * torch.finfo(eager.dtype).eps * truth.square().mean().sqrt()
+        allowed = _FACTOR * (eager.double() - truth).abs().max() + rounding
+        off = ~((mine.double() - truth).abs() <= allowed)
+        if int(off.sum()) > _FEW * off.numel():
+            return f"{int(off.sum())} of {off.numel()} elements are further from the exact result than {float(allowed):.3g}"
+    return ""
 
 
 def _uses_of_the_model(

@@ -213,6 +213,8 @@ class Session:
 
     def load_state(self, command: p.LoadState) -> p.Reply:
         """Copy the given values into parameters and buffers, and set the mode."""
+        if command.dtype and isinstance(self.model, torch.nn.Module):
+            self.model.to(values.dtype(command.dtype))
         mine = self._named_state()
         with torch.no_grad():
             for name, value in zip(command.names, self.decode(command.values), strict=True):
