@@ -52,6 +52,7 @@ def optimize(
     asking: Asking | None = None,
     progress: Progress | None = None,
     force: bool = False,
+    cuda_graph: bool = False,
 ) -> Result:
     """Turn a PyTorch module into a verified Triton kernel.
 
@@ -60,7 +61,7 @@ def optimize(
     they are judged; ``extern`` is what the compiler may leave to torch (``avoid``, ``forbid``, ``allow``, ``auto``: the last two
     are judged on the track ``hybrid``). Unless set it is ``auto`` where a GPU times the candidates, with ``n`` 4. The best correct
     candidate is in ``Result.best`` and, when ``out`` is given, in that file; every
-    candidate goes to the folder ``keep`` when that is given.
+    candidate goes to the folder ``keep`` when that is given. With ``cuda_graph`` the file has a class CudaGraphs as well.
 
     Raises UsageError on wrong arguments, ProblemError when the reference is at fault, CaptureError or
     ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
@@ -73,7 +74,7 @@ def optimize(
     folder = make_folder(keep)
     work = _Work(as_problem(problem), model, n, extern, asking, judge, progress or Silent(), folder)
     result = work.run()
-    return result if out is None else save(result, Path(out))
+    return result if out is None else save(result, Path(out), cuda_graph=cuda_graph)
 
 
 def check(
@@ -126,11 +127,20 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip("._") or "problem"
 
 
-def save(result: Result, path: Path) -> Result:
-    """Write the best candidate with its header. Raises OutputError; does nothing when there is no best one."""
+def save(result: Result, path: Path, *, cuda_graph: bool = False) -> Result:
+    """Write the best candidate with its header. Raises OutputError; does nothing when there is no best one.
+
+    ``cuda_graph``: the class that replays it as CUDA graphs stands behind it.
+    """
     if result.best is None:
         return result
-    output.write_text(path, header(result.problem, result.best) + result.best.candidate.source)
+    top, source = header(result.problem, result.best), result.best.candidate.source
+    if cuda_graph:
+        from kernelllm.compiler import cuda_graphs
+
+        top += "# CudaGraphs(ModelNew(...)) replays its launches as one CUDA graph. The judge ran ModelNew without it.\n"
+        source = cuda_graphs.added(source)
+    output.write_text(path, top + source)
     return msgspec.structs.replace(result, path=str(path))
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the kernel goes.  [default: PROBLEM_triton.py]")
 @click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep every candidate and its verdict in this folder.")
+@click.option("--cuda-graph", is_flag=True, help="Add a class that replays the module's launches as one CUDA graph.")
 @asking_options
 @problem_options
 @judge_options
@@ -42,6 +43,7 @@ def optimize(
     out: Path | None,
     force: bool,
     keep: Path | None,
+    cuda_graph: bool,
     as_json: bool,
     verbose: bool,
     **given: Any,
@@ -82,7 +84,7 @@ def optimize(
     start_servers(settings, compiles=True)
     with Console() as progress:
         result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
-    result, written = _saved(result, path)
+    result, written = _saved(result, path, cuda_graph)
     if as_json:
         click.echo(to_json(result))
     else:
@@ -92,7 +94,7 @@ def optimize(
     ctx.exit(INTERRUPTED if result.interrupted else 0 if result.best and written else 1)
 
 
-def _saved(result: Result, path: Path) -> tuple[Result, bool]:
+def _saved(result: Result, path: Path, cuda_graph: bool) -> tuple[Result, bool]:
     """The result with its file, and whether that could be written; a full disk must not cost the result."""
     import msgspec
 
@@ -100,7 +102,7 @@ def _saved(result: Result, path: Path) -> tuple[Result, bool]:
     from kernelllm.app.output import OutputError
 
     try:
-        return pipeline.save(result, path), True
+        return pipeline.save(result, path, cuda_graph=cuda_graph), True
     except OutputError as error:
         click.echo(f"Error: {error}", err=True)
         return msgspec.structs.replace(result, message=str(error)), False

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 
 from kernelllm.app import pipeline
@@ -17,6 +18,7 @@ from kernelllm.app.live.dispatch import KernelModule
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.program import LiveProgram, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
+from kernelllm.compiler.cuda_graphs import CudaGraphs
 from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.types import Problem
@@ -37,7 +39,8 @@ def optimize(
 
     ``example_inputs``: a tensor, a tuple of arguments, a dictionary of keyword arguments, ``(args, kwargs)``, or a list of such sets.
     ``train``: write what the module does in train() mode; otherwise in eval() mode. ``backward``: write gradients as well; None does so
-    for train() mode where something requires gradients. Judged on the track ``hybrid`` where ``judge`` names
+    for train() mode where something requires gradients. With ``cuda_graph=True`` the module's launches are replayed as CUDA graphs,
+    below ``torch.no_grad()``. Judged on the track ``hybrid`` where ``judge`` names
     none. Raises UsageError for a module or inputs that cannot be taken, ProblemError where the module fails on them, CaptureError.
     """
 
@@ -51,7 +54,8 @@ def optimize(
     def found(problem: Problem, first: bool) -> Result:
         return pipeline.optimize(problem, judge=how, out=out if first else None, **options)
 
-    return _worked(module, example_inputs, train, how, found)
+    result = _worked(module, example_inputs, train, how, found)
+    return msgspec.structs.replace(result, module=CudaGraphs(result.module)) if options.get("cuda_graph") else result
 
 
 def check(

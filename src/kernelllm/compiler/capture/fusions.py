@@ -46,8 +46,8 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
             _wide_rows(edit, wide)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
-        _activate(node)
-        graph.graph.eliminate_dead_code()
+        if _activate(node):  # each sweep goes through the whole graph
+            graph.graph.eliminate_dead_code()
 
 
 def _wide_rows(edit: Editor, wide: int) -> None:
@@ -112,24 +112,26 @@ def _unrepeated(node: Any) -> Node | None:
     return inner.args[0] if same and str(seen[1]) == str(whole[1] * whole[2]) else None
 
 
-def _activate(node: Node) -> None:
+def _activate(node: Node) -> bool:
     """Let a product apply the activation that follows it, where heavy operators or the caller read the result from memory.
 
-    Anywhere else the activation is better computed inside the elementwise kernel that reads it.
+    Anywhere else the activation is better computed inside the elementwise kernel that reads it. Returns whether it was let.
     """
     found = _activation(node)
     if found is None or not all(_reads_memory(u) for u in node.users):
-        return
+        return False
     name, source, group = found
     chain = [source]
     while chain[-1].target in _VIEWS:
         chain.append(chain[-1].args[0])
     product = chain[-1]
     if not _is_product(product) or product.kwargs.get("activation"):
-        return
-    if product.meta["val"].dtype == node.meta["val"].dtype and all(u in group or u in chain for n in chain for u in n.users):
-        product.kwargs = {**product.kwargs, "activation": name}
-        node.replace_all_uses_with(source)
+        return False
+    if product.meta["val"].dtype != node.meta["val"].dtype or not all(u in group or u in chain for n in chain for u in n.users):
+        return False
+    product.kwargs = {**product.kwargs, "activation": name}
+    node.replace_all_uses_with(source)
+    return True
 
 
 def _is_product(node: Node) -> bool:
