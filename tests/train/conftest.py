@@ -1,36 +1,14 @@
-"""A toy set of pairs: short texts in the form of real ones; nothing here is judged."""
+"""A toy set of pairs on disk."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from toy_training import toy_pair
 
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.cleaning import CleaningReport
-from kernelllm.pairs.row import Pair
-
-MODULE = """import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x {op} {number}
-"""
-KERNEL = """import triton
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        return launch(x, "{op}", {number})
-"""
-
-
-def toy_pair(index: int, split: str, **more: object) -> Pair:
-    op = "+-*/"[index % 4]
-    made = {"python_code": MODULE.format(op=op, number=index), "triton_code": KERNEL.format(op=op, number=index)}
-    named = {"name": f"toy/{index}", "origin": "toy", "model": "compiler", "fingerprint": str(index), "uuid": f"u{index}"}
-    return Pair(**{**made, **named, "split": split, **more})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

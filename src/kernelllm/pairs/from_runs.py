@@ -34,9 +34,9 @@ def rows_of_problem(problem: Problem, attempts: Sequence[Attempt]) -> Iterator[P
         yield row
         for parent in (by_digest[p] for p in attempt.candidate.parents if p in by_digest):
             if not parent.verdict.correct:
-                yield _with_before(row, parent, "repair")
+                yield with_before(row, parent, "repair")
             elif _ms(parent) > FASTER * _ms(attempt):
-                yield _with_before(row, parent, "faster")
+                yield with_before(row, parent, "faster")
 
 
 def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
@@ -53,7 +53,8 @@ def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
         yield f"not verified: {verdict.status}" + (f", {failed}" if failed else ""), problem.name, verdict.message[:MESSAGE]
 
 
-def _with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
+def with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
+    """The row of a kernel that came after another one and its verdict."""
     told = feedback.line(parent.verdict)
     return msgspec.structs.replace(
         row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"

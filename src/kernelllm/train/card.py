@@ -8,16 +8,19 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from kernelllm import __version__
+from kernelllm.core.types import to_json
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import data_digest
 
-_PACKAGES = ("torch", "triton", "transformers", "accelerate", "tokenizers", "trl", "peft")
+RESULT: Final = "result.json"
+_PACKAGES: Final = ("torch", "triton", "transformers", "accelerate", "tokenizers", "trl", "peft")
 
 
 class TrainingRun(msgspec.Struct, kw_only=True):
@@ -34,12 +37,15 @@ class TrainingRun(msgspec.Struct, kw_only=True):
     scores: dict[str, float] = {}
     losses: list[tuple[int, float]] = []
     """(step, training loss) as it was logged."""
+    rewards: list[tuple[int, float]] = []
+    """(step, mean reward) as it was logged."""
 
 
 def write(folder: Path, recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> Path:
-    """``README.md`` in the folder."""
+    """``README.md`` in the folder, and the figures as ``result.json``, which says that the run is finished."""
     path = folder / "README.md"
     path.write_text("\n".join(_lines(recipe, rows, outcome)), encoding="utf-8")
+    (folder / RESULT).write_text(to_json(outcome) + "\n", encoding="utf-8")
     return path
 
 
@@ -63,7 +69,8 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[s
         "## Training", "",
         f"- {outcome.steps} steps; kernelllm {__version__}, Python {platform.python_version()}, {_versions()}",
         "", "```json", json.dumps(msgspec.to_builtins(recipe), indent=1), "```", "",
-        "| step | loss |", "|---|---|", *(f"| {step} | {loss:.4f} |" for step, loss in _thinned(outcome.losses)), "",
+        f"| step | {'reward' if outcome.rewards else 'loss'} |", "|---|---|",
+        *(f"| {step} | {value:.4f} |" for step, value in _thinned(outcome.rewards or outcome.losses)), "",
         "## What it cannot do", "",
         "It writes Triton alone. Its answers are limited by its context, so large modules are out of reach, and operators that its pairs"
         " lack are guesses. Judge what it writes: `kernelllm optimize FILE.py -m ... -n 20` does.", "",

@@ -111,6 +111,48 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Processes that judge on one device."""
 
 
+class Rejection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Best-of-n self-distillation: sample, judge, keep, train again."""
+
+    rounds: int = 1
+    samples: int = 16
+    keep: int = 2
+    """Right kernels that stay for one module."""
+    repairs: float = 0.1
+    """Share of the kept rows that show a wrong kernel and its verdict before the right one."""
+    problems: int | None = None
+    temperature: float = 1.0
+    top_p: float = 0.97
+    max_tokens: int = 3072
+    device: str = "auto"
+    workers: int = 2
+
+
+class Reinforcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Policy gradients whose reward is the verdict."""
+
+    group: int = 8
+    """Samples of one prompt, which are held against each other."""
+    prompts: int = 8
+    """Prompts of one step."""
+    advantages: Literal["grpo", "leave-one-out"] = "leave-one-out"
+    """``grpo``: reward less the group's mean, over its deviation. ``leave-one-out``: less the mean of the others, no deviation."""
+    reject_zero: bool = True
+    """Groups whose samples all have the same reward teach nothing: others take their place in the step."""
+    turns: int = 1
+    """From 2 on, each further round of training also asks for repairs of what was wrong, with its verdict in the prompt."""
+    beta: float = 0.0
+    """Weight of the divergence from the first policy."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    problems: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 3072
+    device: str = "auto"
+    workers: int = 2
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole run."""
 
@@ -123,6 +165,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lora: Lora | None = None
     training: Training = Training()
     validation: Validation = Validation()
+    reject: Rejection = Rejection()
+    rl: Reinforcement = Reinforcement()
+    dpo_beta: float = 0.1
+    """How far ``train dpo`` may go from where it began: the smaller, the further."""
+
+    @property
+    def small(self) -> bool:
+        """Whether it is a model of our own, which ``-m mini/FOLDER`` runs."""
+        return not self.base or self.data.template == "mini"
 
     @property
     def digest(self) -> str:

@@ -58,8 +58,17 @@ def example(row: Pair, data: Data, tokenizer: Any, templates: prompts.Templates)
 
 def answer_ids(code: str, data: Data, tokenizer: Any) -> list[int]:
     """The answer that a kernel's file makes, in tokens."""
-    text = f"```python\n{code.strip()}\n```" if data.fenced else f"{code.strip()}\n"
-    return [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    return [*tokenizer(answer_text(code, data), add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def answer_text(code: str, data: Data) -> str:
+    """The answer that a kernel's file makes."""
+    return f"```python\n{code.strip()}\n```" if data.fenced else f"{code.strip()}\n"
+
+
+def fits(asked: Sequence[Message], code: str, data: Data, tokenizer: Any) -> bool:
+    """Whether a prompt and an answer fit in ``max_length``."""
+    return len(prompt_ids(tokenizer, asked)) + len(answer_ids(code, data, tokenizer)) <= data.max_length
 
 
 def examples(rows: Sequence[Pair], data: Data, tokenizer: Any) -> tuple[list[TokenExample], int]:

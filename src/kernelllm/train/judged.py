@@ -76,29 +76,31 @@ class Sampler:
 
     def __init__(self, model: LanguageModel, template: str, params: SamplingParams) -> None:
         self.model, self.params = model, params
-        self._writer = LMWriter(model, template=template, params=params)
+        self.writer = LMWriter(model, template=template, params=params)
 
     def drafts(self, problems: Sequence[Problem], n: int, feedback: Sequence[Sequence[Attempt]] = ()) -> list[tuple[Problem, Draft]]:
         """``n`` drafts for each problem. ``feedback``: by problem, what came before."""
         before = [*feedback, *([()] * (len(problems) - len(feedback)))]
-        asked = [self._writer.messages(p, f) for p, f in zip(problems, before, strict=True)]
+        asked = [self.writer.messages(p, f) for p, f in zip(problems, before, strict=True)]
         return [
-            (problems[i], self._writer.draft(completion, as_text(asked[i]), before[i]))
+            (problems[i], self.writer.draft(completion, as_text(asked[i]), before[i]))
             for i, completion in self.model.sample_prompts(asked, self.params, n)
         ]
 
 
-def judged(drafts: Sequence[tuple[Problem, Draft]], judge: JudgePool) -> list[Attempt]:
-    """Attempts, in order. A draft without code is ``invalid``; one that the pool failed on is left out."""
+def judged(drafts: Sequence[tuple[Problem, Draft]], judge: JudgePool) -> list[Attempt | None]:
+    """One attempt a draft. A draft without code is ``invalid``; None where the pool failed."""
     whole = [(p, d.candidate) for p, d in drafts if not d.reason]
     verdicts = iter(judge.verdicts(whole))
-    made = []
+    made: list[Attempt | None] = []
     for problem, draft in drafts:
         verdict = Verdict(status=Status.INVALID, message=draft.reason) if draft.reason else next(verdicts)
-        if verdict is not None:
-            cost = msgspec.structs.replace(draft.cost, judge_s=verdict.seconds)
-            one = Attempt(problem=problem.name, candidate=draft.candidate, verdict=verdict, cost=cost)
-            made.append(msgspec.structs.replace(one, prompt=draft.prompt, answer=draft.answer))
+        if verdict is None:
+            made.append(None)
+            continue
+        cost = msgspec.structs.replace(draft.cost, judge_s=verdict.seconds)
+        one = Attempt(problem=problem.name, candidate=draft.candidate, verdict=verdict, cost=cost)
+        made.append(msgspec.structs.replace(one, prompt=draft.prompt, answer=draft.answer))
     return made
 
 
@@ -125,7 +127,7 @@ def scores(model: LanguageModel, rows: Sequence[Pair], data: Data, how: Validati
     """Judged pass@1 (and at the number of samples), and the share of answers with usable code, on the modules of ``rows``."""
     params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=0)
     drafts = Sampler(model, data.template, params).drafts(problems_of(rows, how.problems), how.samples)
-    found = judged(drafts, judge)
+    found = [a for a in judged(drafts, judge) if a is not None]
     usable = sum(a.verdict.status is not Status.INVALID for a in found) / max(len(found), 1)
     return {**pass_rates(found, sorted({1, how.samples})), "usable": usable}
 

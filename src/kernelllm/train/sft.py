@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import to_json
+from kernelllm.core.types import from_json, to_json
 from kernelllm.models import LanguageModel
 from kernelllm.models.extras import installed, need
 from kernelllm.models.hf import HF
@@ -27,10 +27,10 @@ from kernelllm.train.config import Recipe, Validation
 from kernelllm.train.examples import Collator, Rows, TokenExample, data_digest, examples, rows_of
 
 log = logging.getLogger(__name__)
-Told = Callable[[str], None]
+ToldLine = Callable[[str], None]
 
 
-def sft(recipe: Recipe, folder: Path, *, told: Told = log.info, fresh: bool = False) -> TrainingRun:
+def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False) -> TrainingRun:
     """Train, look, export. The same call goes on from the last checkpoint in ``folder``.
 
     Raises UsageError where the folder holds another run, MissingExtra, ModelError.
@@ -38,7 +38,8 @@ def sft(recipe: Recipe, folder: Path, *, told: Told = log.info, fresh: bool = Fa
     transformers = need("transformers", "train")
     need("accelerate", "train")
     rows = rows_of(recipe.data)
-    begin(recipe, rows, folder, fresh=fresh)
+    if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
+        return done
     transformers.set_seed(recipe.training.seed)
     words = opened_tokenizer(recipe, rows, folder)
     model = weights.opened(recipe, words)
@@ -58,7 +59,7 @@ def sft(recipe: Recipe, folder: Path, *, told: Told = log.info, fresh: bool = Fa
         if judge is not None:
             asked = wrapped(recipe, model, words)
             trainer.scored = lambda: judged.scores(asked, parts["validation"], recipe.data, recipe.validation, judge)
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder, recipe.training.max_steps))
         found = finished(trainer, fitting["test"][0], recipe)
     history = trainer.state.log_history
     outcome = TrainingRun(
@@ -72,8 +73,8 @@ def sft(recipe: Recipe, folder: Path, *, told: Told = log.info, fresh: bool = Fa
     return outcome
 
 
-def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) -> None:
-    """Note what this folder is for. Raises UsageError where it is for something else."""
+def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) -> TrainingRun | None:
+    """Note what this folder is for; what the run came to where it is finished. Raises UsageError where it is for something else."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "run.json"
     mine = {"recipe": msgspec.to_builtins(recipe), "data": data_digest(rows)}
@@ -82,7 +83,10 @@ def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) ->
     if fresh:
         for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*")):
             weights.remove(checkpoint)
+        (folder / card.RESULT).unlink(missing_ok=True)
     note.write_text(to_json(mine) + "\n", encoding="utf-8")
+    result = folder / card.RESULT
+    return from_json(result.read_bytes(), TrainingRun) if result.exists() else None
 
 
 def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
@@ -100,7 +104,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(kept)
 
 
-def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Rows | None, folder: Path, told: Told) -> Any:
+def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Rows | None, folder: Path, told: ToldLine) -> Any:
     """A Trainer whose ``evaluate`` tells perplexity and, where ``scored`` is set, what the judge says."""
     transformers = need("transformers", "train")
     arguments = weights.arguments(recipe, folder, len(train))
@@ -120,7 +124,7 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
             return metrics | named
 
     made = PairTrainer(
-        model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=_callbacks(folder, told, train.tokens),
+        model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=callbacks(folder, told, train.tokens),
         data_collator=Collator(words.pad_token_id, recipe.data.max_length if recipe.data.packing else None), processing_class=words,
     )  # fmt: skip
     made.remove_callback(transformers.PrinterCallback)
@@ -137,7 +141,8 @@ def _on_all(trainer: Any, scored: Callable[[], dict[str, float]]) -> dict[str, f
     return box[0] or {}
 
 
-def _callbacks(folder: Path, told: Told, tokens: int) -> list[Any]:
+def callbacks(folder: Path, told: ToldLine, tokens: int) -> list[Any]:
+    """A line for each log, and TensorBoard where it is installed. ``tokens``: of one epoch, 0 where it is not known."""
     import time
 
     base: Any = need("transformers", "train").TrainerCallback
@@ -183,7 +188,7 @@ def judged_by(how: Validation) -> Any:
 def wrapped(recipe: Recipe, model: Any, words: Any) -> LanguageModel:
     """The model in memory as a provider, so that it is asked as it will be."""
     plain = getattr(model, "_orig_mod", model)
-    return HF.wrapping(plain, words) if recipe.base else Mini.wrapping(plain, words, name="")
+    return Mini.wrapping(plain, words, name="") if recipe.small else HF.wrapping(plain, words)
 
 
 def finished(trainer: Any, test: Sequence[TokenExample], recipe: Recipe) -> dict[str, float]:
@@ -197,9 +202,8 @@ def finished(trainer: Any, test: Sequence[TokenExample], recipe: Recipe) -> dict
     return found
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest checkpoint, None where there is none."""
-    utils = need("transformers.trainer_utils", "train")
-    place = folder / "checkpoints"
-    found: str | None = utils.get_last_checkpoint(str(place)) if place.is_dir() else None
-    return found
+def last_checkpoint(folder: Path, steps: int) -> str | None:
+    """The newest checkpoint before the last of ``steps``, None for the beginning. To a run that has them all transformers would add one."""
+    found = {int(p.name.partition("-")[2]): p for p in (folder / "checkpoints").glob("checkpoint-*")}
+    before = [step for step in found if steps <= 0 or step < steps]
+    return str(found[max(before)]) if before else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,20 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
         learning_rate=how.learning_rate, lr_scheduler_type=how.schedule, warmup_steps=how.warmup, weight_decay=how.weight_decay,
         adam_beta2=how.beta2, max_grad_norm=how.max_grad_norm, optim=how.optimizer,
         bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, torch_compile=how.compile,
-        **({"gradient_checkpointing": True} if how.checkpointing else {}),
+        **checkpointing(recipe, transformers.TrainingArguments),
         fsdp=how.fsdp or None, seed=how.seed, data_seed=how.seed, logging_steps=how.log_every, logging_first_step=True, report_to="none",
         eval_strategy="steps" if look.every else "no", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=how.keep,
         load_best_model_at_end=bool(look.every), metric_for_best_model=best if look.every else None,
         greater_is_better=look.best != "loss" if look.every else None,
         remove_unused_columns=False, label_names=["labels"], prediction_loss_only=True, disable_tqdm=True, dataloader_drop_last=False,
     )  # fmt: skip
+
+
+def checkpointing(recipe: Recipe, arguments: Any) -> dict[str, bool]:
+    """Whether activations are computed again, by the name that this transformers has for it."""
+    name = "activation_checkpointing"
+    known = name in inspect.signature(arguments).parameters
+    return {name if known else "gradient_checkpointing": recipe.training.checkpointing}
 
 
 def computed_in(recipe: Recipe) -> torch.dtype:
@@ -85,7 +93,7 @@ def count(model: Any) -> int:
 
 
 def export(model: Any, words: Any, recipe: Recipe, folder: Path) -> None:
-    """``model/`` as safetensors with adapters merged; for a model from scratch ``int8/`` too, which ``-m mini/FOLDER/int8`` runs."""
+    """``model/`` as safetensors with adapters merged; for a small model ``int8/`` too, which ``-m mini/FOLDER/int8`` runs."""
     plain = getattr(model, "_orig_mod", model)
     if recipe.lora is not None:
         plain.save_pretrained(folder / "adapter")
@@ -93,7 +101,7 @@ def export(model: Any, words: Any, recipe: Recipe, folder: Path) -> None:
     plain.config.use_cache = True
     plain.save_pretrained(folder / "model")
     words.save_pretrained(folder / "model")
-    if not recipe.base:
+    if recipe.small:
         small_weights.save(plain, words, folder / "int8")
 
 

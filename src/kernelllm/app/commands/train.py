@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,21 +40,66 @@ def sft(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, .
     kernelllm train sft mini --pairs my-pairs -o runs/mini
     kernelllm train sft my.toml -o runs/mine --set training.max_steps=200
     """
-    from kernelllm.app.progress import Console
-    from kernelllm.core.types import to_json
     from kernelllm.train.sft import sft as run
 
-    recipe = _recipe(config, sets, changes)
+    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
+
+
+@train.command()
+@recipe_options
+def reject(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
+    """Sample kernels from a trained model, judge them, keep what is right, and train again.
+
+    \b
+    kernelllm train reject mini --set base=runs/mini/model --pairs my-pairs -o runs/mini-2
+    """
+    from kernelllm.train.reject import reject as run
+
+    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
+
+
+@train.command()
+@recipe_options
+def rl(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
+    """Reinforcement learning whose reward is the judge's verdict: 0 unless right and honest.
+
+    \b
+    kernelllm train rl mini --set base=runs/mini/model --set training.max_steps=200 --pairs my-pairs -o runs/mini-rl
+    """
+    from kernelllm.train.rl import rl as run
+
+    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
+
+
+@train.command()
+@recipe_options
+def dpo(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
+    """Preference training: the right kernel against the wrong one, the fast one against the slow one.
+
+    \b
+    kernelllm train dpo mini --set base=runs/mini/model --pairs runs/mini-2/round-1/kept -o runs/mini-dpo
+    """
+    from kernelllm.train.dpo import dpo as run
+
+    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
+
+
+def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, as_json: bool) -> None:
+    """Run with a line of progress for each log, and say what came of it."""
+    from kernelllm.app.progress import Console
+    from kernelllm.core.types import to_json
+
     with Console() as console:
-        outcome = run(recipe, output, told=console.note, fresh=fresh)
+        found = run(recipe, output, told=console.note, fresh=fresh)
     if as_json:
-        click.echo(to_json(outcome))
+        click.echo(to_json(found))
         return
-    click.echo(f"{outcome.steps} steps on {outcome.examples} pairs; {outcome.parameters:,} parameters in {outcome.folder}.")
-    for name, value in outcome.scores.items():
-        click.echo(f"  {name:20} {value:.4g}")
-    if not recipe.base:
-        click.echo(f"Ask it: kernelllm optimize FILE.py -m mini/{output / 'int8'} -n 20")
+    for made in found if isinstance(found, list) else [found]:
+        click.echo(f"{made.steps} steps on {made.examples} examples; {made.parameters:,} parameters in {made.folder}.")
+        for name, value in made.scores.items():
+            click.echo(f"  {name:20} {value:.4g}")
+        if recipe.small:
+            click.echo(f"Ask it: kernelllm optimize FILE.py -m mini/{Path(made.folder) / 'int8'} -n 20")
 
 
 def _recipe(config: str, sets: tuple[Path, ...], changes: tuple[str, ...]) -> Recipe:

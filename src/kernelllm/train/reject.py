@@ -1,0 +1,107 @@
+"""Best-of-n self-distillation: sample kernels, judge them, keep what is right, train again. Needs no RL library."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Attempt, Problem, Status
+from kernelllm.models import SamplingParams
+from kernelllm.models.extras import need
+from kernelllm.pairs import from_runs, pair_files
+from kernelllm.pairs.cleaning import CleaningReport
+from kernelllm.pairs.row import Pair, pair_of
+from kernelllm.train import rewards, weights
+from kernelllm.train.card import TrainingRun
+from kernelllm.train.config import Recipe, Rejection
+from kernelllm.train.examples import rows_of
+from kernelllm.train.judged import Sampler, pass_rates, problems_of
+from kernelllm.train.rewards import Scorer
+from kernelllm.train.sft import ToldLine, opened_tokenizer, sft, wrapped
+
+log = logging.getLogger(__name__)
+
+
+def reject(
+    recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False, score: Scorer | None = None
+) -> list[TrainingRun]:
+    """The rounds of ``[reject]``, each in ``round-N`` with what was kept (``kept/``), what was rewarded, weights and a card.
+
+    The same call goes on with the round that is not finished. ``score`` judges in place of the judge. Raises UsageError, MissingExtra.
+    """
+    if not recipe.base:
+        raise UsageError("reject begins from a trained model.", fix="Write --set base=FOLDER/model, a folder that 'train sft' made.")
+    runs = []
+    base = recipe.base
+    rows = rows_of(recipe.data)
+    for number in range(1, recipe.reject.rounds + 1):
+        place = folder / f"round-{number}"
+        now = msgspec.structs.replace(recipe, base=base)
+        if fresh or not (place / "kept" / "report.json").exists():
+            told(f"round {number}: sampling with {base}")
+            kept = _kept(now, rows, place, score, told, first=1000 * number)
+            pair_files.write(kept, place / "kept", CleaningReport(rows=len(kept), kept=len(kept), splits={"train": len(kept)}))
+        data = msgspec.structs.replace(now.data, pairs=(*recipe.data.pairs, str(place / "kept")))
+        runs.append(sft(msgspec.structs.replace(now, data=data), place, told=told, fresh=fresh))
+        base = str(place / "model")
+    return runs
+
+
+def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | None, told: ToldLine, first: int) -> list[Pair]:
+    """Sampled kernels that are right, as rows. Raises UsageError where there is none."""
+    how = recipe.reject
+    train = [row for row in rows if row.split == "train"]
+    problems = problems_of(train, how.problems)
+    words = opened_tokenizer(recipe, rows, place)
+    model = weights.opened(msgspec.structs.replace(recipe, lora=None), words).eval()
+    if (cuda := need("torch", "train").cuda).is_available():
+        model = model.to("cuda")
+    params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=first)
+    sampler = Sampler(wrapped(recipe, model, words), recipe.data.template, params)
+    with rewards.opened_scorer(score, how.device, how.workers, sampler.writer) as scored:
+        drafts = sampler.drafts(problems, how.samples)
+        if cuda.is_available():
+            model.to("cpu")
+            cuda.empty_cache()
+        samples = [a for a in scored([(p, d.answer) for p, d in drafts]) if a is not None]
+    rewards.write_report(samples, place, [row.triton_code for row in train])
+    rates = pass_rates(samples, sorted({1, how.samples}))
+    told(f"{len(samples)} samples of {len(problems)} modules: " + ", ".join(f"{k} {v:.3f}" for k, v in rates.items()))
+    kept = list(chosen(samples, problems, train, how))
+    if not kept:
+        raise UsageError("No sampled kernel is right: nothing can be learnt from them.", where=recipe.base, fix="Train on pairs first.")
+    return kept
+
+
+def chosen(samples: Sequence[Attempt], problems: Sequence[Problem], rows: Sequence[Pair], how: Rejection) -> Iterator[Pair]:
+    """For each module the best of the right kernels that differ, then repairs: a wrong kernel of the module before a right one."""
+    by_name = {row.name: row for row in rows}
+    groups: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in samples:
+        groups[attempt.problem].append(attempt)
+    repairs: list[Pair] = []
+    count = 0
+    for problem in problems:
+        right = {a.candidate.digest: a for a in groups[problem.name] if a.verdict.correct}
+        best = sorted(right.values(), key=lambda a: (-rewards.reward(a.verdict), len(a.candidate.source)))[: how.keep]
+        known = by_name[problem.name]
+        made = [_row(problem, attempt, known) for attempt in best]
+        count += len(made)
+        yield from made
+        wrong = [a for a in groups[problem.name] if not a.verdict.correct and a.verdict.status is not Status.INVALID]
+        if made and wrong:
+            repairs.append(from_runs.with_before(made[0], wrong[0], "repair"))
+    random.Random(0).shuffle(repairs)
+    yield from repairs[: round(how.repairs * count / max(1 - how.repairs, 1e-9))]
+
+
+def _row(problem: Problem, attempt: Attempt, known: Pair) -> Pair:
+    """As the row that the module came from, with a kernel of the model's own."""
+    made = pair_of(problem, attempt, licenses=known.licenses, repository=known.repo_name, link=known.repo_link)
+    return msgspec.structs.replace(made, family=known.family, split="train", synthetic=known.synthetic)

@@ -1,0 +1,141 @@
+"""Training by verdicts on toy tasks: what a verdict is worth, rejection, policy gradients, preferences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from toy_training import toy_pair, toy_recipe
+
+from kernelllm.core.errors import UsageError
+from kernelllm.core.types import Attempt, Candidate, Finding, Measured, Problem, Ratio, Status, Timing, Verdict
+from kernelllm.pairs import pair_files
+from kernelllm.pairs.cleaning import CleaningReport
+from kernelllm.train import config
+from kernelllm.train.dpo import dpo
+from kernelllm.train.reject import reject
+from kernelllm.train.rewards import report, reward
+from kernelllm.train.rl import rl, without_idle
+from kernelllm.train.sft import sft
+
+
+def verdict(status: Status = Status.CORRECT, eager: float = 0.0, compiled: float = 0.0, tie: bool = False, **more: object) -> Verdict:
+    ratios = {k: Ratio(value=v, low=v, high=v, tie=tie) for k, v in (("eager", eager), ("compile", compiled)) if v}
+    measured = Measured(median_ms=1.0, low_ms=1.0, high_ms=1.0, runs=9)
+    timing = Timing(device="gpu", candidate=measured, speedups=ratios) if ratios else None
+    return Verdict(status=status, message="", timing=timing, **more)  # type: ignore[arg-type]
+
+
+def test_a_reward_is_nothing_unless_right_and_grows_with_each_milestone() -> None:
+    assert all(reward(verdict(s, eager=9.0, compiled=9.0)) == 0 for s in Status if s is not Status.CORRECT)
+    steps = [
+        verdict(coverage=0.5), verdict(coverage=1.0), verdict(eager=1.5, compiled=0.8), verdict(eager=1.5, compiled=1.1),
+        verdict(eager=9.0, compiled=2.0), verdict(eager=9.0, compiled=3.0),
+    ]  # fmt: skip
+    worth = [reward(v) for v in steps]
+    assert worth == sorted(set(worth))
+    assert reward(verdict(eager=99.0, compiled=99.0)) == pytest.approx(worth[-1]) == pytest.approx(1.0)
+    assert reward(verdict(eager=1.01, compiled=0.9, tie=True)) == reward(verdict())
+
+
+def test_rows_without_advantage_give_their_place_to_others() -> None:
+    batch = {"advantages": torch.tensor([0.0, 0.5, 0.0, -0.5]), "ids": torch.arange(4)[:, None], "num": torch.tensor(4)}
+    made = without_idle(batch)
+    assert made["advantages"].tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert made["ids"].flatten().tolist() == [1, 3, 1, 3]
+    assert made["num"] == 4
+    still = {"advantages": torch.zeros(3)}
+    assert without_idle(still) is still
+
+
+def test_the_report_shows_what_is_rewarded() -> None:
+    def attempt(problem: str, source: str, judged: Verdict) -> Attempt:
+        return Attempt(problem=problem, candidate=Candidate(source=source), verdict=judged)
+
+    copied = [attempt(f"p{i}", f"def kernel{i}(x):\n    return x + {i}\n", verdict(coverage=1.0)) for i in range(3)]
+    cheat = attempt("p9", "y = 1", verdict(Status.CHEATING, findings=(Finding(check="replay", message=""),)))
+    found = report([cheat, *copied, *[attempt("p8", "(", verdict(Status.INCORRECT))] * 20], ["def other(y):\n    return y + 7\n"])
+    assert found["statuses"] == {"cheating": 1, "correct": 3, "incorrect": 20}
+    assert found["findings"] == {"replay": 1}
+    assert found["best: the same text but for names and numbers for several problems"] == 1.0
+    assert found["best: a training kernel but for names and numbers"] == 1.0
+    assert found["cheating, first third"] > found["cheating, last third"] == 0
+
+
+@pytest.fixture(scope="module")
+def begun(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("begun")
+    sft(toy_recipe(toy_set, "training.max_steps=2", "validation.every=0"), folder)
+    return folder / "model"
+
+
+def toy_score(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+    """Right are answers with an even number of characters; nothing is run."""
+    made: list[Attempt | None] = []
+    for problem, text in answers:
+        right = Status.CORRECT if len(text) % 2 == 0 else Status.INCORRECT
+        made.append(Attempt(problem=problem.name, candidate=Candidate(source=text or "-"), verdict=verdict(right)))
+    return made
+
+
+def toy_rl(toy_set: Path, begun: Path, *changes: str) -> config.Recipe:
+    plan = ("training.micro_batch=32", "training.learning_rate=0.03", "training.schedule=constant")
+    return toy_recipe(toy_set, f"base={begun}", "rl.group=8", "rl.prompts=4", "rl.max_tokens=1", *plan, *changes)
+
+
+def test_reward_rises_on_a_toy_task(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    run = rl(toy_rl(toy_set, begun, "training.max_steps=16"), tmp_path / "rl", score=toy_score)
+    first, last = [sum(r for _, r in part) for part in (run.rewards[:3], run.rewards[-3:])]
+    assert last > first + 0.5
+    told = json.loads((tmp_path / "rl" / "rewards.json").read_text())
+    assert told["mean reward, last third"] > told["mean reward, first third"]
+    assert (tmp_path / "rl" / "int8").is_dir()
+    assert "| step | reward |" in (tmp_path / "rl" / "README.md").read_text()
+
+
+def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        asked.append(len({problem.name for problem, _ in answers}))
+        return [msgspec.structs.replace(a, verdict=verdict(Status.INCORRECT)) for a in toy_score(answers) if a]
+
+    changes = ("training.max_steps=1", "rl.turns=2", "rl.problems=4", "rl.advantages=grpo")
+    run = rl(toy_rl(toy_set, begun, *changes), tmp_path / "rl", score=counted)
+    assert run.steps == 2
+    assert [r for _, r in run.rewards] == [0, 0]
+    assert (tmp_path / "rl" / "turn-2" / "checkpoints").is_dir()
+
+
+def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    changes = ("reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "reject.repairs=0.4", "training.max_steps=2")
+    recipe = toy_recipe(toy_set, f"base={begun}", *changes, "validation.every=0")
+    (run,) = reject(recipe, tmp_path, score=toy_score)
+    kept = list(pair_files.read(tmp_path / "round-1" / "kept"))
+    assert {r.kind for r in kept} == {"pair", "repair"}
+    assert all(len(r.triton_code) % 2 == 0 for r in kept)
+    assert run.examples == 16 + len(kept)
+    before = (tmp_path / "round-1" / "samples.jsonl").read_bytes()
+    assert reject(recipe, tmp_path, score=lambda _: pytest.fail("it samples again")) == [run]
+    assert (tmp_path / "round-1" / "samples.jsonl").read_bytes() == before
+
+
+def test_preferences_part_right_from_wrong(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    worse = {"kind": "repair", "before_code": "class ModelNew: pass", "before_verdict": "incorrect: off"}
+    rows = [toy_pair(i, "train", **worse) for i in range(4)]
+    pair_files.write(rows, tmp_path / "set", CleaningReport())
+    steps = ("training.max_steps=6", "training.micro_batch=2", "training.learning_rate=0.003", "data.max_length=384")
+    run = dpo(toy_recipe(tmp_path / "set", f"base={begun}", *steps), tmp_path / "dpo")
+    assert run.losses[-1][1] < run.losses[0][1]
+    with pytest.raises(UsageError, match="No pair has a worse"):
+        dpo(toy_recipe(tmp_path / "set", f"base={begun}", *steps, "data.max_length=10"), tmp_path / "none")
+
+
+def test_what_begins_from_a_model_says_so(toy_set: Path, tmp_path: Path) -> None:
+    for train in (rl, reject, dpo):
+        with pytest.raises(UsageError, match="trained model"):
+            train(toy_recipe(toy_set), tmp_path / "x")
