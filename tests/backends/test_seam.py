@@ -15,7 +15,7 @@ MAY = {
     "core/registry.py": "the row of the table",
     "core/types.py": "DEFAULT_BACKEND, the language of a candidate that names none",
     "app/probes.py": "kernelllm doctor looks for packages",
-    "suites/traces.py": "packages that an exported solution needs",
+    "train/card.py": "packages whose versions a model card tells",
 }
 ROOMS = ("backends/", "compiler/", "suites/tritonbench/")
 """The compiler writes Triton, and TritonBench holds Triton, by definition."""

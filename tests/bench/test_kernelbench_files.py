@@ -44,14 +44,11 @@ def test_results_round_trip_keeps_scores(tmp_path: Path) -> None:
     assert table["10"][0]["compiled"] is False
     file = tmp_path / "eval_results.json"
     file.write_text(json.dumps(table))
-    again = kb.read_results(file, 1, {2: "level1/2_a", 10: "level1/10_b"}, {"level1/2_a": 8.0})
-    mine = metrics.outcomes(a for a in ATTEMPTS if a.problem.startswith("level1/"))
-    theirs = metrics.outcomes(again)
-    for p in metrics.FAST_P:
-        assert metrics.fast_p(mine, p) == metrics.fast_p(theirs, p)
-    speed = metrics.speedup_estimate(theirs)
-    assert speed is not None
-    assert speed.value == pytest.approx(4.0)
+    again = kb.read_results(file, 1, {2: "level1/2_a", 10: "level1/10_b"})
+    mine = [a for a in ATTEMPTS if a.problem.startswith("level1/")]
+    assert metrics.fast_p(metrics.outcomes(mine), 0.0) == metrics.fast_p(metrics.outcomes(again), 0.0)
+    times = [{a.verdict.timing.candidate.mean_ms for a in found if a.verdict.timing} for found in (mine, again)]
+    assert times == [{2.0}, {2.0}]
 
 
 def test_generations_round_trip(tmp_path: Path) -> None:
@@ -66,10 +63,12 @@ def test_generations_round_trip(tmp_path: Path) -> None:
     ]
 
 
-def test_baseline_round_trip(tmp_path: Path) -> None:
-    file = tmp_path / "baseline.json"
-    file.write_text(json.dumps(kb.baseline(ATTEMPTS)))
-    assert kb.read_baseline(file) == {"level1/2_a": 8.0, "level2/2_c": 8.0}
+def test_baselines_are_written_by_level_and_file() -> None:
+    table = kb.baseline(ATTEMPTS)
+    assert {level: {file: row["mean"] for file, row in rows.items()} for level, rows in table.items()} == {
+        "level1": {"2_a.py": 8.0},
+        "level2": {"2_c.py": 8.0},
+    }
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"1": [{"sample_id": 0}]}', '{"x": 3}'])

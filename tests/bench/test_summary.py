@@ -79,7 +79,7 @@ def test_where_nothing_was_timed_fast_1_is_empty(status: Status) -> None:
     assert found.fast["eager"][0.0] is not None
     assert json.loads(to_json(found))["fast"]["eager"]["1.0"] is None
     assert summary.rows([found])[0][summary.COLUMNS.index("fast_1 eager")] == "-"
-    assert "fast_1 eager" not in dict(summary.figures(found))
+    assert "fast_1 eager" not in dict(summary.all_figures(found))
 
 
 def test_where_a_gpu_found_nothing_correct_fast_1_is_zero() -> None:

@@ -11,7 +11,6 @@ import torch
 from emitted import GOLDEN, NAMES, ROOT, agrees_with_reference, example, written
 
 from kernelllm.compiler.compiler_writer import compiled
-from kernelllm.compiler.emit import with_header
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
@@ -92,13 +91,6 @@ def test_variants_differ() -> None:
     texts = {written("rms_norm", **v) for v in ({}, {"autotune": True}, {"tile": "small"})}
     assert len(texts) == 3
     assert "@triton.autotune" in written("rms_norm", autotune=True)
-
-
-def test_header_goes_on_top_once() -> None:
-    source = "import torch\n\nx = 1  # stays\n"
-    first = with_header(source, ["from problem x", "by compiler"])
-    assert first == "# from problem x\n# by compiler\n\n" + source
-    assert with_header(first, ["new\nlines"]) == "# new\n# lines\n\n" + source
 
 
 def test_kernels_for_one_size_refuse_another(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Other projects' formats: robust-kbench tasks, FlashInfer-Bench and SOL-ExecBench definitions, and traces of verdicts."""
+"""Other projects' formats: robust-kbench tasks, FlashInfer-Bench and SOL-ExecBench definitions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Candidate, Measured, Problem, Ratio, Status, Timing, Verdict
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.shrink import shrunk
 from kernelllm.suites import open_suite
-from kernelllm.suites.traces import solution, trace
 
 TASK = """
 import torch
@@ -151,29 +149,3 @@ def test_what_cannot_be_expressed_is_left_out_with_the_reason(
     lay_out(tmp_path, {"uuid": "a", "axes": {"rows": 4}, "inputs": RANDOM, **workload}, **changes)
     with pytest.raises(UsageError, match=why):
         list(open_suite(f"flashinfer/{tmp_path}").problems())
-
-
-def test_solutions_run_and_traces_say_what_the_verdict_says(tmp_path: Path) -> None:
-    problem = Problem(name="scale_rows_h64/0", source="")
-    source = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
-    candidate = Candidate(source=source, model="a/b")
-    made = solution(problem, candidate)
-    assert made["definition"] == "scale_rows_h64"
-    assert made["spec"]["entry_point"] == "main.py::run"
-    namespace: dict[str, Any] = {}
-    exec(made["sources"][0]["content"], namespace)
-    assert torch.equal(namespace["run"](torch.zeros(2)), torch.ones(2))
-
-    timing = Timing(
-        device="d", candidate=Measured(median_ms=1.0, low_ms=1, high_ms=1, runs=9),
-        baselines={"eager": Measured(median_ms=3.0, low_ms=3, high_ms=3, runs=9)}, speedups={"eager": Ratio(value=3.0, low=3, high=3)},
-    )  # fmt: skip
-    good = Verdict(status=Status.CORRECT, message="fine", max_error=1e-6, timing=timing, environment={"device": "NVIDIA H200"})
-    row = trace(problem, candidate, good, {"uuid": "a"}, timestamp="2026-01-01T00:00:00")
-    assert row["solution"] == made["name"]
-    assert row["evaluation"]["status"] == "PASSED"
-    assert row["evaluation"]["performance"] == {"latency_ms": 1.0, "reference_latency_ms": 3.0, "speedup_factor": 3.0}
-    for status in Status:
-        bad = trace(problem, candidate, Verdict(status=status, message="m"), {}, timestamp="t")["evaluation"]
-        assert (bad["performance"] is not None) == (status is Status.CORRECT)
-    assert json.dumps(row)

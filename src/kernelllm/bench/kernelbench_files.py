@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Candidate, Measured, Ratio, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, Measured, Status, Timing, Verdict
 
 _GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py$")
 _NUMBER = re.compile(r"^(?:.*/)?level(\d+)/(\d+)(?:_|$)")
@@ -93,17 +93,16 @@ def _row(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def read_results(file: Path, level: int, names: Mapping[int, str], baseline_ms: Mapping[str, float] | None = None) -> list[Attempt]:
+def read_results(file: Path, level: int, names: Mapping[int, str]) -> list[Attempt]:
     """Attempts out of a KernelBench ``eval_results.json``.
 
     ``names`` maps a problem number to our problem name; unknown numbers become ``level<L>/<P>``.
-    ``baseline_ms`` (by problem name, see :func:`read_baseline`) gives speed-ups over ``eager``. Raises
-    UsageError when the file is not of this form.
+    Raises UsageError when the file is not of this form.
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return [
-            _attempt(names.get(int(number), f"level{level}/{number}"), row, baseline_ms or {})
+            _attempt(names.get(int(number), f"level{level}/{number}"), row)
             for number, rows in data.items()
             for row in rows
         ]
@@ -111,27 +110,16 @@ def read_results(file: Path, level: int, names: Mapping[int, str], baseline_ms: 
         raise UsageError(f"This is not a KernelBench eval_results.json: {error!r}.", where=str(file)) from error
 
 
-def _attempt(name: str, row: Mapping[str, Any], baseline_ms: Mapping[str, float]) -> Attempt:
+def _attempt(name: str, row: Mapping[str, Any]) -> Attempt:
     failed = Status.INCORRECT if row["compiled"] else Status.COMPILE_ERROR
     status = Status.CORRECT if row["correctness"] else failed
     timing = None
     if status is Status.CORRECT and row["runtime"] > 0:
         ms, stats = float(row["runtime"]), row.get("runtime_stats") or {}
         measured = Measured(median_ms=ms, low_ms=ms, high_ms=ms, runs=int(stats.get("num_trials", 1)), mean_ms=ms)
-        base = baseline_ms.get(name)
-        speedups = {"eager": Ratio(value=base / ms, low=base / ms, high=base / ms)} if base else {}
-        timing = Timing(device=str(stats.get("hardware", "unknown")), candidate=measured, speedups=speedups)
+        timing = Timing(device=str(stats.get("hardware", "unknown")), candidate=measured)
     verdict = Verdict(status=status, message=str(row.get("metadata", "")), timing=timing)
     return Attempt(problem=name, candidate=Candidate(source="", sample=int(row["sample_id"]), model="kernelbench"), verdict=verdict)
-
-
-def read_baseline(file: Path) -> dict[str, float]:
-    """Problem name (``level1/19_ReLU``) to mean milliseconds, out of a baseline-timing file. Raises UsageError."""
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        return {f"{level}/{name.removesuffix('.py')}": float(row["mean"]) for level, rows in data.items() for name, row in rows.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"This is not a KernelBench baseline file: {error!r}.", where=str(file)) from error
 
 
 def baseline(attempts: Iterable[Attempt], name: str = "eager") -> dict[str, dict[str, dict[str, Any]]]:

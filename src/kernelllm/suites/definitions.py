@@ -3,7 +3,6 @@
 A definition (JSON) names axes (``const``, ``var`` or ``expr``), inputs and outputs by axes and dtype, and holds a reference with a function
 ``run``. A workload (a line of JSON) gives the ``var`` axes and says where each input comes from: ``random``, ``scalar``,
 ``safetensors`` or ``custom`` (a function in the reference). Each workload becomes one problem, whose axes are module-level constants.
-Solutions and traces in the same formats come from :mod:`kernelllm.suites.traces`.
 """
 
 from __future__ import annotations

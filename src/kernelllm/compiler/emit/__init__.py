@@ -1,11 +1,10 @@
 """Inductor's output to a standalone file that a kernel engineer would be glad to read.
 
-:func:`emit` is the whole of it; :func:`with_header` puts the comment on top once the verdict is known.
+:func:`emit` is the whole of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.options import Options
@@ -26,15 +25,4 @@ def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
     return CandidateFile(problem, lowered).source()
 
 
-def with_header(source: str, lines: Sequence[str]) -> str:
-    """``source`` under a comment of ``lines``; a header put there before is replaced."""
-    body = source
-    if body.startswith("#"):
-        rows = body.split("\n")
-        end = next((i for i, row in enumerate(rows) if not row.startswith("#")), len(rows))
-        body = "\n".join(rows[end:]).lstrip("\n")
-    head = "\n".join(f"# {line}".rstrip() for text in lines for line in text.splitlines() or [""])
-    return f"{head}\n\n{body}" if head else body
-
-
-__all__ = ["emit", "with_header"]
+__all__ = ["emit"]
