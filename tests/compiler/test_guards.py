@@ -136,7 +136,7 @@ def test_containers_and_values(file: Path) -> None:
         start + "m(x, [*o, x], 3, 'fast')", start + "m(x, [x[:4], o[1]], 3, 'fast')", start + "m(None, o, 3, 'fast')",
     )  # fmt: skip
     assert ran == ""
-    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "TypeError: x: the kernels take a tensor"]
+    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "NoneType"]
     assert [e for e, words in zip([power, mode, count, sizes, none], expected, strict=True) if words not in e] == []
 
 

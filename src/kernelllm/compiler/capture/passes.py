@@ -129,9 +129,17 @@ def _mm(w: Editor, a: Node, b: Node) -> Node | None:
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
+def _whole_row(w: Editor, b: Node, c: Node) -> Node:
+    """A bias with an element for each column of the product."""
+    columns = b.meta["val"].dim() - 1
+    short = c.meta["val"].dim() == 1 and str(c.meta["val"].shape[0]) != str(b.meta["val"].shape[columns])
+    return w.call(aten.expand.default, c, [w.size(b, columns)]) if short else c
+
+
 def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
+    c = _whole_row(w, b, c)
     if beta == 1 and alpha == 1:
         return w.template(_product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
@@ -144,6 +152,7 @@ def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
 def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
     if not _heavy_dtype(a):
         return None
+    c = _whole_row(w, b, c)
     if beta == 1 and alpha == 1:
         return w.template(_batched(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)

@@ -21,6 +21,9 @@ from kernelllm.problems.sizes import FIXED_SIZES
 if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
+_SHORT = 12
+"""Lines up to which a forward is one paragraph."""
+
 
 class CandidateFile(MainGraph):
     """The state of one emission, step by step; :meth:`source` gives the file."""
@@ -46,7 +49,7 @@ class CandidateFile(MainGraph):
             steps = ["with torch.no_grad():", *(f"    {line}" for line in steps)]
         steps = merged_dels([*steps, *self._bound(), *self._return()])
         top = self._reading([p for _, p in self.tensor_inputs()], " ".join(steps))
-        return [*top, "", *steps] if top else steps
+        return [*top, *([""] if len(top) + len(steps) > _SHORT else []), *steps]
 
     def _reading(self, inputs: list[str], text: str) -> list[str]:
         split_lines = self.split_lines(text)
@@ -62,6 +65,7 @@ class CandidateFile(MainGraph):
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
         top = [*self.guards.given(), *entry, *self.guards.first(lines)]
+        lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
         top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
         dense = [path for variable, path in self.tensor_inputs() if variable not in mutated and self._dense(variable, path)]
@@ -122,8 +126,12 @@ class CandidateFile(MainGraph):
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
-        imports = self._imports(code + model + "\n".join(definitions))
-        parts = [imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
+        rest = code + model + "\n".join(definitions)
+        imports = self._imports(rest)
+        if re.findall(r"\bnn\.\w+", rest) == ["nn.Module"]:
+            imports, model = imports.replace("import torch.nn as nn\n", ""), model.replace("(nn.Module)", "(torch.nn.Module)")
+        types = self.guards.types()
+        parts = [f"{imports}\n\n{types}" if types else imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
 
     def _templates(self, others: list[GradientCode | FixedPath]) -> Specialised:
@@ -159,13 +167,13 @@ class CandidateFile(MainGraph):
         self._guarded_constructor()
         model = formatting.text([self.kept.model])
         signature = ast.unparse(self.kept.forward.args)
-        text = [model, *([""] if self.kept.model.body else []), *_indented(self.methods, 4)]
+        text = [model, *([""] if len(self.kept.model.body) > 1 else []), *_indented(self.methods, 4)]
         after = ["", *self.fixed.methods[:-1]] if self.fixed else []
         return "\n".join([*text, *_indented([f"def forward({signature}):", *("    " + line for line in body), *after], 4)])
 
     def _imports(self, code: str) -> str:
         kept = {ast.unparse(i) for i in self.kept.imports}
-        standard = [f"import {m}" for m in ("functools", "math") if re.search(rf"\b{m}\.", code) and f"import {m}" not in kept]
+        standard = ["import math"] if re.search(r"\bmath\.", code) and "import math" not in kept else []
         lines = [*standard, *([""] if standard else []), "import torch"]
         for statement in self.kept.imports:
             text = ast.unparse(statement)
@@ -178,6 +186,23 @@ class CandidateFile(MainGraph):
         if re.search(r"\blibdevice\.", code):
             lines.append("from triton.language.extra import libdevice")
         return "\n".join(lines)
+
+
+def _read_once(lines: list[str], relations: list[str], rest: str) -> tuple[list[str], list[str]]:
+    """Sizes that one check alone needs are read there."""
+    kept = []
+    for i, line in enumerate(lines):
+        name, _, value = line.partition(" = ")
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        readers = [n for n, r in enumerate(relations) if word.search(r)]
+        if not name.isidentifier() or len(readers) != 1 or word.search(" ".join([*lines[i + 1 :], rest])):
+            kept.append(line)
+            continue
+        whole = word.sub(value, relations[readers[0]])  # shapes hold no backslash
+        fits = whole.startswith("check(") and len(word.findall(relations[readers[0]])) == 1 and len(whole) <= formatting.WIDTH - 8
+        relations = [whole if n == readers[0] and fits else r for n, r in enumerate(relations)]
+        kept += [] if fits else [line]
+    return kept, relations
 
 
 def _indented(lines: list[str], by: int) -> list[str]:

@@ -24,23 +24,18 @@ if TYPE_CHECKING:
     from kernelllm.compiler.emit.any_dtype import FollowedDtype
     from kernelllm.compiler.emit.forward import HostPrinter
 
-_LONG, _FEW = 96, 4
+_LONG, _FEW, _SOURCES = 96, 4, 36
 _CHECK = '''
-def check(name, tensor, dtype, shape, device=None):
+def check(name, tensor, dtypes, shape, device=None):
     """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name}: the kernels take a tensor; got {type(tensor).__name__}")
-    if tensor.dtype != dtype or shape not in (tensor.shape, tensor.dim()) or device not in (None, tensor.device):
-        came = f"{tensor.dtype}, {tuple(tensor.shape)}, {tensor.device}"
-        raise ValueError(f"{name}: the kernels take {dtype}, {shape}, {device or 'any device'}; got {came}")
+    fits = torch.is_tensor(tensor) and tensor.dtype in dtypes and device in (None, tensor.device)
+    if not fits or shape not in (tensor.shape, tensor.dim()):
+        came = (tensor.dtype, tuple(tensor.shape), tensor.device) if torch.is_tensor(tensor) else type(tensor)
+        raise ValueError(f"{name}: the kernels take {dtypes}, {shape}, {device or 'any device'}; got {came}")
 '''
-_SEVERAL = ("    if tensor.dtype != dtype", """    fits = tensor.dtype in DTYPES if dtype is DTYPES else tensor.dtype == dtype
-    if not fits""")
 _INFERENCE_ONLY = '''
 class InferenceOnly(torch.autograd.Function):
-    """Hands on results; asking for their gradients is an error."""
-    forward = staticmethod(lambda ctx, results, *sources: results)
-
+    forward = staticmethod(lambda ctx, results, *sources: results)  # handed on as they are
     @staticmethod
     def backward(ctx, *gradients):
         raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; write it with --backward")
@@ -61,11 +56,14 @@ class Guards:
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
-        served = ", ".join(f"torch.{d}" for d in self.dtypes.served)
-        wanted = [f"{DTYPES} = ({served})  # one for inputs and parameters"] if served else []
-        wanted += [_CHECK.replace(*_SEVERAL) if served else _CHECK] if "check" in self._called else []
+        wanted = [_CHECK] if "check" in self._called else []
         wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
         return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+
+    def types(self) -> str:
+        """The statement that lists the dtypes that the file serves, where they are several."""
+        served = ", ".join(f"torch.{d}" for d in self.dtypes.served)
+        return f"{DTYPES} = ({served})  # one for inputs and parameters" if served else ""
 
     def share(self, other: Guards) -> None:
         """Use the helpers of another path of the same file."""
@@ -210,7 +208,7 @@ class Guards:
     def _check(self, given: GraphInput, shape: str) -> str:
         self._called.add("check")
         path = self.host.paths[given.variable]
-        dtype = DTYPES if self._is_first(given) else self.host.program.tensors[given.variable].dtype
+        dtype = DTYPES if self._is_first(given) else f"({self.host.program.tensors[given.variable].dtype},)"
         device = f", {self.host.device}" if not self.host.device.startswith(f"{path}.") else ""
         return f'{self.names["check"]}("{given.name}", {path}, {dtype}, {shape}{device})'
 
@@ -300,6 +298,8 @@ class Guards:
         self._called.add("InferenceOnly")
         many = f"({', '.join(wrapped)}{',' if len(wrapped) == 1 else ''})"
         sources = [self.host.paths[g.variable] for g in (*inputs, *parameters)]
+        if len(", ".join(sources)) > _SOURCES and len(parameters) <= _FEW:
+            sources[len(inputs) :] = ["*self.parameters()"]
         plain = f"{self.names['InferenceOnly']}.apply({', '.join([many, *sources])})"
         whole = f"{plain}[0] if torch.is_grad_enabled() else {texts[0]}"
         if texts == wrapped and len(texts) == 1 and len(whole) < _LONG:

@@ -16,7 +16,7 @@ from kernelllm.compiler.emit import abstract
 from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, apply, const, join, known
 from kernelllm.compiler.emit.expressions import OPERATORS, Expressions, namespace, truth_of
 
-KEPT = ("BLOCK", "GROUP_M")
+KEPT = ("BLOCK",)
 """Tiles stay arguments of kernels, so that they have a name there."""
 LONGEST = 16
 """A loop over at most this many known items is followed item by item."""

@@ -215,7 +215,7 @@ def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
 def _note(cleaned: Cleaned, name: str) -> str:
     """What is fused and how rows are shared out, where the kernel's name does not say it."""
     words = [w.replace("_", " ") for w in spoken(cleaned.kernel.ops)]
-    if all(w.replace(" ", "_") in name for w in words):
+    if sum(w.replace(" ", "_") not in name for w in words) < 2:
         return ""
     what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
     return f"{what[:1].upper()}{what[1:]}{': one row per program' if cleaned.rows else ''}."

@@ -15,7 +15,7 @@ class Launcher:
         self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
-        return functools.partial(self.launch, grid)
+        return lambda *arguments, **named: self.launch(grid, *arguments, **named)
 
     def launch(self, grid, *arguments, **named):
         tensors, numbers = arguments[: self.pointers], arguments[self.pointers :]
@@ -31,8 +31,8 @@ class Launcher:
         if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
             given = dict(zip(self.kernel.arg_names[self.pointers :], numbers), **named)
             rest = [given[name] for name in self.kernel.arg_names[self.pointers :]]
-            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active.get_current_stream
-            self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream, handles, rest
+            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
+            self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream.get_current_stream, handles, rest
 '''
 MANY = 3
 """A file with so many launches uses it, and every file with a path for known sizes."""

@@ -29,7 +29,7 @@ _SPOKEN = {
     "_fused_rms_norm": "rms_norm", "pow": "power", "baddbmm": "bias", "clamp_min": "clamp", "clamp_max": "clamp", "add_": "add",
     "masked_fill": "mask", "_embedding_bag": "embedding", "native_dropout": "dropout", "binary_cross_entropy_with_logits": "bce_loss",
 }  # fmt: skip
-_LIMIT = 4
+_LIMIT = 3
 _RESERVED = set(keyword.kwlist) | {
     "torch", "nn", "triton", "tl", "libdevice", "math", "self", "range", "max", "min", "sum", "len", "print", "abs", "int", "float",
     "mask", "cols",

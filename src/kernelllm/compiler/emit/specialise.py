@@ -18,6 +18,7 @@ from kernelllm.compiler.emit.comments import with_comments
 from kernelllm.compiler.emit.expressions import truth_of
 from kernelllm.compiler.emit.inlining import inlined, swept
 from kernelllm.compiler.emit.interpret import KEPT, Interpreter
+from kernelllm.compiler.emit.temporaries import joined
 
 _ROUNDS = 8
 _EMPTY = (Sequence(()), Sequence((), True))
@@ -78,6 +79,7 @@ def specialised(texts: Mapping[str, str], calls: list[Call]) -> Specialised:
         if [ast.unparse(f) for f in functions.values()] == before:
             break
     for name, function in functions.items():
+        joined(function)
         _shorter_docstring(function, set(params[name]) - {a.arg for a in function.args.args})
     return Specialised([formatting.text([f]) for f in functions.values()], {n: gone[n] for n in roots}, params)
 

@@ -21,9 +21,9 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
                   stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
                   PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr, BATCHED: tl.constexpr,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """One BLOCK_M x BLOCK_N tile of a product. BATCHED: of one batch entry and, where splits > 1, of one span of K."""
-    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N, GROUP_M)
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N)
     batch = (plane // splits).to(tl.int64) if BATCHED else 0
     k_start = (plane % splits) * k_span if BATCHED else 0
     k_end = tl.minimum(k_start + k_span, K) if BATCHED else K
@@ -69,79 +69,58 @@ def matmul_pack_kernel(x_ptr, out_ptr, R, K, K_padded, stride_xb, stride_xr, str
 
 
 @triton.jit
-def matmul_absmax_kernel(x_ptr, top_ptr, R, K, stride_xb, stride_xr, stride_xk,
+def matmul_halves_kernel(x_ptr, out_ptr, scale_ptr, R, K, K_out, stride_b, stride_r, stride_k,
                          BATCHED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
-    """top [batch, R] = the largest magnitude of each row of x [batch, R, K], as the bits of an fp32 number."""
+    """The fp16 halves of x's rows side by side, scaled to below 2**15, and what undoes the scale."""
     pid = tl.program_id(0)
-    k_tiles = tl.cdiv(K, BLOCK_K)
-    tiles = tl.cdiv(R, BLOCK_R) * k_tiles
-    batch = (pid // tiles).to(tl.int64) if BATCHED else 0
+    r_tiles = tl.cdiv(R, BLOCK_R)
+    batch = (pid // r_tiles).to(tl.int64) if BATCHED else 0
     if BATCHED:
-        pid = pid % tiles
-    rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
-    ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
-    x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
-    bits = x.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as the magnitudes are, NaN on top
-    tl.atomic_max(top_ptr + batch * R + rows, tl.max(bits, axis=1)[:, None], mask=rows < R, sem="relaxed")
+        pid = pid % r_tiles
+    rows = (pid * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
+    ks = tl.arange(0, BLOCK_K)[None, :].to(tl.int64)
+    x_ptrs = x_ptr + batch * stride_b + rows * stride_r
+    top = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.int32)
+    for k in range(0, K, BLOCK_K):
+        x = tl.load(x_ptrs + (k + ks) * stride_k, mask=(rows < R) & (ks < K - k), other=0.0).to(tl.float32)
+        top = tl.maximum(top, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)  # ordered like magnitudes, NaN on top
+    exponent = tl.max(top, axis=1)[:, None] >> 23
+    exponent = tl.where(exponent == 255, 141, tl.maximum(exponent, 15))
+    tl.store(scale_ptr + batch * R + rows, ((exponent - 14) << 23).to(tl.float32, bitcast=True), mask=rows < R)
+    for k in range(0, K_out, BLOCK_K):
+        x = tl.load(x_ptrs + (k + ks) * stride_k, mask=(rows < R) & (ks < K - k), other=0.0).to(tl.float32)
+        x *= ((268 - exponent) << 23).to(tl.float32, bitcast=True)
+        high = x.to(tl.float16)
+        low = tl.where(tl.abs(x) < 65504.0, x - high.to(tl.float32), 0.0).to(tl.float16)
+        out_ptrs = out_ptr + (batch * R + rows) * 2 * K_out + k + ks
+        tl.store(out_ptrs, high, mask=(rows < R) & (ks < K_out - k))
+        tl.store(out_ptrs + K_out, low, mask=(rows < R) & (ks < K_out - k))
 
 
 @triton.jit
-def matmul_scale_exponent(bits):
-    """The exponent field that a row's scale is built from: the largest magnitude's own, within reason; 141 (scale 1) for Inf, NaN."""
-    field = bits >> 23
-    return tl.where(field == 255, 141, tl.maximum(field, 15))
-
-
-@triton.jit
-def matmul_halves_kernel(x_ptr, top_ptr, out_ptr, low_offset, R, K, K_padded, stride_xb, stride_xr, stride_xk,
-                         BATCHED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
-    """x [batch, R, K] -> fp16 [2, batch, R, K_padded], high and low halves of x scaled to below 2**15 by row."""
-    pid = tl.program_id(0)
-    k_tiles = tl.cdiv(K_padded, BLOCK_K)
-    tiles = tl.cdiv(R, BLOCK_R) * k_tiles
-    batch = (pid // tiles).to(tl.int64) if BATCHED else 0
-    if BATCHED:
-        pid = pid % tiles
-    rows = (pid // k_tiles * BLOCK_R + tl.arange(0, BLOCK_R))[:, None].to(tl.int64)
-    ks = (pid % k_tiles * BLOCK_K + tl.arange(0, BLOCK_K))[None, :].to(tl.int64)
-    x = tl.load(x_ptr + batch * stride_xb + rows * stride_xr + ks * stride_xk, mask=(rows < R) & (ks < K), other=0.0)
-    field = matmul_scale_exponent(tl.load(top_ptr + batch * R + rows, mask=rows < R, other=0))
-    x = x * ((268 - field) << 23).to(tl.float32, bitcast=True)
-    high = x.to(tl.float16)
-    low = tl.where(tl.abs(x) < 65504.0, x - high.to(tl.float32), 0.0).to(tl.float16)
-    target = out_ptr + (batch * R + rows) * K_padded + ks
-    tl.store(target, high, mask=(rows < R) & (ks < K_padded))
-    tl.store(target + low_offset, low, mask=(rows < R) & (ks < K_padded))
-
-
-@triton.jit
-def matmul_halves_product_kernel(a_ptr, b_ptr, a_top_ptr, b_top_ptr, c_ptr, out_ptr, a_low, b_low, M, N, K, stride_cb, stride_cm, stride_cn,
+def matmul_halves_product_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, c_ptr, out_ptr, M, N, K, stride_cb, stride_cm, stride_cn,
                                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                                 BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                                 GROUP_M: tl.constexpr):
-    """The product of halves a [2, batch, M, K] and b [2, batch, N, K], the low ones a_low and b_low elements on; BLOCK_K divides K."""
-    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N, GROUP_M)
+                                 BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """The product of a [batch, M, 2, K] and b [batch, N, 2, K], high halves and low ones; BLOCK_K divides K."""
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N)
     batch = plane.to(tl.int64) if BATCHED else 0
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
     ks = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + (batch * M + rows) * K + ks[None, :]
-    b_ptrs = b_ptr + (batch * N + cols) * K + ks[:, None]
+    a_ptrs = a_ptr + (batch * M + rows) * 2 * K + ks[None, :]
+    b_ptrs = b_ptr + (batch * N + cols) * 2 * K + ks[:, None]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for _ in range(0, K, BLOCK_K):
-        a_high = tl.load(a_ptrs, mask=rows < M, other=0.0)
-        b_high = tl.load(b_ptrs, mask=cols < N, other=0.0)
-        # Tensor cores truncate as they accumulate, which adds up over K: each block's sum starts anew and joins by a rounded addition.
+    for k in range(0, K, BLOCK_K):
+        a_high = tl.load(a_ptrs + k, mask=rows < M, other=0.0)
+        b_high = tl.load(b_ptrs + k, mask=cols < N, other=0.0)
+        # tensor cores truncate as they accumulate: each block's sum starts anew and is added with rounding
         part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         if out_ptr.dtype.element_ty == tl.float32:  # a number of half precision has no low half
-            part = tl.dot(tl.load(a_ptrs + a_low, mask=rows < M, other=0.0), b_high)
-            part = tl.dot(a_high, tl.load(b_ptrs + b_low, mask=cols < N, other=0.0), part)
+            part = tl.dot(tl.load(a_ptrs + K + k, mask=rows < M, other=0.0), b_high)
+            part = tl.dot(a_high, tl.load(b_ptrs + K + k, mask=cols < N, other=0.0), part)
         acc += tl.dot(a_high, b_high, part)
-        a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K
-    a_field = matmul_scale_exponent(tl.load(a_top_ptr + batch * M + rows, mask=rows < M, other=0))
-    b_field = matmul_scale_exponent(tl.load(b_top_ptr + batch * N + cols, mask=cols < N, other=0))
-    acc = acc * ((a_field - 14) << 23).to(tl.float32, bitcast=True) * ((b_field - 14) << 23).to(tl.float32, bitcast=True)
+    acc *= tl.load(a_scale_ptr + batch * M + rows, mask=rows < M, other=0.0)
+    acc *= tl.load(b_scale_ptr + batch * N + cols, mask=cols < N, other=0.0)
     acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
     tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
@@ -164,8 +143,8 @@ def matvec_kernel(a_ptr, x_ptr, out_ptr, M, K, k_span, stride_am, stride_ak, str
 
 
 def matmul_strides(x):
-    """The strides (batch, row, column) of x, of which the first is 0 where x has two dimensions."""
-    return x.stride(0) if x.dim() == 3 else 0, x.stride(-2), x.stride(-1)
+    """The strides (batch, row, column) of x, 0 for dimensions that it lacks."""
+    return x.stride(0) if x.dim() == 3 else 0, x.stride(-2) if x.dim() > 1 else 0, x.stride(-1)
 
 
 def matmul_pack(x, round_tf32=False):
@@ -221,18 +200,15 @@ def matmul_should_split(batch, m, n, k):
 
 
 def matmul_halves(x):
-    """(fp16 [2, *batch, R, K'] halves of x [*batch, R, K], the bits of each row's largest magnitude); K' is a multiple of 64."""
+    """(fp16 halves [*batch, R, 2, K'] of x [*batch, R, K], what undoes each row's scale); 64 divides K'."""
     batch, r, k = x.shape[:-2], x.shape[-2], x.shape[-1]
-    top = torch.zeros((*batch, r), device=x.device, dtype=torch.int32)
-    k_padded = triton.cdiv(k, 64) * 64
-    out = torch.empty((2, *batch, r, k_padded), device=x.device, dtype=torch.float16)
-    block_r, block_k = (16, 256) if x.stride(-1) == 1 else (64, 64)
-    planes = math.prod(batch) * triton.cdiv(r, block_r)
-    matmul_absmax_kernel[(planes * triton.cdiv(k, block_k),)](
-        x, top, r, k, *matmul_strides(x), len(batch) > 0, block_r, block_k, num_warps=4)
-    matmul_halves_kernel[(planes * triton.cdiv(k_padded, block_k),)](
-        x, top, out, out.stride(0), r, k, k_padded, *matmul_strides(x), len(batch) > 0, block_r, block_k, num_warps=4)
-    return out, top
+    k_out = triton.cdiv(k, 64) * 64
+    out = torch.empty((*batch, r, 2, k_out), device=x.device, dtype=torch.float16)
+    scale = torch.empty((*batch, r), device=x.device, dtype=torch.float32)
+    block_r, block_k = (1, 1024) if x.stride(-1) == 1 else (16, 128)
+    matmul_halves_kernel[(math.prod(batch) * triton.cdiv(r, block_r),)](
+        x, out, scale, r, k, k_out, *matmul_strides(x), len(batch) > 0, block_r, block_k, num_warps=4)
+    return out, scale
 
 
 def matmul_halves_tiles(m, n):
@@ -240,15 +216,15 @@ def matmul_halves_tiles(m, n):
     return 128, 128, 64, 8, 3
 
 
-def matmul_by_halves(a, b, c, finish, out, batch, m, n):
-    """out = finish(a [*batch,M,K] @ b [*batch,K,N]) for large fp32 operands, to fp32's accuracy."""
-    a_halves, a_top = matmul_halves(a)
-    b_halves, b_top = matmul_halves(b.transpose(-2, -1))
+def matmul_by_halves(a, b, c, out, batch, m, n, alpha, beta, c_kind, activation):
+    """out = activation(alpha * a [*batch,M,K] @ b [*batch,K,N] + beta * c) for large fp32 operands, to fp32's accuracy."""
+    a_halves, a_scale = matmul_halves(a)
+    b_halves, b_scale = matmul_halves(b.transpose(-2, -1))
     block_m, block_n, block_k, warps, stages = matmul_halves_tiles(m, n)
     grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
-        a_halves, b_halves, a_top, b_top, c, out, a_halves.stride(0), b_halves.stride(0), m, n, a_halves.shape[-1],
-        *matmul_strides(c), *finish, len(batch) > 0, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a_halves, b_halves, a_scale, b_scale, c, out, m, n, a_halves.shape[-1],
+        *matmul_strides(c), alpha, beta, c_kind, activation, len(batch) > 0, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
 
 
@@ -260,18 +236,18 @@ def matmul_accumulator(dtype):
 
 
 def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
-    """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None or of a shape that broadcasts to the result's."""
+    """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None, [N], or of more dimensions that broadcast."""
     batch, m, k, n = a.shape[:-2], a.shape[-2], a.shape[-1], b.shape[-1]
     out = torch.empty((*batch, m, n), device=a.device, dtype=a.dtype)
     c_kind = 0
     if c is not None and beta != 0:
         c_kind = 1 if c.dim() == 1 else 2
-        c = c.expand(out.shape)
+        c = c if c_kind == 1 else c.expand(out.shape)
     else:
         c = out
-    finish = (float(alpha), float(beta), c_kind, activation)
+    alpha, beta = float(alpha), float(beta)
     if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(math.prod(batch), m, n, k):
-        matmul_by_halves(a, b, c, finish, out, batch, m, n)
+        matmul_by_halves(a, b, c, out, batch, m, n, alpha, beta, c_kind, activation)
         return out
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "sum":
@@ -288,24 +264,24 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
             k = a.shape[-1]  # both padded: the zeros may be multiplied too
         block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, math.prod(batch), a.element_size())
     k_span = k if splits == 1 else triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
-    target, target_finish = out, finish
-    if splits > 1:
-        target = torch.empty((*batch, splits, m, n), device=a.device, dtype=torch.float32)
-        target_finish = (1.0, 0.0, 0, "")
+    whole = splits == 1
+    target = out if whole else torch.empty((*batch, splits, m, n), device=a.device, dtype=torch.float32)
     grid = (math.prod(batch) * splits * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_kernel[grid](
-        a, b, c, target, m, n, k, k_span, splits, *matmul_strides(a), *matmul_strides(b), *matmul_strides(c), *target_finish,
-        precision, acc, k % block_k == 0, len(batch) > 0 or splits > 1, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a, b, c, target, m, n, k, k_span, splits, *matmul_strides(a), *matmul_strides(b), *matmul_strides(c),
+        alpha if whole else 1.0, beta, c_kind if whole else 0, activation if whole else "",
+        precision, acc, k % block_k == 0, len(batch) > 0 or splits > 1, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
     if splits > 1:
         block_m, block_n = min(16, triton.next_power_of_2(m)), min(64, triton.next_power_of_2(n))
         grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
-        matmul_sum_splits_kernel[grid](target, c, out, m, n, splits, *matmul_strides(c), *finish, block_m, block_n, num_warps=4)
+        matmul_sum_splits_kernel[grid](
+            target, c, out, m, n, splits, *matmul_strides(c), alpha, beta, c_kind, activation, block_m, block_n, num_warps=4)
     return out
 
 
 def matmul(a, b, bias=None, allow_tf32=False, activation=""):
-    """a [M,K] @ b [K,N], plus a bias that broadcasts to [M,N]; then the activation."""
+    """a [M,K] @ b [K,N], plus a bias [N] or one that broadcasts to [M,N]; then the activation."""
     return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, activation)
 
 

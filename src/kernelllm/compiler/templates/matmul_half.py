@@ -52,7 +52,7 @@ def product_store(acc, c_ptr, out_ptr, out_described, row, col, M, N, stride_cm,
 def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, stride_cm, stride_cn,
                    A_LAST: tl.constexpr, B_LAST: tl.constexpr, ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr,
                    ACTIVATION: tl.constexpr, OUT_DESCRIBED: tl.constexpr, CORES: tl.constexpr,
-                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr):
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr):
     """Tiles in turns over CORES programs."""
     a_blocks = product_operand(a_ptr, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
     b_blocks = product_operand(b_ptr, N, K, stride_b, B_LAST, BLOCK_N, BLOCK_K)
@@ -61,7 +61,7 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, st
     else:
         out_blocks = a_blocks
     for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), CORES, flatten=True):
-        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
+        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N)
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
             a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
@@ -74,7 +74,7 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, st
 def gated_product_kernel(a_ptr, pair_ptr, b_bias_ptr, gate_bias_ptr, out_ptr, M, N, K, stride_a, stride_half, stride_pair,
                          BIASED: tl.constexpr, GATE_FIRST: tl.constexpr, A_LAST: tl.constexpr, PAIR_LAST: tl.constexpr,
                          ACTIVATION: tl.constexpr, CORES: tl.constexpr,
-                         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
+                         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """ACTIVATION(a @ gate) * (a @ b), gate and b halves of one matrix: a tile holds the same columns of both."""
     a_blocks = product_operand(a_ptr, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
     if PAIR_LAST:
@@ -86,7 +86,7 @@ def gated_product_kernel(a_ptr, pair_ptr, b_bias_ptr, gate_bias_ptr, out_ptr, M,
     out_blocks = tl.make_tensor_descriptor(out_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles, CORES, flatten=True):
-        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N, GROUP_M)
+        _, tile_m, tile_n = matmul_tile(tile, M, N, False, BLOCK_M, BLOCK_N)
         acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
             a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
@@ -109,10 +109,9 @@ def gated_product_kernel(a_ptr, pair_ptr, b_bias_ptr, gate_bias_ptr, out_ptr, M,
 @triton.jit
 def tile_product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_ab, stride_a, stride_bb, stride_b, stride_cb, stride_cm, stride_cn,
                         A_LAST: tl.constexpr, B_LAST: tl.constexpr, ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr,
-                        ACTIVATION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                        GROUP_M: tl.constexpr):
+                        ACTIVATION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """One tile of one batch entry a program; several programs share a core, so that the end of one is beside the products of another."""
-    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, True, BLOCK_M, BLOCK_N, GROUP_M)
+    plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, True, BLOCK_M, BLOCK_N)
     batch = plane.to(tl.int64)
     a_blocks = product_operand(a_ptr + batch * stride_ab, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
     b_blocks = product_operand(b_ptr + batch * stride_bb, N, K, stride_b, B_LAST, BLOCK_N, BLOCK_K)
@@ -234,7 +233,7 @@ def product_by_descriptors(a, b, c, finish, cores):
     triton.set_allocator(described_scratch)
     product_kernel[(min(cores, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),)](
         a, b, c, out, m, n, k, a.stride(0 if a_last else 1), b.stride(1 if b_last else 0), *c.stride(),
-        a_last, b_last, *finish, n * out.element_size() % 16 == 0, cores, block_m, block_n, block_k, 8, parts,
+        a_last, b_last, *finish, n * out.element_size() % 16 == 0, cores, block_m, block_n, block_k, parts,
         num_warps=warps, num_stages=stages,
     )
     return out
@@ -271,7 +270,7 @@ def gated_by_descriptors(a, pair, gate_first, activation, b_bias, gate_bias, cor
     gated_product_kernel[(min(cores, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),)](
         a, pair, a if b_bias is None else b_bias, a if gate_bias is None else gate_bias, out, m, n, k,
         a.stride(0 if a_last else 1), pair.stride(0 if pair_last else 1), pair.stride(1 if pair_last else 0), b_bias is not None,
-        gate_first, a_last, pair_last, activation, cores, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        gate_first, a_last, pair_last, activation, cores, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
     return out
 
@@ -291,7 +290,7 @@ def tile_product(a, b, c, finish, tiles):
     triton.set_allocator(described_scratch)
     tile_product_kernel[(batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         a, b, c, out, m, n, k, a.stride(0), a.stride(1 if a_last else 2), b.stride(0), b.stride(2 if b_last else 1), *c.stride(),
-        a_last, b_last, *finish, block_m, block_n, block_k, 8, num_warps=warps, num_stages=stages,
+        a_last, b_last, *finish, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
     return out
 

@@ -37,8 +37,7 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
     if ALPHA != 1.0:
         acc = acc * ALPHA
     if C_KIND == 1:
-        c = tl.load(c_ptr + cols * stride_cn, mask=cols < N, other=0.0)
-        acc += c.to(acc.dtype) * BETA
+        acc += tl.load(c_ptr + cols * stride_cn, mask=cols < N, other=0.0).to(acc.dtype) * BETA
     elif C_KIND == 2:
         c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
         acc += c.to(acc.dtype) * BETA
@@ -50,17 +49,14 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
 
 
 @triton.jit
-def matmul_tile(pid, M, N, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """(plane, tile row, tile column) of a program: GROUP_M rows of tiles at a time, so that neighbours share operands in L2."""
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    n_tiles = tl.cdiv(N, BLOCK_N)
+def matmul_tile(pid, M, N, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """(plane, tile row, tile column) of a program: eight rows of tiles at a time, so that neighbours share operands in L2."""
+    m_tiles, n_tiles = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     plane = pid // (m_tiles * n_tiles) if BATCHED else 0
     if BATCHED:
         pid = pid % (m_tiles * n_tiles)
-    group = pid // (GROUP_M * n_tiles)
-    group_rows = tl.minimum(m_tiles - group * GROUP_M, GROUP_M)
-    pid = pid % (GROUP_M * n_tiles)
-    return plane, group * GROUP_M + pid % group_rows, pid // group_rows
+    tile_m, tile_n = tl.swizzle2d(0, pid, m_tiles, n_tiles, 8)
+    return plane, tile_m, tile_n
 
 
 @triton.jit

@@ -64,8 +64,8 @@ def row_normalize_kernel(x_ptr, sum_ptr, out_ptr, n, stride_x, ACC: tl.constexpr
 
 def rows_of(x):
     """x as [rows, n] whose rows are contiguous, as a view where that is possible."""
-    x = x.reshape(-1, x.shape[-1])
-    return x if x.stride(1) == 1 else x.contiguous()
+    flat = x.reshape(-1, x.shape[-1])
+    return flat if flat.stride(1) == 1 else flat.contiguous()
 
 
 def rows_type(dtype):
