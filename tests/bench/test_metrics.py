@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelllm.bench import metrics
 from kernelllm.bench.metrics import Outcome, pass_at_k
-from kernelllm.core.types import Attempt, Candidate, Measured, Ratio, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, Cost, Measured, Ratio, Status, Timing, Verdict
 
 statuses = st.lists(st.sampled_from(list(Status)), min_size=1, max_size=12)
 
@@ -100,3 +100,9 @@ def test_outcomes_ignore_the_speed_of_wrong_samples_and_take_the_fastest_right_o
     assert outcome.statuses == (Status.INCORRECT, Status.CORRECT, Status.CORRECT)
     assert outcome.best("eager") == 5.0
     assert outcome.floor_percent == 25.0
+
+
+def test_seconds_of_judging_are_a_gpus_where_one_was_used() -> None:
+    for device, seconds in (("cpu (Triton interpreter)", 0.0), ("NVIDIA H200", 3.0)):
+        cost = Cost(generate_s=1.0).judged(Verdict(status=Status.CORRECT, message="", seconds=3.0, environment={"device": device}))
+        assert (cost.generate_s, cost.judge_s, cost.gpu_s) == (1.0, 3.0, seconds)

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from kernelllm.bench.metrics import on_cpu
 from kernelllm.core.types import Attempt
 
 LOOK_S = 10.0
@@ -32,7 +31,7 @@ class Meter:
         """One more attempt is stored."""
         self.done, self.correct = self.done + 1, self.correct + attempt.verdict.correct
         self._pay(attempt)
-        if not on_cpu(attempt.verdict):
+        if attempt.verdict.on_gpu:
             self._look()
 
     @property

@@ -91,7 +91,7 @@ def check(
     verdict = judged(opened, written, how)
     if verdict.status is Status.PROBLEM_ERROR:
         raise ProblemError(verdict.message)
-    attempt = Attempt(problem=opened.name, candidate=written, verdict=verdict, cost=Cost(judge_s=verdict.seconds))
+    attempt = Attempt(problem=opened.name, candidate=written, verdict=verdict, cost=Cost().judged(verdict))
     return Result(problem=opened, model="file", best=best([attempt]), attempts=(attempt,), seconds=verdict.seconds)
 
 
@@ -315,7 +315,7 @@ class _Work:
                 self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
                 sample = msgspec.structs.replace(candidate, sample=len(self.attempts))
                 verdict = judge.judge(self.problem, sample)
-                self._add(Attempt(problem=self.problem.name, candidate=sample, verdict=verdict, cost=Cost(judge_s=verdict.seconds)))
+                self._add(Attempt(problem=self.problem.name, candidate=sample, verdict=verdict, cost=Cost().judged(verdict)))
                 if verdict.correct:
                     return
         except CaptureError as error:

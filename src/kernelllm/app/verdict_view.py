@@ -130,8 +130,7 @@ def _sizes(verdict: Verdict) -> list[str]:
 def _speed(verdict: Verdict) -> str:
     timing = verdict.timing
     if timing is None:
-        on_cpu = verdict.environment.get("device", "cpu").lower().startswith("cpu")
-        return "not measured: no GPU" if on_cpu else "not measured"
+        return "not measured" if verdict.on_gpu else "not measured: no GPU"
     parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
     parts += [_against(name, timing) for name in timing.baselines]
     if timing.recorded:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from kernelllm.core.attempts import best
-from kernelllm.core.types import Attempt, Status, Verdict
+from kernelllm.core.types import Attempt, Status
 
 PASS_K = (1, 5, 10, 20, 100)
 FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -89,15 +89,10 @@ def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
         speedups=speedups,
         floor_percent=fastest.floor_percent if fastest else None,
         sol_score=fastest.sol_score if fastest else None,
-        on_gpu=any(not on_cpu(a.verdict) for a in items),
+        on_gpu=any(a.verdict.on_gpu for a in items),
         tags=tags,
         usd=sum(c for c in costs if c is not None) if costs and None not in costs else None,
     )
-
-
-def on_cpu(verdict: Verdict) -> bool:
-    """Whether a verdict was given on a CPU, or before any device was needed."""
-    return verdict.environment.get("device", "cpu").lower().startswith("cpu")
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

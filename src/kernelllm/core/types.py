@@ -219,6 +219,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """True for status ``correct`` alone."""
         return self.status is Status.CORRECT
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it was given on a GPU: not on a CPU, and not before any device was needed."""
+        return not self.environment.get("device", "cpu").lower().startswith("cpu")
+
     def speedup(self, baseline: str = "eager") -> float | None:
         """Measured speed-up over ``baseline``, None when it was not measured."""
         if self.timing is None or baseline not in self.timing.speedups:
@@ -235,6 +240,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     generate_s: float = 0.0
     judge_s: float = 0.0
     gpu_s: float = 0.0
+    """Seconds of judging in which a GPU was used."""
+
+    def judged(self, verdict: Verdict, seconds: float | None = None) -> Cost:
+        """The cost with that of the verdict; ``seconds``: where judging took others than the verdict says."""
+        seconds = verdict.seconds if seconds is None else seconds
+        return msgspec.structs.replace(self, judge_s=seconds, gpu_s=seconds if verdict.on_gpu else 0.0)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from kernelllm.core import registry
 from kernelllm.core.attempts import best, stretches
 from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
-from kernelllm.core.types import Attempt, Cost, Draft, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict
 from kernelllm.core.writer import Writer
 from kernelllm.search.strategy import Record, SearchBudget, Strategy, Task, VerdictSource
 
@@ -165,7 +165,7 @@ class Search:
         unusable = Verdict(status=Status.INVALID, message=draft.reason) if draft.reason else None
         verdict = unusable or self.judge.judge(self.problem, draft.candidate)
         seconds = 0.0 if verdict.recorded else verdict.seconds or time.monotonic() - started
-        cost: Cost = msgspec.structs.replace(draft.cost, judge_s=0.0 if draft.reason else seconds)
+        cost = draft.cost.judged(verdict, 0.0 if draft.reason else seconds)
         attempt = Attempt(
             problem=self.problem.name,
             candidate=draft.candidate,

@@ -98,7 +98,7 @@ def judged(drafts: Sequence[tuple[Problem, Draft]], judge: JudgePool) -> list[At
         if verdict is None:
             made.append(None)
             continue
-        cost = msgspec.structs.replace(draft.cost, judge_s=verdict.seconds)
+        cost = draft.cost.judged(verdict)
         one = Attempt(problem=problem.name, candidate=draft.candidate, verdict=verdict, cost=cost)
         made.append(msgspec.structs.replace(one, prompt=draft.prompt, answer=draft.answer))
     return made
