@@ -254,6 +254,9 @@ def pools() -> None:
         case(f"max_pool strided {size, k}", P.max_pool(turned, k, s, p, d, ceil), want[0])
         for counted in (True, False):
             case(f"avg_pool {size, k, counted}", P.avg_pool(x, k, s, p, ceil, counted), average[len(k) - 1](x, k, s, p, ceil, counted))
+    x = draw(2, 3, 23, 41)
+    for k, s in (([7, 5], [4, 4]), ([11, 11], [11, 11])):
+        case(f"avg_pool far apart {k}", P.avg_pool(x, k, s, [2, 1], True, False), F.avg_pool2d(x, k, s, (2, 1), True, False))
     x = draw(2, 3, 11, 13)
     case("avg_pool divisor", P.avg_pool(x, [3, 3], [2, 2], [1, 1], False, True, 7), F.avg_pool2d(x, 3, 2, 1, False, True, 7))
     for out in ([1, 1], [4, 7], [11, 26]):

@@ -168,7 +168,8 @@ def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | N
     if not as_torch.library or general.way == "static" or general.bound or other:
         return None
     try:
-        return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))
+        with write_time.limited(write_time.left() / 2):  # without the path the file is still whole
+            return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))
     except CaptureError as error:
         log.info("%s: no path for its own sizes: %s", problem.name, error)
         return None
