@@ -2,8 +2,9 @@
 
     python benchmarks/templates.py [--json FILE] [--budget SECONDS] [GROUP ...]
 
-Groups: matmul, bmm, conv, transpose, depthwise, attention, recurrent, pool, scan, tune. ``tune`` times other tiles for the large
-kernels. A case that fails prints its error and the next one runs. ``x`` is torch's time over the template's.
+Groups: matmul, bmm, conv, transpose, depthwise, attention, recurrent, pool, scan, half (fp16 and bf16, beside torch.compile and the best
+backend of attention), and only where it is named peers (problems of builtin/real, beside eager and three modes of torch.compile).
+A case that fails prints its error and the next one runs. ``x`` is torch's time over the template's.
 """
 
 from __future__ import annotations
@@ -12,21 +13,30 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.templates import attention as A
+from kernelllm.compiler.templates import attention_half as AH
 from kernelllm.compiler.templates import conv as C
-from kernelllm.compiler.templates import conv_packed as CP
 from kernelllm.compiler.templates import matmul as M
+from kernelllm.compiler.templates import matmul_half as MH
 from kernelllm.compiler.templates import pooling as P
 from kernelllm.compiler.templates import recurrent as R
+from kernelllm.compiler.templates import rows as RO
 from kernelllm.compiler.templates import scan as S
+from kernelllm.suites import open_suite
 
 Case = tuple[str, str, Callable[[], Any], Callable[[], Any] | None, Callable[[Any], tuple[torch.Tensor, torch.Tensor]] | None]
 Patch = tuple[Any, str, Any]
@@ -114,11 +124,6 @@ def show(row: dict[str, Any]) -> None:
     say(f"{text}  first {row['first_s']:.1f}s")
 
 
-def variant(case: Case, tiles: Any) -> Case:
-    """The same case under other tiles, without torch's side."""
-    return case[0], f"{case[1]} {tiles}", case[2], None, case[4]
-
-
 def product_case(group: str, name: str, a: torch.Tensor, b: torch.Tensor) -> Case:
     rows = min(a.shape[-2], 512)
 
@@ -140,10 +145,6 @@ def products() -> Iterator[tuple[Case, list[Patch]]]:
             yield (case[0], case[1] + " tf32x3", case[2], None, case[4]), whole
     a, b = rand(4096, 4096, dtype=torch.bfloat16), rand(4096, 4096, dtype=torch.bfloat16)
     yield product_case("matmul", "4096^3 bf16", a, b), []
-    a, b = torch.rand(4096, 4096, device="cuda"), torch.rand(4096, 4096, device="cuda")
-    yield product_case("matmul", "4096^3 uniform", a, b), []
-    a = rand(4096, 4096) * torch.exp(4 * rand(4096, 4096))
-    yield product_case("matmul", "4096^3 wide-ranged A", a, rand(4096, 4096)), []
     x, vector = rand(2048, 262144), rand(262144)
     yield ("matmul", "matvec 2048x262144", lambda: M.matvec(x, vector), lambda: x @ vector,
            lambda out: (out, x.double() @ vector.double())), []
@@ -183,12 +184,10 @@ def conv_case(group: str, name: str, x: torch.Tensor, w: torch.Tensor, stride: i
 
 
 def convolutions() -> Iterator[tuple[Case, list[Patch]]]:
-    never: list[Patch] = [(C, "conv_should_pack", lambda *_: False)]
     for name, x, w, stride, padding in [
         ("2d 64x64x256x256 -> 128 k3", (32, 64, 256, 256), (128, 64, 3, 3), 1, 1),
         ("2d 16x16x512x512 -> 128 k3", (16, 16, 512, 512), (128, 16, 3, 3), 1, 0),
         ("2d 64x3x224x224 -> 96 k11 s4", (64, 3, 224, 224), (96, 3, 11, 11), 4, 2),
-        ("2d 10x256x14x14 -> 256 k3", (10, 256, 14, 14), (256, 256, 3, 3), 1, 1),
         ("2d 16x64x512x512 -> 128 k1", (16, 64, 512, 512), (128, 64, 1, 1), 1, 0),
         ("2d 10x1024x14x14 -> 256 k1", (10, 1024, 14, 14), (256, 1024, 1, 1), 1, 0),
         ("1d 16x64x131072 -> 128 k3", (16, 64, 131072), (128, 64, 3), 1, 0),
@@ -199,8 +198,6 @@ def convolutions() -> Iterator[tuple[Case, list[Patch]]]:
         yield conv_case("conv", name + " tf32", *tensors, stride, padding), []
         plain = conv_case("conv", name + " fp32", *tensors, stride, padding, tf32=False)
         yield (*plain[:3], None, plain[4]), []
-        if name.endswith("k3") or name.endswith("k1"):
-            yield (plain[0], name + " tf32 direct", conv_case("", "", *tensors, stride, padding)[2], None, plain[4]), never
     yield conv_case("conv", "2d 32x64x256x256 -> 128 k3 bf16", rand(32, 64, 256, 256, dtype=torch.bfloat16),
                     rand(128, 64, 3, 3, dtype=torch.bfloat16), 1, 1), []
 
@@ -286,37 +283,85 @@ def pools_and_scans() -> Iterator[tuple[Case, list[Patch]]]:
            lambda out: (out[:64], z[:64].double().cummax(1).values)), []
 
 
-def tuning() -> Iterator[tuple[Case, list[Patch]]]:
-    """Other tiles for the large kernels: their cases again, without torch's side."""
-    base = product_case("tune", "4096^3 halves", rand(4096, 4096), rand(4096, 4096))
-    for tiles in [(128, 256, 64, 8, 2), (128, 256, 32, 8, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 4), (128, 128, 64, 4, 3),
-                  (256, 128, 64, 8, 2)]:
-        yield variant(base, tiles), [(M, "matmul_halves_tiles", lambda *_, t=tiles: t)]
-    for m, n, k in [(4096, 4096, 4096), (128, 16384, 16384)]:
-        base = product_case("tune", f"{m}x{n}x{k} tf32x3", rand(m, k), rand(n, k).T)
-        for tiles in [(128, 128, 32, 8, 4), (128, 128, 32, 4, 3), (128, 256, 32, 8, 3), (64, 128, 32, 4, 4), (64, 256, 32, 8, 3),
-                      (128, 64, 32, 4, 4)]:
-            six = (*tiles[:3], 1, *tiles[3:])
-            yield variant(base, tiles), [(M, "matmul_should_split", lambda *_: False), (M, "matmul_tiles", lambda *_, t=six: t)]
-    for tf32, choices in [(True, [(128, 128, 32, 8, 4), (128, 128, 32, 4, 3), (256, 128, 32, 8, 3), (256, 128, 32, 8, 4),
-                                  (128, 64, 32, 4, 4)]),
-                          (False, [(128, 128, 32, 8, 3), (128, 128, 32, 8, 4), (128, 128, 64, 8, 2), (256, 128, 32, 8, 3),
-                                   (256, 64, 64, 8, 2)])]:
-        base = conv_case("tune", f"conv 32x64x256x256 -> 128 k3 {'tf32' if tf32 else 'halves'}", rand(32, 64, 256, 256),
-                         rand(128, 64, 3, 3), 1, 1, tf32=tf32)
-        for tiles in choices:
-            yield variant(base, tiles), [(CP, "conv_tiles", lambda *_, t=tiles: t)]
-    for width, choices in [(64, [(64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)]),
-                           (128, [(64, 32, 4, 3), (128, 32, 8, 2), (64, 64, 4, 2), (128, 64, 8, 2)])]:
-        q, k, v = (rand(8, 16, 1024, width) for _ in range(3))
-        for tiles in choices:
-            base = ("tune", f"attention 8x16x1024x{width}", lambda q=q, k=k, v=v: A.attention(q, k, v), None, None)
-            yield variant(base, tiles), [(A, "attention_tiles", lambda *_, t=tiles: t)]
+def halves() -> Iterator[tuple[Case, list[Patch]]]:
+    """fp16 and bf16: products, with an epilogue, gated pairs and few rows beside cuBLAS; attention beside the best backend; wide rows."""
+    half = torch.bfloat16
+    for m, n, k in [(2048, 6144, 2048), (4096, 4096, 4096), (16384, 1024, 1024), (6304, 768, 3072), (512, 2048, 2048), (8, 14336, 4096)]:
+        a, w, bias = rand(m, k, dtype=half), rand(n, k, dtype=half) / k**0.5, rand(n, dtype=half)
+        exact = lambda out, a=a, w=w: (out[:512], a[:512].double() @ w.T.double())
+        yield ("half", f"{m}x{n}x{k}", lambda a=a, w=w: MH.half_matmul(a, w.T), lambda a=a, w=w: a @ w.T, exact), []
+        joined = lambda a=a, w=w, bias=bias: F.gelu(F.linear(a, w, bias))
+        ours = lambda a=a, w=w, bias=bias: MH.half_matmul(a, w.T, bias, activation="gelu")
+        yield ("half", f"{m}x{n}x{k} bias gelu", ours, torch.compile(joined), None), []
+    a, pair = rand(2048, 2048, dtype=half), rand(2 * 6144, 2048, dtype=half) / 45
+    gated = torch.compile(lambda: F.silu(a @ pair[:6144].T) * (a @ pair[6144:].T))
+    yield ("half", "gated 2048x6144x2048", lambda: MH.gated_matmul(a, pair[6144:].T, pair[:6144].T, "silu"), gated, None), []
+    for shape, heads, causal in [((4, 16, 4096, 128), 16, True), ((1, 16, 2048, 128), 16, True), ((8, 16, 512, 64), 16, False),
+                                 ((2, 32, 2048, 128), 8, True)]:
+        q, (k, v) = rand(*shape, dtype=half), (rand(shape[0], heads, *shape[2:], dtype=half) for _ in range(2))
+        name, theirs = best_backend(q, k, v, causal)
+        yield ("half", f"attention {'x'.join(map(str, shape))} of {heads}{' causal' if causal else ''} ({name})",
+               lambda q=q, k=k, v=v, causal=causal: AH.half_attention(q, k, v, None, causal), theirs, None), []
+    for rows, columns in [(8192, 8192), (64, 131072), (8192, 50304)]:
+        x = rand(rows, columns, dtype=half)
+        yield ("half", f"softmax {rows}x{columns}", lambda x=x: RO.row_softmax(x), lambda x=x: x.softmax(-1),
+               lambda out, x=x: (out[:64], x[:64].double().softmax(-1))), []
+
+
+def best_backend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[str, Callable[[], torch.Tensor]]:
+    """The fastest of torch's backends of attention, by name, and a call of it."""
+    found = []
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        def call(backend: SDPBackend = backend) -> torch.Tensor:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+        try:
+            found.append((timed(call)[0], backend.name.removesuffix("_ATTENTION").lower(), call))
+        except RuntimeError:  # it cannot do this
+            continue
+    return min(found, key=lambda one: one[0])[1:]
+
+
+def peers() -> Iterator[tuple[Case, list[Patch]]]:
+    """Problems of builtin/real: the fastest correct file of ``--extern auto`` beside eager and torch.compile's modes."""
+    for problem in open_suite("builtin/real").problems():
+        try:
+            ours, model, inputs = written(problem)
+        except Exception as failure:  # noqa: BLE001 - the next problem still runs
+            say(f"peers      {problem.name} FAILED {type(failure).__name__}: {str(failure)[:200]}")
+            continue
+        yield ("peers", f"{problem.name} eager", ours, partial(model, *inputs), None), []
+        for mode in ("default", "max-autotune-no-cudagraphs", "reduce-overhead"):
+            torch._dynamo.reset()
+            yield ("peers", f"{problem.name} {mode}", ours, partial(torch.compile(model, mode=mode), *inputs), None), []
+
+
+def written(problem: Any) -> tuple[Callable[[], Any], Any, list[Any]]:
+    """A call of the fastest file of a problem, the reference, and its inputs. Raises ValueError where no file is right."""
+    reference, found = loaded(problem.source, problem.name), []
+    inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in reference.get_inputs()]
+    model = reference.Model(*reference.get_init_inputs()).cuda()
+    with closing(Compiler(extern="auto")) as compiler:
+        for candidate in compiler.write(problem, 4):
+            made = loaded(candidate.source, f"{problem.name}_{candidate.sample}").ModelNew(*reference.get_init_inputs()).cuda()
+            made.load_state_dict(model.state_dict())
+            if error(first(made(*inputs)), first(model(*inputs))) < 0.02:
+                found.append((timed(partial(made, *inputs))[0], partial(made, *inputs)))
+    return min(found, key=lambda one: one[0])[1], model, inputs
+
+
+def loaded(source: str, name: str) -> Any:
+    """A file's module; Triton reads kernels from files."""
+    path = Path(tempfile.gettempdir()) / f"benchmark_{name.replace('/', '_')}.py"
+    path.write_text(source, encoding="utf-8")
+    space: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(source, path, "exec"), space)
+    return SimpleNamespace(**space)
 
 
 GROUPS: dict[str, Callable[[], Iterator[tuple[Case, list[Patch]]]]] = {
     "matmul": products, "bmm": batched, "conv": convolutions, "transpose": transposed, "depthwise": depthwise, "attention": attentions,
-    "recurrent": recurrents, "pool": pools_and_scans, "tune": tuning,
+    "recurrent": recurrents, "pool": pools_and_scans, "half": halves, "peers": peers,
 }
 
 
@@ -332,7 +377,7 @@ def main() -> int:
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
     say(f"{torch.cuda.get_device_name()} {torch.__version__}")
-    chosen = arguments.groups or list(GROUPS)
+    chosen = arguments.groups or [group for group in GROUPS if group != "peers"]
     started = time.time()
     for number, group in enumerate(chosen):
         deadline = time.time() + (arguments.budget - (time.time() - started)) / (len(chosen) - number)
