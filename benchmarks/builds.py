@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,7 +192,8 @@ class Side:
     def ask(self, task: str, **request: Any) -> Row:
         """The answer; with ``error`` where there is none."""
         if self._process is None:
-            environment = os.environ | {"PYTHONPATH": str(self._path.resolve())}
+            paths = [str(self._path.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
             command = [sys.executable, str(Path(__file__).resolve()), "--serve"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             self._answers = queue.Queue()
@@ -342,7 +344,7 @@ def run(options: argparse.Namespace) -> int:
     """Write, compare, judge."""
     options.out.mkdir(parents=True, exist_ok=True)
     sides, timer = {side: Side(getattr(options, side), options.limit) for side in SIDES}, Side(str(options.new), options.limit)
-    log, end, counts = options.out / "judged.jsonl", time.monotonic() + options.budget, [0, 0, 0]
+    log, end, counts = options.out / "judged.jsonl", time.monotonic() + options.budget, Counter[str]()
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     done = {(row["problem"], row["kind"]) for row in rows}
     means = sides["old"].harness
@@ -358,7 +360,7 @@ def run(options: argparse.Namespace) -> int:
                 written = {side: asked.result() for side, asked in ask.items()}
                 if not means:
                     different, count = compared(problem["name"], written, options.out)
-                    counts = [counts[0] + 1, counts[1] + bool(different), counts[2] + count]
+                    counts.update({"differently" if different else "the same" if count else "by neither": 1, "candidates": count})
                     same = f"the same ({count})" if count else f"written by neither: {written['new'].get('error')}"
                     print(f"{problem['name']:44} {different or same}", flush=True)
                 if not options.judge or not (candidates := written[source_of].get("candidates")):
@@ -372,10 +374,11 @@ def run(options: argparse.Namespace) -> int:
         for side in (*sides.values(), timer):
             side.close()
     if not means:
-        print(f"{counts[0]} problems, {counts[0] - counts[1]} with the same candidates; {counts[2]} candidates")
+        told = ", ".join(f"{counts[how]} {how}" for how in ("the same", "differently", "by neither"))
+        print(f"problems written {told}; {counts['candidates']} candidates")
     if options.judge:
         print(report(rows, means))
-    return 0
+    return 0 if means or counts["candidates"] else 1
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ def run(folder: Path, *more: str) -> str:
 
 def test_candidates_that_differ_are_told_and_kept(builds: Path) -> None:
     shown = run(builds)
-    assert "4 problems, 3 with the same candidates; 6 candidates" in shown
+    assert "problems written 2 the same, 1 differently, 1 by neither; 6 candidates" in shown
     assert "0: 2 lines" in shown
     assert "written by neither: ValueError: cannot write it" in shown
     assert "+first = 2" in (builds / "out" / "changed.0.diff").read_text()
