@@ -180,8 +180,15 @@ class Launches:
     def list_only(self) -> None:
         """From now on launches are only listed where their kernel was compiled before. For mode COMPILE."""
 
-    def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
-        """Masked lanes that a load gives no value hold ``fill`` from now on, but for those of ``places``; None: nowhere. For INTERPRET."""
+    def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool) -> None:
+        """A run of the model begins. Masked lanes that a load gives no value hold ``fill``, but for those of ``places``; None: nowhere.
+
+        ``in_order``: the programs of a launch run from the first to the last. With either, it is the run before once more. For INTERPRET.
+        """
+
+    def ran_backwards(self) -> bool:
+        """Whether the programs of any launch of the latest run went from the last to the first. For mode INTERPRET."""
+        return False
 
     def undefined_lanes(self) -> tuple[str, ...]:
         """The places (kernel and line) where a load left masked lanes without a value. For mode INTERPRET."""
@@ -216,6 +223,8 @@ class LanguageNames(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Python that it compiles, or tells apart, itself."""
     python_attributes: frozenset[str]
     """Attributes that values have in Python or in an emulator alone, or that differ there."""
+    constant_functions: tuple[str, ...] = ()
+    """Dotted paths of decorators of functions that kernels call on constants, when they are compiled."""
     machine: tuple[str, ...]
     """Dotted paths that tell outside of a kernel which machine or emulator it is on."""
 

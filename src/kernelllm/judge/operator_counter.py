@@ -10,7 +10,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operator_families import LIGHT, weight
+from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, weight
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.operator_mode import OperatorMode
 
@@ -45,14 +45,26 @@ class OperatorCounter(OperatorMode):
             if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
                 name = name.replace("index_put", "index_add")
             self.ops[name] += 1
+            if read := _to_the_host(name, args, result):
+                self.ops[ON_THE_HOST] += read
             amount = heavy_flops(func, args, kwargs or {}, result)
             elements = 0 if amount else weight(name)
             if elements:
-                sizes = (t.numel() for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor))
-                self.ops[LIGHT] += elements * max(sizes, default=0)
+                each = args[0] if "_foreach_" in name else (args, kwargs, result)
+                sizes = [t.numel() for t in tree_leaves(each) if isinstance(t, torch.Tensor)]
+                self.ops[LIGHT] += elements * (sum(sizes) if "_foreach_" in name else max(sizes, default=0))
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result
+
+
+def _to_the_host(name: str, args: Any, result: Any) -> int:
+    """Floating-point elements that an operator makes a number of Python's, or copies from a GPU to the host."""
+    if name.startswith("aten._local_scalar_dense"):
+        return int(args[0].is_floating_point())
+    if name.startswith(("aten._to_copy", "aten.copy_")) and isinstance(result, torch.Tensor) and result.device.type == "cpu":
+        return sum(t.numel() for t in args[:2] if isinstance(t, torch.Tensor) and t.is_cuda and t.is_floating_point())
+    return 0
 
 
 def _written_in_python(func: Any, args: Any) -> Callable[..., Any] | None:

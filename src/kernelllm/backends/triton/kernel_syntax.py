@@ -30,6 +30,7 @@ NAMES = LanguageNames(
     python_attributes=frozenset((
         "handle", "builder", "fn", "numpy", "item", "tolist", "cpu", "cuda", "is_cuda", "data_ptr", "device", "requires_grad",
     )),
+    constant_functions=("triton.constexpr_function", "triton.runtime.jit.constexpr_function", "triton.runtime.constexpr_function"),
     machine=(
         "triton.__version__", "triton.runtime.driver", "triton.runtime.jit.JITFunction", "triton.runtime.JITFunction", "triton.JITFunction",
         "triton.knobs.runtime",

@@ -20,7 +20,11 @@ _CERTAIN = (
 _OPEN = ("builtins.open", "io.open", "codecs.open")
 _PATH_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "touch", "unlink", "hardlink_to", "symlink_to"}
 _ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb")
-_KNOWN_VARIABLES = ("CUDA", "TORCH", "PYTORCH", "OMP", "MKL", "NVIDIA", "NCCL")
+_KNOWN_VARIABLES = (
+    "CUDA", "TORCH", "PYTORCH", "OMP", "MKL", "NVIDIA", "NCCL", "FLA_", "FLASH_ATTENTION_", "LIGER_", "MAMBA_", "SGLANG_", "UNSLOTH_",
+    "VLLM_", "XFORMERS_",
+)  # fmt: skip
+"""Of torch, its libraries, and collections of kernels whose switches are copied along. Workers have none of the last."""
 _PRIVATE = ("/proc/", "/root", "/home", "/etc/shadow")
 
 

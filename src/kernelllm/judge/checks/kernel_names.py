@@ -31,7 +31,7 @@ class KernelNames:
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Kernels may use their language, jitted helpers, their arguments and literals. Asking where one runs is reported."""
         known = analyse(tree)
-        jitted = kernels(known, backend.kernel_decorators)
+        jitted = kernels(known, (*backend.kernel_decorators, *(backend.names.constant_functions if backend.names else ())))
         allowed = _Allowed(known, backend.names, frozenset(function.name for function in jitted)) if backend.names else None
         inside: set[ast.AST] = set()
         found = []

@@ -112,6 +112,8 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 LIGHT = "elements"
 """Among the counts of operators: elements that all but the heavy ones computed, as :func:`weight` counts them."""
+ON_THE_HOST = "numbers"
+"""Among the counts of operators: elements of floating-point tensors that became numbers or arrays of Python's."""
 _WRITES_A_NUMBER = ("fill_", "full", "scalar_tensor", "lift_fresh", "index_put_", "masked_fill_", "new_full", "full_like")
 _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}

@@ -68,9 +68,9 @@ class Replay:
 
 
 def _less_when_repeated(runs: list[TrialRun]) -> str:
-    """That the kernels did far less when the same inputs came again than with new ones of the same kind; empty where they did not."""
+    """That the kernels did far less when the same inputs came again than with new ones; empty where they did not."""
     again = [run.kernel_flops for run in runs if run.trial.kind == "repeated"]
-    new = [run.kernel_flops for run in runs if run.trial.kind == "problem"][1:]  # the first run may prepare parameters
+    new = [run.kernel_flops for run in runs[1:] if run.trial.kind != "repeated"]  # the first run may prepare parameters
     if again and new and min(again) < _KEPT * min(new):
         return f"Kernels did {min(new):.0f} operations on new inputs and {min(again):.0f} when the same ones came again: results are kept"
     return ""

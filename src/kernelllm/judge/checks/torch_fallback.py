@@ -13,7 +13,7 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operator_families import HEAVY, LIGHT, computing, number_by_number, unknown
+from kernelllm.judge.checks.operator_families import HEAVY, LIGHT, ON_THE_HOST, computing, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.judge_settings import HYBRID, KERNELS_ONLY, TRACKS
 from kernelllm.judge.observation import Observation, WatchedOperators
@@ -23,7 +23,7 @@ _SOME = 0.1
 _LITTLE = 0.25
 """Share of all arithmetic below which the kernels do little, where torch does as much as the whole reference."""
 _MANY = 32
-"""Values of a run that are read as Python numbers and written back, from which on they are the work."""
+"""Values of a run that are read on the host, from which on they are the work."""
 _COMPILERS = (
     "torch.compile", "torch.jit", "torch._inductor", "torch.export", "torch.fx.symbolic_trace", "torch._dynamo.optimize",
     "torch._dynamo.export", "torch._C.CompilationUnit", "torch._C._te", "torch._C._create_function_from_trace", "torch.compiler.compile",
@@ -111,7 +111,12 @@ class TorchFallback:
             if _all_at(one):
                 message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
-        for where, ops, runs in (("", seen.aten_ops, seen.observed_runs), *((f" {one.where}", one.ops, 1) for one in seen.elsewhere)):
+        first = ("", seen.aten_ops, seen.observed_runs, seen.reference_ops)
+        for where, ops, runs, reference in (first, *((f" {one.where}", one.ops, 1, one.reference_ops) for one in seen.elsewhere)):
+            read = ops.get(ON_THE_HOST, 0) // max(runs, 1) - reference.get(ON_THE_HOST, 0)
+            if read >= _MANY:
+                message = f"{read} floating-point values of a run become numbers or arrays on the host{where}: work that nothing watches."
+                return [Finding(check=self.name, message=message)]
             if (many := number_by_number(ops) // max(runs, 1)) >= _MANY:
                 message = f"Reads and writes {many} values one by one as Python numbers{where}: work that nothing watches."
                 return [Finding(check=self.name, message=message)]

@@ -45,6 +45,7 @@ class CandidateRun:
     forward_launches: int = 0
     """Launches of the forward alone, where there is a backward."""
     kernel_flops: float = 0.0
+    backwards: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class CandidateProcess:
 
     def run(
         self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,
-        observe: bool = False, apart: bool = False, bare: bool = False,
+        observe: bool = False, apart: bool = False, bare: bool = False, grad: bool = False, in_order: bool = False,
         hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0, again: bool = False,
         named: dict[str, Any] | None = None,
     ) -> CandidateRun:  # fmt: skip
@@ -189,7 +190,8 @@ class CandidateProcess:
         reply = self.ask(
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
             suppress=suppress, suppress_backward=suppress_backward,
-            observe=observe, apart=apart, bare=bare, hold=hold, undefined=undefined, fill=fill, again=again, named=named or {},
+            observe=observe, apart=apart, bare=bare, grad=grad, in_order=in_order,
+            hold=hold, undefined=undefined, fill=fill, again=again, named=named or {},
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
@@ -197,7 +199,7 @@ class CandidateProcess:
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
-                            ran.forward_launches, ran.kernel_flops)
+                            ran.forward_launches, ran.kernel_flops, ran.backwards)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
         """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""

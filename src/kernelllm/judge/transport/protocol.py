@@ -131,6 +131,10 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False
     """Run without fences: to the candidate, memory is what it is in timed runs."""
+    grad: bool = False
+    """With gradients enabled, as those who call a model often have them."""
+    in_order: bool = False
+    """The run before once more, the programs of every launch from the first to the last."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
     named: dict[str, bool | int | float] = {}
@@ -289,6 +293,8 @@ class Ran(msgspec.Struct, tag="ran"):
     """Launches of the forward alone, where there is a backward."""
     kernel_flops: float = 0.0
     """Arithmetic of kernels in this run, as far as it is known (see :class:`KernelSeen`)."""
+    backwards: bool = False
+    """Whether the programs of any launch ran from the last to the first."""
 
 
 class Sampled(msgspec.Struct, tag="sampled"):

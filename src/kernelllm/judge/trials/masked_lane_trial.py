@@ -32,10 +32,11 @@ def explanation(
     except CandidateFailure:  # the worker is gone
         return ""
     fill = next((fill for fill in _FILLS if good((), fill)), None) if places else None
-    if fill is None:
+    if fill is None or good(places, fill) or good(places, fill):  # a run as the wrong one was must be wrong again
         return ""
     named = " and ".join([place for place in places[:_MOST] if not good((place,), fill)][:3]) or places[0]
     return (
         f"The result depends on lanes that are masked off in a load of {named}, which gives them no value: they may hold anything. "
-        "Pass other= (0.0 for a sum, -inf for a maximum), or replace them by tl.where before they count."
+        'Pass other= (0.0 for a sum, -inf for a maximum; padding_option="zero" for a block pointer), or replace them by tl.where before '
+        "they count."
     )

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -67,6 +67,8 @@ def try_other_uses(
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual):
         _decide(uses, what, expected, run)
         process.load(state, reference.training)  # a run in training mode updates buffers
+    _decide(uses, "with gradients enabled", usual, lambda: process.run(inputs, seed, grad=True).value)
+    process.load(state, reference.training)
     spread = values.mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if _wrong(process.run(spread, seed).value, usual):
@@ -95,12 +97,17 @@ def _built_and_run(process: CandidateProcess, reference: Reference, inputs: list
 
 
 def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
-    """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed."""
+    """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
+    names none of these values, those whose other value it names (``must be a power of two, got 23``)."""
     if failure is None or not failure.refused:
         return {}
     numbers = {int(text) for text in re.findall(r"\b\d+\b", f"{failure.message}\n{failure.trace}")}
-    changed = {name: own for one in references for name, (own, _) in one.sizes.changed.items()}
-    return {name: own for name, own in changed.items() if numbers & set(own if isinstance(own, tuple | list) else (own,))}
+    changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
+    return _naming(numbers, ((name, own, own) for name, own, _ in changed)) or _naming(numbers, changed)
+
+
+def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
+    return {name: own for name, own, value in values_of if numbers & set(value if isinstance(value, tuple | list) else (value,))}
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:

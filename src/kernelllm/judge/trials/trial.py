@@ -102,7 +102,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
         return  # a clear refusal is no wrong result
     cause = ""
     if call.failure is not None or (comparison is not None and not comparison.ok):
-        cause = _undefined_lanes(size, planned, call, reference_run)
+        cause = _order(size, planned, call, reference_run) or _undefined_lanes(size, planned, call, reference_run)
     if call.failure is not None:
         call.failure.message = f"{cause}{call.failure.message} (sizes: {size.label}, inputs: {planned.distribution})"
         raise call.failure
@@ -111,6 +111,20 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if cause:
         comparison = replace(comparison, message=cause + comparison.message, precision=False)
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
+
+
+def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
+    """That a run is wrong because of the order in which programs ran, and a space; empty where it is not."""
+    if call.run is None or not call.run.backwards:
+        return ""
+    try:
+        again = [size.process.run(call.inputs, call.run_seed, in_order=in_order) for in_order in (True, True, False)]
+    except CandidateFailure:
+        return ""
+    if [size.comparison.output(planned, run, reference_run).ok for run in again] != [True, True, False]:
+        return ""
+    text = "The result depends on the order in which the programs of a launch run, and a GPU keeps none"
+    return f"{text}: a program may not read what another one of its launch writes. "
 
 
 def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:

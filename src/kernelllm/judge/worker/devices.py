@@ -24,9 +24,9 @@ _THERE = torch.device("cuda", 0)
 
 class CudaOnCpu(TorchFunctionMode):
     """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers; ``values_read``
-    is told of values that become Python's or NumPy's."""
+    is told of values that become Python's or NumPy's, and how many of them are of floating-point tensors, but for single ones."""
 
-    def __init__(self, noise: bool = False, values_read: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, noise: bool = False, values_read: Callable[[int], None] = lambda floats: None) -> None:
         super().__init__()
         self.noise, self._values_read = noise, values_read
         self._getters: dict[Any, Any] = {torch.Tensor.device: _THERE, torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}
@@ -48,7 +48,7 @@ class CudaOnCpu(TorchFunctionMode):
         except TypeError:
             pass
         if func in _READING:
-            self._values_read()
+            self._values_read(_floats(args) if func is not torch.Tensor.item else 0)
         if func is torch.device:
             return func(*args, **(kwargs or {}))
         if func is torch.Tensor.__array_wrap__:
@@ -72,7 +72,12 @@ EMPTY = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.emp
                    torch.Tensor.new_empty_strided})  # fmt: skip
 
 
-_READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.item})
+_READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__, torch.Tensor.__repr__,
+                      torch.Tensor.__format__, torch.Tensor.item})  # fmt: skip
+
+
+def _floats(args: Any) -> int:
+    return sum(t.numel() for t in args[:1] if isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()))
 
 
 class Noise(TorchFunctionMode):

@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.checks.operator_families import ON_THE_HOST
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter
@@ -247,18 +248,19 @@ class Session:
         outputs: list[torch.Tensor] = []
         called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
+        read = self.recorder.floats_read
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
         self._forward_part = {}, {}, 0
         if isinstance(self.called, Differentiated):
             self.called.layouts = True
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
-        self.launches.leave_undefined(command.undefined, command.fill)
+        self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
-                torch.no_grad(),
+                torch.enable_grad() if command.grad else torch.no_grad(),
                 self.candidate_code("run", noise=command.suppress or command.suppress_backward),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
@@ -267,6 +269,8 @@ class Session:
                 self._outputs = values.encode(called(*inputs, **command.named), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
+            if watched and self.recorder.floats_read > read:
+                ops[ON_THE_HOST] += self.recorder.floats_read - read
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
         finally:
@@ -331,7 +335,8 @@ class Session:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
         ops, flops = self._apart
-        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part, self._run_flops)
+        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part, self._run_flops,
+                     self.launches.ran_backwards())
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""

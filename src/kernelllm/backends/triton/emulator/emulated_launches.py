@@ -13,7 +13,7 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory
+from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory, program_order
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of, tuned
@@ -36,9 +36,14 @@ class InterpretedLaunches(Launches):
         """While on, launches are checked and do not run."""
         _EmulatorState.suppressed = on
 
-    def leave_undefined(self, places: Collection[str] | None, fill: float) -> None:
+    def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool) -> None:
         UnloadedLanes.kept, UnloadedLanes.fill = places, fill
-        autotuning.begin_run(again=places is not None)
+        again = in_order or places is not None
+        autotuning.begin_run(again=again)
+        program_order.begin_run(again=again, in_order=in_order)
+
+    def ran_backwards(self) -> bool:
+        return program_order.ProgramOrder.any_backwards
 
     def undefined_lanes(self) -> tuple[str, ...]:
         return tuple(UnloadedLanes.places)

@@ -17,6 +17,7 @@ from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.backends.triton.emulator import cooperative, unloaded_lanes
+from kernelllm.backends.triton.emulator.program_order import ProgramOrder
 from kernelllm.backends.triton.emulator.sampling import Sampling
 
 
@@ -195,6 +196,7 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         index = _check(self, ptrs, lanes, "reads")
         if Sampling.active is not None:
             Sampling.active.loads(_start(index))
+        ProgramOrder.waits |= any(value is True for value in (*rest, *named.values()))  # a volatile load
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
@@ -247,6 +249,7 @@ def _check_atomics(builder: Any) -> None:
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
         _check(self, ptr, None, "updates")
         _updates()
+        ProgramOrder.waits = True
         result = cas(self, ptr, *rest, **named)
         _hand_over()
         return result
@@ -254,6 +257,7 @@ def _check_atomics(builder: Any) -> None:
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         _check(self, ptr, _mask(mask), "updates")
         _updates()
+        ProgramOrder.waits = True
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)
