@@ -41,6 +41,13 @@ def test_constants_are_put_in_and_branches_never_taken_go() -> None:
     assert text.endswith("return x * 2")
 
 
+def test_a_part_of_a_list_with_an_end_that_is_not_known_stays() -> None:
+    body = "sizes = [x + i for i in range(3)]\n    return (x, *sizes[3 - rank:])"
+    text, result = both({"f": f"def f(x, rank):\n    {body}"}, [Call("f", [UNKNOWN, UNKNOWN])], "f", 5, 2)
+    assert "rank" in text
+    assert result == (5, 6, 7)
+
+
 def test_an_argument_that_differs_between_calls_stays_and_other_branches_still_go() -> None:
     body = "if mode == 'a':\n        return x\n    elif mode == 'b':\n        return -x\n    return x * 9"
     calls = [Call("f", [UNKNOWN, const(m)]) for m in ("a", "b")]
