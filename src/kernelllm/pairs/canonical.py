@@ -102,7 +102,7 @@ class _Renamed(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         self.generic_visit(node)
-        return ast.Assign([node.target], node.value) if node.value else None
+        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else None
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
