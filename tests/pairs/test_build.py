@@ -108,6 +108,8 @@ def test_names_and_docstrings_do_not_matter_and_operators_do() -> None:
     other = MODULE.replace("x, y", "a, b").format(result="torch.tanh(a) - b", rows=4)
     assert fingerprint(one) == fingerprint(other)
     assert fingerprint(one) != fingerprint(one.replace("tanh", "sin"))
+    noted, plain = (one.replace("return torch.tanh", f"z{note} = 1\n        return torch.tanh") for note in (": int", ""))
+    assert fingerprint(noted) == fingerprint(plain)
     assert fingerprint(one) != fingerprint(one.replace("4, 24", "8, 24"))
     assert canonical(one, numbers=False) == canonical(one.replace("4, 24", "8, 24"), numbers=False)
 

@@ -22,6 +22,8 @@ from kernelllm.models.python_prefix import PythonPrefix
 _LOG = logging.getLogger(__name__)
 _LIKELIEST = 256
 """Tokens among which is drawn where they hold enough of the probability; otherwise among all."""
+_TOP_P = 0.97
+"""Where none is asked for: the tail of a small model's distribution is noise."""
 _TRIES = 32
 """Tokens that may be refused before the answer goes on as it is."""
 
@@ -123,7 +125,7 @@ class Mini(HF):
         if self.valid_python:
             self._pieces = self._pieces or self._texts()
             check = decoding.Continuation(self._pieces, PythonPrefix(), _TRIES)
-        return decoding.Chooser(params.temperature, params.top_p or 1.0, params.top_k or 0, _LIKELIEST, check)
+        return decoding.Chooser(params.temperature, params.top_p or _TOP_P, params.top_k or 0, _LIKELIEST, check)
 
     def _texts(self) -> list[str]:
         """Each token's text; bytes that are no character of their own become letters."""

@@ -6,12 +6,14 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Problem, Status
+from kernelllm.core.types import Attempt, Draft, Problem, Status, from_json, to_json
 from kernelllm.models import SamplingParams
 from kernelllm.models.extras import need
 from kernelllm.pairs import from_runs, pair_files
@@ -26,6 +28,8 @@ from kernelllm.train.rewards import Scorer
 from kernelllm.train.sft import ToldLine, opened_tokenizer, sft, wrapped
 
 log = logging.getLogger(__name__)
+PART: Final = 64
+"""Modules whose samples are judged together."""
 
 
 def reject(
@@ -47,7 +51,9 @@ def reject(
             told(f"round {number}: sampling with {base}")
             kept = _kept(now, rows, place, score, told, first=1000 * number)
             pair_files.write(kept, place / "kept", CleaningReport(rows=len(kept), kept=len(kept), splits={"train": len(kept)}))
-        data = msgspec.structs.replace(now.data, pairs=(*recipe.data.pairs, str(place / "kept")))
+        own = sum(1 for _ in pair_files.read(place / "kept"))
+        limit = None if recipe.data.limit is None else recipe.data.limit + own
+        data = msgspec.structs.replace(now.data, pairs=(str(place / "kept"), *recipe.data.pairs), limit=limit)
         runs.append(sft(msgspec.structs.replace(now, data=data), place, told=told, fresh=fresh))
         base = str(place / "model")
     return runs
@@ -65,11 +71,10 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=first)
     sampler = Sampler(wrapped(recipe, model, words), recipe.data.template, params)
     with rewards.opened_scorer(score, how.device, how.workers, sampler.writer) as scored:
-        drafts = sampler.drafts(problems, how.samples)
-        if cuda.is_available():
-            model.to("cpu")
-            cuda.empty_cache()
-        samples = [a for a in scored([(p, d.answer) for p, d in drafts]) if a is not None]
+        samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told)
+    if cuda.is_available():
+        model.to("cpu")
+        cuda.empty_cache()
     rewards.write_report(samples, place, [row.triton_code for row in train])
     rates = pass_rates(samples, sorted({1, how.samples}))
     told(f"{len(samples)} samples of {len(problems)} modules: " + ", ".join(f"{k} {v:.3f}" for k, v in rates.items()))
@@ -77,6 +82,30 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     if not kept:
         raise UsageError("No sampled kernel is right: nothing can be learnt from them.", where=recipe.base, fix="Train on pairs first.")
     return kept
+
+
+def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine) -> list[Attempt]:
+    """Attempts at all problems. A part is judged while the next one is sampled, and kept in a file, so that a stopped round goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [(folder / f"{at:06d}.json", problems[at : at + PART]) for at in range(0, len(problems), PART)]
+
+    def judge(path: Path, drafts: Sequence[tuple[Problem, Draft]]) -> None:
+        found = [a for a in score([(p, d.answer) for p, d in drafts]) if a is not None]
+        path.with_suffix(".new").write_text(to_json(found, indent=0), encoding="utf-8")
+        path.with_suffix(".new").replace(path)
+        told(f"{path.stem}: {sum(a.verdict.correct for a in found)} of {len(found)} samples are right")
+
+    with ThreadPoolExecutor(1) as beside:
+        waiting: list[Future[None]] = []
+        for path, part in paths:
+            if not path.exists():
+                drafts = sampler.drafts(part, n)
+                for done in waiting:
+                    done.result()
+                waiting = [beside.submit(judge, path, drafts)]
+        for done in waiting:
+            done.result()
+    return [attempt for path, _ in paths for attempt in from_json(path.read_bytes(), list[Attempt])]
 
 
 def chosen(samples: Sequence[Attempt], problems: Sequence[Problem], rows: Sequence[Pair], how: Rejection) -> Iterator[Pair]:

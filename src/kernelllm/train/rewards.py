@@ -74,6 +74,7 @@ def report(samples: Sequence[Attempt], trained_on: Iterable[str] = ()) -> dict[s
         seen[_form(attempt.candidate.source)].add(attempt.problem)
     third = max(1, len(samples) // 3)
     rewards = [reward(a.verdict) for a in samples]
+    shares = [a.verdict.coverage for a in best if a.verdict.coverage is not None]
     return {
         "samples": len(samples),
         "mean reward": _mean(rewards),
@@ -84,7 +85,7 @@ def report(samples: Sequence[Attempt], trained_on: Iterable[str] = ()) -> dict[s
         "statuses": dict(Counter(str(a.verdict.status) for a in samples)),
         "findings": dict(Counter(f.check for a in samples for f in a.verdict.findings)),
         "best: samples": len(best),
-        "best: share of heavy work in their own kernels": _mean([a.verdict.coverage for a in best if a.verdict.coverage is not None]),
+        "best: share of heavy work in their own kernels": _mean(shares) if shares else None,
         "best: findings": dict(Counter(f.check for a in best for f in a.verdict.findings)),
         "best: the same text but for names and numbers for several problems": _mean(
             [len(seen[_form(a.candidate.source)]) > 1 for a in best]

@@ -15,6 +15,7 @@ from kernelllm.lm import feedback, prompts
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Message
 from kernelllm.models.extras import need
+from kernelllm.models.hf import prompt_ids
 from kernelllm.models.language_model import as_chat, plain_text
 from kernelllm.train import card, rewards, weights
 from kernelllm.train.card import TrainingRun
@@ -53,17 +54,21 @@ def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool =
     steps = 0
     with rewards.opened_scorer(score, recipe.rl.device, recipe.rl.workers, writer) as scorer:
         asked: list[_Asked] = [(name, writer.messages(problem)) for name, problem in problems.items()]
+        asked = [one for one in asked if _fits(recipe, words, one)]
+        if not asked:
+            raise UsageError("No prompt leaves room for an answer.", fix="Lower rl.max_tokens, or raise data.max_length.")
+        first = len(asked)
         for turn in range(1, recipe.rl.turns + 1):
             place = folder if turn == 1 else folder / f"turn-{turn}"
             trainer = make_verdict_trainer(recipe, model, words, asked, problems, scorer, samples, place, told)
             trainer.train(resume_from_checkpoint=last_checkpoint(place, recipe.training.max_steps))
             means += [(steps + int(h["step"]), float(h["reward"])) for h in trainer.state.log_history if "reward" in h]
             steps += trainer.state.global_step
-            asked += _repairs(samples, problems, recipe.data.template)
+            asked += [one for one in _repairs(samples, problems, recipe.data.template) if _fits(recipe, words, one)]
     found = rewards.write_report(samples, folder, [row.triton_code for row in train])
     scores = {name: float(value) for name, value in found.items() if isinstance(value, float)}
     run = TrainingRun(
-        folder=str(folder), parameters=weights.count(model), steps=steps, tokens=0, examples=len(problems), too_long=0,
+        folder=str(folder), parameters=weights.count(model), steps=steps, tokens=0, examples=len(problems), too_long=len(problems) - first,
         scores=scores, rewards=means,
     )  # fmt: skip
     weights.export(model, words, recipe, folder)
@@ -128,6 +133,11 @@ def _repairs(samples: Sequence[Attempt], problems: dict[str, Problem], template:
     shown = prompts.Templates()
     told = {name: (a.candidate.source, feedback.line(a.verdict)) for name, a in wrong.items()}
     return [(name, prompts.follow_up(shown, template, problems[name], *what)) for name, what in told.items()]
+
+
+def _fits(recipe: Recipe, words: Any, asked: _Asked) -> bool:
+    """Whether a prompt and the longest answer fit into what the model was trained for."""
+    return len(prompt_ids(words, asked[1])) + recipe.rl.max_tokens <= recipe.data.max_length
 
 
 def _arguments(recipe: Recipe, folder: Path, trl: Any) -> Any:
