@@ -21,7 +21,7 @@ interpreter.install()
 from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
-from kernelllm.compiler.templates import joining, rows, sorting  # noqa: E402
+from kernelllm.compiler.templates import factorize, joining, rows, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import pooling as P  # noqa: E402
@@ -290,6 +290,25 @@ def scans() -> None:
         want = torch.sort(x, dim=dim, descending=descending, stable=True)
         case(f"sort {size, dim}", sorting.sort(x, dim, descending), tuple(want))
         case(f"topk {size, dim}", sorting.topk(x, 2, dim, descending), tuple(t.narrow(dim, 0, 2).contiguous() for t in want))
+
+
+def factors() -> None:
+    for size in [(1, 1), (5, 5), (2, 17, 17), (7, 4), (3, 4, 9), (0, 3, 3), (70, 66)]:
+        for dtype in (torch.float32, torch.float64):
+            a, n = draw(*size, dtype=dtype), size[-2]
+            lu, pivots = torch.linalg.lu_factor(a)
+            case(f"lu_factor {size, dtype}", factorize.lu_factor(a.mT.contiguous().mT, True), (lu.contiguous(), pivots), 1e-3)
+            order = torch.lu_unpack(lu, pivots)[0].argmax(-2)
+            case(f"permutation {size, dtype}", factorize.permutation(pivots, n), order.contiguous(), 0.0)
+            for complete in (False, True):
+                q, r = factorize.qr(a, complete)
+                want = torch.linalg.qr(a, "complete" if complete else "reduced")
+                case(f"qr {size, dtype, complete}", (q, r[..., : q.shape[-1], :].triu()), tuple(t.contiguous() for t in want), 1e-3)
+    for n, width in [(1, 1), (9, 70), (33, 3), (0, 2), (4, 0)]:
+        for upper, unit in [(False, False), (True, False), (False, True), (True, True)]:
+            a, b = draw(2, n, n) / 8 + torch.eye(n), draw(2, n, width)
+            want = torch.linalg.solve_triangular(a.mT, b, upper=upper, unitriangular=unit).contiguous()
+            case(f"triangular_solve {n, width, upper, unit}", factorize.triangular_solve(a.mT, b, upper, unit), want, 1e-4)
 
 
 if __name__ == "__main__":

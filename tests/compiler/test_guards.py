@@ -153,3 +153,35 @@ def test_gradients_are_refused_and_inference_is_not(file: Path) -> None:
     assert (plain, frozen, in_place) == ("", "", "")
     assert parameter.startswith("RuntimeError: ModelNew is for inference")
     assert given.startswith("RuntimeError: ModelNew is for inference")
+
+
+BRANCHES = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = x.cos().sum(0) if x.shape[0] >= x.shape[1] else x.sin().sum(1)
+        return y[..., :8].exp()
+def get_inputs(): return [torch.randn(60, 30)]
+"""
+
+
+@written(BRANCHES)
+def test_decisions_about_sizes(file: Path) -> None:
+    ran, other, short = outcomes(file, *(f"ModelNew()(torch.randn({shape}))" for shape in ("64, 32", "30, 60", "60, 6")))
+    assert ran == ""
+    assert "x_size0 >= x_size1" in other
+    assert "x_size1 >= 8" in short
+
+
+COPIED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x): return x.permute(1, 0).clone(), x.permute(1, 0)
+def get_inputs(): return [torch.randn(6, 10)]
+"""
+
+
+@written(COPIED)
+def test_a_copy_of_a_view_is_no_view(file: Path) -> None:
+    code = "x = torch.zeros(5, 8); copy, view = ModelNew()(x); x += 1; assert copy.sum() == 0 and view.sum() == 40"
+    assert outcomes(file, code) == [""]

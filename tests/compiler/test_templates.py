@@ -25,7 +25,7 @@ SHARED_LIMIT = 227 * 1024
 
 
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
-                                    ("packed_convolutions",)], ids=lambda g: "-".join(g))
+                                    ("packed_convolutions", "factors")], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
     script = Path(__file__).with_name("template_cases.py")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

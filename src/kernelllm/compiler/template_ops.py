@@ -56,6 +56,10 @@ SCHEMAS: dict[str, str] = {
     "sort": "(Tensor x, int dim, bool descending) -> (Tensor, Tensor)",
     "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
     "concat": "(Tensor a, Tensor b, int dim) -> Tensor",
+    "lu_factor": "(Tensor a, bool pivot) -> (Tensor, Tensor)",
+    "permutation": "(Tensor pivots, SymInt m) -> Tensor",
+    "triangular_solve": "(Tensor a, Tensor b, bool upper, bool unit) -> Tensor",
+    "qr": "(Tensor a, bool complete) -> (Tensor, Tensor)",
 }
 
 TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
@@ -77,8 +81,9 @@ TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
     "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN}) -> (Tensor, Tensor, Tensor)"),
+    "torch_contiguous": ("torch.Tensor.contiguous", "(Tensor x) -> Tensor"),
 }
-"""Operators for ``extern=allow``: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
+"""Operators for what is left to torch: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
 
 
 def _matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
@@ -176,6 +181,14 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
     return x.new_empty(shape)
 
 
+def _shorter_side(a: Any) -> Any:
+    return torch.sym_min(a.shape[-2], a.shape[-1])
+
+
+def _qr(a: Any, complete: bool) -> Any:
+    return a.new_empty((*a.shape[:-1], a.shape[-2] if complete else _shorter_side(a))), a.new_empty(a.shape)
+
+
 _FAKES: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "half_matmul": _matmul,
@@ -209,6 +222,11 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "sort": _indexed(_same),
     "topk": _indexed(_topk),
     "concat": _concat,
+    "contiguous": _same,
+    "lu_factor": lambda a, _: (a.new_empty(a.shape), a.new_empty((*a.shape[:-2], _shorter_side(a)), dtype=torch.int32)),
+    "permutation": lambda pivots, m: pivots.new_empty((*pivots.shape[:-1], m), dtype=torch.int64),
+    "triangular_solve": lambda a, b, *_: b.new_empty(b.shape),
+    "qr": _qr,
 }
 
 

@@ -7,6 +7,7 @@ import keyword
 import operator
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -19,6 +20,8 @@ from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, Size
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
 from kernelllm.compiler.options import Options
+
+_TORCH = Path(torch.__file__).parent
 
 
 def variable_names(leaves: list[Leaf]) -> list[str]:
@@ -86,12 +89,22 @@ def to_captured(
         symbolic=bool(built.table) or not built.values,
         counted=bool(unknown),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
-        guards=tuple(str(g.expr) for g in env.guards),
+        guards=tuple(str(g.expr) for g in env.guards if _decides_results(g)),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor={name: _described(value, env) for name, value in built.constructor.items()},
         plain_inputs={name: _described(value, env) for name, value in _plain_inputs(built)},
         modes=dict(built.modes),
     )
+
+
+def _decides_results(guard: Any) -> bool:
+    """Whether a decision about sizes is more than one about speed, such as torch's operators make by the size of a batch."""
+    if isinstance(guard.expr, sympy.Eq):
+        return True
+    frame = guard.sloc.framework_loc
+    if frame is None or not Path(frame.filename).is_relative_to(_TORCH):
+        return frame is not None
+    return not isinstance(guard.expr, sympy.Ne) and frame.name != "conv" and "_prims_common" not in frame.filename
 
 
 def _plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import taken_apart, value_checks
+from kernelllm.compiler.capture import linear_algebra, taken_apart, value_checks
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -39,8 +39,10 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
-    own = {aten.index.Tensor: _masked(aten.index), aten.index_put.default: _masked(aten.index_put), aten.glu.default: _glu,
-           aten.masked_select.default: _masked_select}
+    own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
+           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu}
+    if options is None or (options.extern != "allow" and not options.library):
+        own |= linear_algebra.rules()
     return table | own
 
 
@@ -59,25 +61,6 @@ def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:
         out = out if weight is None else out * weight.reshape(shape)
         out = out if bias is None else out + bias.reshape(shape)
         return out.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
-
-    return rule
-
-
-def _masked_select(x: Any, mask: Any) -> Any:
-    """The elements at the positions that the mask holds."""
-    x, mask = torch.broadcast_tensors(x, mask)
-    return torch.ops.aten.index(x.reshape(-1), [mask.reshape(-1).nonzero().squeeze(1)])
-
-
-def _masked(operator: Any) -> Callable[..., Any]:
-    """Boolean masks among the indices as the positions that they hold."""
-
-    def rule(x: Any, indices: Any, *rest: Any) -> Any:
-        masks = [i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices]
-        if not any(masks):
-            return NotImplemented
-        parts = [i.nonzero().unbind(1) if masked else (i,) for i, masked in zip(indices, masks, strict=True)]
-        return operator(x, [i for part in parts for i in part], *rest)
 
     return rule
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +41,7 @@ def run(graph: GraphModule, options: Options) -> None:
     elif options.mixed:
         _replace(graph, options, faster_templates.rules(_RULES))
         faster_templates.fuse(graph, options)
+    _lay_out(graph, options)
     if options.extern == "allow":
         graph.graph.eliminate_dead_code()
         _refuse_leaving_all(graph)
@@ -62,6 +64,22 @@ def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[
         if made is not None:
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
+
+
+_LIBRARY_LAYOUTS = re.compile(r"aten\.(_?linalg_|_fft_|cholesky|lu_|geqrf|ormqr|triangular_solve)")
+"""Operators of torch whose results have other strides on another device."""
+
+
+def _lay_out(graph: GraphModule, options: Options) -> None:
+    """Kernels read what such an operator of torch gives as row-major tensors."""
+    namespace = template_ops.register()
+    results = [n for n in graph.graph.nodes if _LIBRARY_LAYOUTS.match(str(n.target))]
+    results += [u for n in results for u in n.users if u.target is operator.getitem]
+    for node in results:
+        if isinstance(node.meta.get("val"), torch.Tensor) and any(u.op != "output" for u in node.users):
+            with graph.graph.inserting_after(node):
+                laid_out = Editor(graph, node, namespace, options).template("torch_contiguous", node)
+            node.replace_all_uses_with(laid_out, lambda user, made=laid_out: user is not made and user.op != "output")
 
 
 def _chain_concatenations(graph: GraphModule, options: Options) -> None:

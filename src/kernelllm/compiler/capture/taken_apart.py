@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,3 +53,26 @@ def cdist(_: Any, left: Any, right: Any, p: float = 2.0, compute_mode: Any = Non
         case math.inf:
             return apart.amax(-1)
     return apart.pow(p).sum(-1).pow(1.0 / p)
+
+
+def masked_select(x: Any, mask: Any) -> Any:
+    """The elements at the positions that the mask holds."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    return torch.ops.aten.index(x.reshape(-1), [mask.reshape(-1).nonzero().squeeze(1)])
+
+
+def masked(operator: Any) -> Callable[..., Any]:
+    """Boolean masks among the indices as the positions that they hold."""
+
+    def rule(x: Any, indices: Any, *rest: Any) -> Any:
+        masks = [i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices]
+        if not any(masks):
+            return NotImplemented
+        if operator is torch.ops.aten.index_put and indices[0] is not None and len(indices) == 1 and not any(rest[1:]):
+            mask, value = indices[0].bool(), rest[0]
+            if value.dim() <= x.dim() - mask.dim():  # one value, or one row of them, for all positions
+                return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), value, x)
+        parts = [i.nonzero().unbind(1) if masked else (i,) for i, masked in zip(indices, masks, strict=True)]
+        return operator(x, [i for part in parts for i in part], *rest)
+
+    return rule

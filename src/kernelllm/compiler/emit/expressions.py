@@ -103,8 +103,8 @@ class Expressions:
 
     def _sequence(self, node: ast.Tuple | ast.List, env: dict[str, Value]) -> Value:
         items: list[Value] = []
-        for element in node.elts:
-            value = self.eval(element, env)
+        values = [self.eval(element, env) for element in node.elts]
+        for element, value in zip(node.elts, values, strict=True):
             if not isinstance(element, ast.Starred):
                 items.append(value)
             elif isinstance(value, Sequence):

@@ -155,6 +155,8 @@ def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]
         return _contiguous(call)
     if function.endswith("convolution"):
         return _contiguous(_convolution(arguments))
+    if function.endswith("contiguous"):
+        return _contiguous(arguments[0])
     return ast.Call(integers.to_ast(function), arguments, keywords)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kernelllm.compiler.emit.forward import HostPrinter
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _CHECK = '''
 def check(name, tensor, dtypes, shape, device=None):
     """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
@@ -159,8 +160,8 @@ class Guards:
         """
         lines = [self._check(g, self._shape(g)) for g in self.inputs if g.name in also or not self._free(g)]
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
-        equations = {f"{left} != {right}": f"{left} == {right}" for left, right in self._equations()}
-        return lines + refused(equations, "the kernels were written for", "ValueError")
+        conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
+        return lines + refused(conditions, "the kernels were written for", "ValueError")
 
     def read_elsewhere(self, reading: list[str]) -> set[str]:
         """Names of inputs with a size that these statements read off another tensor."""
@@ -216,25 +217,29 @@ class Guards:
         shape = self.host.sizes.shape(given.shape)
         return self.host.tuple(shape) if shape is not None else str(len(given.shape))
 
-    def _equations(self) -> Iterator[tuple[str, str]]:
-        """Equal sizes that the graph relies on, and arguments that are sizes."""
+    def _comparisons(self) -> Iterator[tuple[str, str, str]]:
+        """What sizes have to be to each other: equal where the graph relies on it, else as the module's code decided; and arguments
+        that are sizes."""
         for guard in dict.fromkeys(self.captured.guards):
-            sides = re.fullmatch(r"Eq\((.*), (-?\d+|[^,()]+)\)", guard)
-            texts = [self._size(side) for side in sides.groups()] if sides and not self._always(*sides.groups()) else [None]
+            match = re.fullmatch(r"(?:(Eq|Ne)\()?(.*?)(?:, | (<|<=|>|>=) )(-?\d+|[^,()]+)\)?", guard)
+            if not match or bool(match[1]) == bool(match[3]):
+                continue
+            left, sign, right = match[2], match[3] or {"Eq": "==", "Ne": "!="}[match[1]], match[4]
+            texts = [self._size(side) for side in (left, right)] if not self._always(left, sign, right) else [None]
             if all(texts) and texts[0] != texts[-1]:
-                yield str(texts[0]), str(texts[1])
+                yield str(texts[0]), sign, str(texts[1])
         for name, value in self.captured.plain_inputs.items():
             text = self._size(value.text) if isinstance(value, SizeExpression) else None
             if text is not None and text != name:
-                yield name, text
+                yield name, "==", text
 
-    def _always(self, left: str, right: str) -> bool:
-        """Whether two size expressions are equal whatever the sizes are, as far as a few examples tell."""
-        symbols = set(re.findall(r"\bs\d+\b", left + right))
+    def _always(self, left: str, sign: str, right: str) -> bool:
+        """Whether a comparison of two size expressions holds whatever the sizes are, as far as a few examples tell."""
+        symbols = sorted(set(re.findall(r"\bs\d+\b", left + right)))
         try:
-            parts = [ast.unparse(ast.parse(as_python(side), mode="eval")) for side in (left, right)]
-            examples = [{s: 11 + (7 + k) * (i + 1) for i, s in enumerate(sorted(symbols))} for k in range(4)]
-            return all(len({eval(p, {"__builtins__": {}}, example) for p in parts}) == 1 for example in examples)
+            whole = ast.unparse(ast.parse(f"({as_python(left)}) {sign} ({as_python(right)})", mode="eval"))
+            examples = [{s: 2 + (7 + k) * abs(i - k) for i, s in enumerate(symbols)} for k in range(len(symbols) + 4)]
+            return all(eval(whole, {"__builtins__": {}, "min": min, "max": max}, example) for example in examples)
         except (SyntaxError, NameError, ArithmeticError, TypeError):
             return False
 

@@ -129,6 +129,8 @@ class Interpreter(Expressions):
             return Sequence(args[0].items, name == "list")
         if name in ("float", "int") and args and isinstance(args[0], AbstractTensor):
             return UNKNOWN
+        if isinstance(target, ast.Attribute) and not isinstance(target.value, ast.Name | ast.Attribute):
+            self.eval(target.value, env)  # ``tl.load(...).to(...)``
         function = _FUNCTIONS.get(name)
         if function is None or any(isinstance(a, ast.Starred) for a in node.args):
             return UNKNOWN

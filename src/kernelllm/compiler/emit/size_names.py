@@ -170,7 +170,8 @@ class SizeNames:
 
 
 def as_python(expression: str) -> str:
-    """sympy's own spelling as Python's: ``floor(s0/2)`` and ``FloorDiv(s0, 2)`` as ``s0 // 2``."""
+    """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``Min(s0, s1)`` as ``min(s0, s1)``."""
+    expression = re.sub(r"\bM(in|ax)\(", r"m\1(", expression)
     return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
 
 

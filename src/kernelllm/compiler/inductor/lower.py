@@ -94,6 +94,7 @@ def on_cuda(captured: Captured) -> FakeTensorMode:
     """Move the graph to a fake CUDA device, in place: device arguments and every node's example value."""
     env: ShapeEnv = captured.env
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    first: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def size(value: Any) -> Any:
         if not isinstance(value, torch.SymInt):
@@ -104,7 +105,12 @@ def on_cuda(captured: Captured) -> FakeTensorMode:
         if isinstance(value, torch.Tensor):
             with mode, enable_python_dispatcher():
                 shape, stride = [size(d) for d in value.shape], [size(d) for d in value.stride()]
-                meta = torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
+                _, base = first.get(value.untyped_storage()._cdata, (None, None))
+                if base is not None and base.dtype == value.dtype:  # a view stays one, so that Inductor sees what a copy is for
+                    meta = torch.as_strided(base, shape, stride, size(value.storage_offset()))
+                else:
+                    meta = torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
+                    first[value.untyped_storage()._cdata] = value, meta
             return FakeTensor(mode, meta, _CUDA)
         if isinstance(value, torch.SymInt):
             return size(value)

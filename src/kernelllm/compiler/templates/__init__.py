@@ -75,6 +75,12 @@ output_size) -> (T, T)``
 ``concat(a, b, dim) -> T``       joining      ``torch.cat((a, b), dim)`` of two tensors of one dtype
 ``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index; rows as for sort
 -> (T, T)``
+``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
+-> (T, T)``
+``permutation(pivots, m) -> T``  factorize    the order of m rows, int64, that pivots stand for
+``triangular_solve(a, b, upper,  factorize    ``x`` where ``a [B,n,n] x = b [B,n,k]``; one triangle of a is read, not its diagonal
+unit) -> T``                                  where ``unit``
+``qr(a, complete) -> (T, T)``    factorize    Q (``[m, min(m, n)]``, complete ``[m, m]``) and a matrix whose upper triangle is R
 ================================ ============ ====================================================================================
 
 Precision: fp32 inputs keep fp32's accuracy unless ``allow_tf32``: as ``tf32x3`` (three TF32 products) or, for large work, as sums of two
