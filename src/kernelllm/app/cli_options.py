@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kernelllm.judge.judge_settings import TRACKS
+from kernelllm.judge.judge_settings import STRICT, TRACKS
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
@@ -99,7 +99,7 @@ judge_options = together(
         help="Where candidates run; auto takes the GPU when there is one.",
     ),
     click.option("--target", metavar="ARCH", help="What a machine with no GPU compiles for.  [default: sm_90]"),
-    click.option("--profile", default="strict", show_default=True, metavar="NAME", help="strict, or kernelbench for its tolerances alone."),
+    click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, or kernelbench for its tolerances alone."),
     click.option(
         "--tolerance",
         type=click.FloatRange(min=0, min_open=True),

@@ -14,6 +14,7 @@ import msgspec
 from kernelllm.bench.metrics import pass_at_k
 from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Status, Verdict
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.judge_settings import KERNELS_ONLY
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import LanguageModel, SamplingParams
 from kernelllm.models.language_model import as_text
@@ -45,7 +46,7 @@ class JudgePool:
 
     def __init__(self, device: str = "auto", workers: int = 1, **settings: Any) -> None:
         self._pool: LocalPool[_Job, Verdict] = LocalPool(
-            JudgeSetup({"track": "kernels-only", **settings}), judge_job, devices=_devices(device), per_device=workers
+            JudgeSetup({"track": KERNELS_ONLY, **settings}), judge_job, devices=_devices(device), per_device=workers
         )
         self._known: dict[tuple[str, str], Verdict] = {}
 

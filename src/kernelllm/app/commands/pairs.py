@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelllm.app.cli_options import json_option, together, verbose_option
-from kernelllm.judge.judge_settings import TRACKS
+from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
 if TYPE_CHECKING:
     from kernelllm.app.session import Asking
@@ -98,8 +98,8 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 @click.argument("dataset", metavar="DATASET")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
 @click.option("--answer", metavar="COLUMN", default="", help="The column with the kernel.  [default: triton_code and its like]")
-@click.option("--profile", default="strict", show_default=True, help="How kernels are judged.")
-@click.option("--track", type=click.Choice(TRACKS), default="kernels-only", show_default=True, help="What torch may do in a kernel's file.")
+@click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged.")
+@click.option("--track", type=click.Choice(TRACKS), default=KERNELS_ONLY, show_default=True, help="What torch may do in a kernel's file.")
 @set_options
 @json_option
 @verbose_option
@@ -233,7 +233,7 @@ def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
 
     require(options["model"])
     asking = Asking(db=options["db"])
-    judge = JudgeSettings(device=options["device"], track="kernels-only")
+    judge = JudgeSettings(device=options["device"], track=KERNELS_ONLY)
     plan = suite_runs.make_plan(suite_runs.problems_of(suites), options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
     return _run_to_the_end(plan, store, asking, options)
 
