@@ -1,7 +1,7 @@
 """Softmax and logsumexp along the last dimension of wide rows, near the speed of memory.
 
-A row that fits in registers is read once. A wider one is read for its logsumexp, and once more for the softmax; where there are few rows,
-several programs share one.
+A row that fits in registers is read once. A wider one is read for its logsumexp, and once more for the softmax: by the same program, from
+the L2 cache, where the rows under way fit there. Where there are few rows, several programs share one.
 """
 
 import torch
@@ -62,6 +62,31 @@ def row_normalize_kernel(x_ptr, sum_ptr, out_ptr, n, stride_x, ACC: tl.constexpr
     tl.store(out_ptr + row * n + i, tl.exp(x - tl.load(sum_ptr + row)).to(out_ptr.dtype.element_ty), mask=i < n)
 
 
+@triton.jit
+def row_softmax_twice_kernel(x_ptr, out_ptr, rows, n, stride_x, ACC: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
+    """Softmax of one row after the other, each read twice: LANES lanes keep their own maximum and sum, DEEP elements a step."""
+    i = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    first = tl.program_id(0).to(tl.int64)
+    for turn in range(0, tl.cdiv(rows - tl.program_id(0), tl.num_programs(0))):
+        row = first + turn * tl.num_programs(0)
+        source = x_ptr + row * stride_x
+        target = out_ptr + row * n
+        top = tl.full((LANES,), float("-inf"), dtype=ACC)
+        total = tl.zeros((LANES,), dtype=ACC)
+        for at in range(0, n, DEEP * LANES):
+            x = tl.load(source + at + i, mask=at + i < n, other=float("-inf"), eviction_policy="evict_last").to(ACC)
+            new_top = tl.maximum(top, tl.max(x, axis=0))
+            safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
+            total = total * tl.exp(top - safe_top) + tl.sum(tl.exp(x - safe_top[None, :]), axis=0)
+            top = new_top
+        best = tl.max(top, axis=0)
+        best = tl.where(best == float("-inf"), 0.0, best)
+        best += tl.log(tl.sum(total * tl.exp(top - best), axis=0))
+        for at in range(0, n, DEEP * LANES):
+            x = tl.load(source + at + i, mask=at + i < n, other=0.0, eviction_policy="evict_first").to(ACC)
+            tl.store(target + at + i, tl.exp(x - best).to(out_ptr.dtype.element_ty), mask=at + i < n)
+
+
 def rows_of(x):
     """x as [rows, n] whose rows are contiguous, as a view where that is possible."""
     flat = x.reshape(-1, x.shape[-1])
@@ -101,6 +126,11 @@ def row_should_fit(n):
     return n <= 32768
 
 
+def row_should_be_read_twice(rows, row_bytes):
+    """Whether there are rows enough for all of about 132 cores, of which as many fit in about 40 MB of cache."""
+    return rows >= 128 and row_bytes <= 300000
+
+
 def row_softmax(x):
     """torch.softmax(x, -1) in x's dtype."""
     flat = rows_of(x)
@@ -113,6 +143,8 @@ def row_softmax(x):
         block = triton.next_power_of_2(n)
         warps = 4 if block <= 4096 else 8 if block <= 8192 else 16
         row_softmax_kernel[(rows,)](flat, out, n, flat.stride(0), acc, block, num_warps=warps)
+    elif row_should_be_read_twice(rows, n * x.element_size()):
+        row_softmax_twice_kernel[(min(rows, 132),)](flat, out, rows, n, flat.stride(0), acc, 8, 2048, num_warps=16)
     else:
         sums = row_logsumexp(flat)
         row_normalize_kernel[(rows, triton.cdiv(n, 8192))](flat, sums, out, n, flat.stride(0), acc, 8192, num_warps=8)
