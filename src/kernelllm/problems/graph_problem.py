@@ -15,7 +15,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
-from kernelllm.problems import observed
+from kernelllm.problems import attention_gradients, observed
 from kernelllm.problems.graph_text import GraphText, noted
 from kernelllm.problems.state_text import HOLDER, LISTED, Holders, known_text, path_text
 
@@ -80,6 +80,7 @@ class _Source:
         sizes = [f"{name} = {value}" for name, value in self.sizes.values()]
         calls = " ".join([*drawn, *constructor])
         functions = [text.strip() for name, text in observed.DRAWING.items() if f"{name}(shape" in calls]
+        functions += [attention_gradients.text().strip()] if any("attention_gradients(" in line for line in body) else []
         holder = [HOLDER.strip()] if "Holder(" in calls else []
         base = "Sequential" if any("self.add_module(" in line for line in constructor) else "Module"
         model = [f"class Model(nn.{base}):", *_indented(["def __init__(self):", *_indented(["super().__init__()", *constructor]), "",

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from kernelllm.core.errors import CaptureError
+from kernelllm.problems import attention_gradients
 
 _INFIX: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/", operator.mod: "%",
@@ -86,6 +87,8 @@ class GraphText:
             return f"torch.nn.functional.scaled_dot_product_attention({self._arguments((), of)})"
         if target is operator.getitem:
             return f"{self._inner(args[0])}[{self._index(args[1])}]"
+        if target is attention_gradients.in_order:
+            return f"attention_gradients({self._arguments(args[:7], {})})"
         if target is getattr:
             return f"{self._inner(args[0])}.{args[1]}"
         if target in _METHODS and not kwargs:

@@ -32,8 +32,8 @@ def kernelllm(
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.graph_kernel import GraphKernel
 
     number = next(_numbers)
@@ -43,7 +43,7 @@ def kernelllm(
 
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partitioned,
     )  # fmt: skip
     try:
         return compile_all(graph, example_inputs)

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from kernelllm.app import in_process
+from kernelllm.app.dynamo.any_device import decomposed
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
@@ -81,7 +82,7 @@ class GraphKernel:
         from kernelllm.app.dynamo import disk
 
         parts = self._parts = apart(self._graph)
-        computed = parts.computed
+        computed = decomposed(parts.computed)
         if not any(n.op == "call_function" for n in computed.graph.nodes):
             return self._stay_eager("there is nothing to compute")
         given = [*inputs, *parts.constants]

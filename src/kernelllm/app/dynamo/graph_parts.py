@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +88,7 @@ def _is_free(node: fx.Node) -> bool:
         return True
     if isinstance(node.target, torch._ops.OpOverload):
         return bool(node.target.is_view)
-    return bool(node.all_input_nodes)  # a part of several views
+    return node.target is operator.getitem and bool(node.all_input_nodes)  # a part of several views
 
 
 def _giving(graph: fx.GraphModule, results: list[Any]) -> fx.GraphModule:

@@ -5,17 +5,27 @@ A candidate that has the value of such an input written into it, or ignores it, 
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Mapping
 from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.judge.trials.same_computation import same_structure
 from kernelllm.problems.constant_inputs import Path, constants, others, replaced
 
+log = logging.getLogger(__name__)
 _MOST = 16
 """Constant inputs looked at."""
 _TRIES = 3
+_INDEXING = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "one_hot")
+"""Parts of the names of operators that read or write at positions."""
+_MOST_FLOPS = 1e11
+"""Of references that a CPU runs to try out indices."""
 _RULES = Rules(scaled=True, precise=False)
 
 
@@ -27,7 +37,7 @@ def draw(reference: Reference, seed: int) -> list[Any] | None:
         inputs = reference.inputs(seed)
         values = dict(constants(inputs, inputs))
         changes = {path: others(values[path], seed + attempt)[number] for path, number in reference.changeable if path in values}
-        if _usable(_run(reference, seed, changes)):
+        if _in_range(reference, seed, changes) and _usable(_run(reference, seed, changes)):
             return list(replaced(inputs, changes))
     return None
 
@@ -41,7 +51,7 @@ def _changeable(reference: Reference) -> tuple[tuple[Path, int], ...]:
     before, kept = _run(reference, seed, {}), []
     for path, value in found:
         for number, other in enumerate(others(value, seed)):
-            if _reacts(before, _run(reference, seed, {path: other})):
+            if _in_range(reference, seed, {path: other}) and _reacts(before, _run(reference, seed, {path: other})):
                 kept.append((path, number))
                 break
     return tuple(kept)
@@ -50,6 +60,23 @@ def _changeable(reference: Reference) -> tuple[tuple[Path, int], ...]:
 def _run(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> ReferenceRun:
     with reference.buffers_restored():
         return reference.run(replaced(reference.inputs(seed), changes), seed, refinable=False)
+
+
+def _in_range(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> bool:
+    """Whether no index leaves its dimension: on a GPU that would end all work of the process there. A copy on the CPU tells."""
+    integers = any(isinstance(v, torch.Tensor) and not v.is_floating_point() and v.dtype != torch.bool for v in changes.values())
+    if reference.device == "cpu" or not integers or not any(part in op for op in reference.ops for part in _INDEXING):
+        return True
+    if sum(reference.flops.values()) > _MOST_FLOPS:
+        return False
+    inputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, replaced(reference.inputs(seed), changes))
+    try:
+        with torch.no_grad():
+            copy.deepcopy(reference.model).cpu()(*inputs)
+    except Exception as error:  # noqa: BLE001 - a reference raises anything
+        log.debug("other constants are not tried: %s", error)
+        return False
+    return True
 
 
 def _usable(run: ReferenceRun) -> bool:
