@@ -149,9 +149,9 @@ TRAINED = """
 class Model(nn.Module):
     def __init__(self, channels, hidden):
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(channels, hidden, 3, bias=False), nn.BatchNorm2d(hidden)
+        self.layers = nn.Sequential(nn.Conv2d(channels, hidden, 3, bias=False), nn.BatchNorm2d(hidden))
     def forward(self, x):
-        return torch.relu(self.norm(self.conv(x)))
+        return torch.relu(self.layers(x))
 batch, channels, hidden, size = 2, 3, 8, 9
 def get_inputs(): return [torch.rand(batch, channels, size, size)]
 def get_init_inputs(): return [channels, hidden]
@@ -160,7 +160,9 @@ def get_init_inputs(): return [channels, hidden]
 
 def test_the_path_for_known_sizes_updates_running_statistics() -> None:
     text = compiled(problem(TRAINED), Options(fixed=True))
-    assert "self.norm.running_mean" in text.partition("def forward_at_known_sizes")[2]
+    path = text.partition("def forward_at_known_sizes")[2]
+    assert "layers_1 = self.layers[1]" in path
+    assert "layers_1.running_mean" in path
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
         verdict = judge.judge(problem(TRAINED), Candidate(source=text))
     assert verdict.correct, verdict.message

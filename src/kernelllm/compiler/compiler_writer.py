@@ -112,13 +112,15 @@ class Compiler(Writer):
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
-        count, spent, attends = 0, 0.0, bool(feedback)
+        count, spent, attends, pathless = 0, 0.0, bool(feedback), False
         for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
             if count == n or spent > options.write_time:
                 break
             if GRADIENTS in problem.tags:
                 options = msgspec.structs.replace(options, backward=True)
-            if options.differences() in tried or (options.attention != "torch" and not attends) or (options.backward and options.fixed):
+            if options.differences() in tried or (options.attention != "torch" and not attends):
+                continue
+            if options.fixed and (options.backward or pathless):
                 continue
             if len(errors) >= GIVE_UP and count == 0:
                 break
@@ -134,6 +136,7 @@ class Compiler(Writer):
             finally:
                 spent += time.thread_time() - start
             attends |= "scaled_dot_product_attention(" in source
+            pathless |= options.fixed and "forward_at_known_sizes" not in source  # nor would a variant of it have one
             left = f"Torch does {', '.join(names)}." if (names := left_to_torch(source)) else ""
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences(), note=left)
             if candidate.digest in written:

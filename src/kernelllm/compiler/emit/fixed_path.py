@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
 
+_LAYER = re.compile(r"\bself(?:\.\w+|\[\d+\])*\[\d+\](?=\.\w)")
+"""A layer in a sequence, as in ``self.features[3][1].weight``."""
 BACKENDS = "[SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]"
 """cuDNN's attention where it can do it, which takes half of flash attention's time on a Hopper GPU."""
 
@@ -52,8 +56,21 @@ class FixedPath(GraphCode):
         self.methods += [
             f"def {self.method}({', '.join(names)}):",
             '    """What forward computes at the sizes that this file was written for."""',
-            *("    " + line for line in [*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])]), "",
+            *("    " + line for line in self._layers([*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])])), "",
         ]
+
+    def _layers(self, lines: list[str]) -> list[str]:
+        """The statements with layers of sequences that are used often looked up once: ``nn.Sequential`` takes its time to find one."""
+        uses = Counter(path for line in lines for path in _LAYER.findall(line))
+        names = {path: fresh_name("_".join(re.findall(r"\w+", path)[1:]), self.local) for path, count in uses.items() if count >= 3}
+        done: list[str] = []
+        for line in lines:
+            for path in dict.fromkeys(_LAYER.findall(line)):
+                if names.get(path) and f"{names[path]} = {path}" not in done:
+                    at = next((i for i in range(len(done), 0, -1) if not (done[i:] or [line])[0].startswith(" ")), 0)
+                    done.insert(at, f"{names[path]} = {path}")
+            done.append(_LAYER.sub(lambda found: names.get(found[0], found[0]), line))
+        return done
 
     def _made_contiguous(self, variable: str, path: str) -> bool:
         tensor = self.program.tensors[variable]
