@@ -151,13 +151,13 @@ def require(model: str) -> str:
 def _meant(model: str, known: Sequence[str]) -> str:
     """What a person probably meant by a name with no provider in front of it, or with a misspelt one."""
     name, slash, rest = model.partition("/")
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
-    if near:
-        return f"Did you mean {near[0] + slash + rest!r}?"
     for provider in registry.names("models"):
         families = getattr(registry.resolve("models", provider), "families", ())
         if name in families if slash else name.lower().startswith(families):
             return f"Did you mean '{provider}/{model}'?"
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+    if near:
+        return f"Did you mean {near[0] + slash + rest!r}?"
     if slash and rest and "/" not in rest:
         return f"Did you mean 'hf/{model}'?"
     return f"The provider comes first: hf/ORGANISATION/NAME for weights, openai/{model} --base-url URL for a server of your own."
