@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, problem
 
-from kernelllm.core.types import Candidate, Status
+from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.trials import output_comparison
+from kernelllm.judge.trials.configurations import unseen
+from kernelllm.judge.trials.other_uses import refused_sizes
+from kernelllm.judge.verdict import compile_failure
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -209,10 +215,39 @@ def test_the_line_of_an_error_is_the_candidates_own(warm: Judge) -> None:
     assert "missing" in verdict.message
 
 
+def test_a_full_disk_is_nobodys_compile_error() -> None:
+    kernel = KernelUse(name="k", launches=1, error="OSError: [Errno 28] No space left on device")
+    found = compile_failure([kernel], {}, "sm_90")
+    assert found is not None
+    assert (found.status, "TMPDIR" in found.message) == (Status.OUT_OF_MEMORY, True)
+
+
+def test_configurations_that_nobody_saw_are_named() -> None:
+    tried = {"k": {"BLOCK: 16": True, "BLOCK: 32": False}, "other": {}}
+    assert unseen({"k": {"BLOCK: 16": False}}, tried) is None
+    assert unseen({"k": {"BLOCK: 16": False, "BLOCK: 64": False}}, tried) == ("k", "BLOCK: 64")
+    assert unseen({"elsewhere": {"BLOCK: 64": False}}, tried) is None  # a kernel that never ran is told as one
+
+
+@pytest.mark.parametrize(("said", "fixed"), [("must be 32", {"D": 32}), ("a power of two, got 23", {"D": 32}), ("too long", {})])
+def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict[str, int]) -> None:
+    failure = CandidateFailure(Status.RUNTIME_ERROR, f"The candidate raised ValueError: {said}")
+    failure.refused = True
+    reference: Any = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed={"D": (32, 23), "B": (64, 5)}))
+    assert refused_sizes(failure, [reference]) == fixed
+
+
 def test_broken_references_are_the_problems_fault(warm: Judge) -> None:
     verdict = warm.judge(problem("x @ x", "[torch.randn(3, 4)]"), elementwise("v"))
     assert verdict.status is Status.PROBLEM_ERROR
     assert "reference" in verdict.message
+
+
+def test_a_reference_without_outputs_is_the_problems_fault(warm: Judge) -> None:
+    empty = Problem(name="empty", source=MATMUL.source.replace("M = 64", "M = 0"))
+    found = warm.judge(empty, matmul(', input_precision="ieee"'))
+    assert found.status is Status.PROBLEM_ERROR, found.message
+    assert "nothing to judge" in found.message
 
 
 @pytest.mark.parametrize(

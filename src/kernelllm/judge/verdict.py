@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -17,6 +18,7 @@ from kernelllm.judge.source_refusal import accusation
 from kernelllm.judge.transport import protocol as p
 
 N = TypeVar("N", int, float)
+_DISK_IS_FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]")
 
 
 def decide(failure: CandidateFailure | None, findings: Sequence[Finding], compile_failure: CandidateFailure | None) -> tuple[Status, str]:
@@ -40,6 +42,9 @@ def compile_failure(kernels: Sequence[KernelUse], lines: Mapping[str, int], targ
         if kernel.error:
             line = lines.get(kernel.name, 0)
             place = f" (line {line})" if line else ""
+            if any(code in kernel.error for code in _DISK_IS_FULL):
+                text = f"There is no room on the disk to compile kernel {kernel.name!r}. Free some, or set TMPDIR to another folder."
+                return CandidateFailure(Status.OUT_OF_MEMORY, text)
             if kernel.error.startswith(LAUNCH):
                 return CandidateFailure(
                     Status.RUNTIME_ERROR, f"Kernel {kernel.name!r} cannot be launched: {kernel.error.removeprefix(LAUNCH)}"

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.types import Finding, Severity, Status, Trial
+from kernelllm.core.types import Finding, Problem, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.observation import TrialRun
+from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution, masked_lane_trial
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
@@ -85,6 +88,8 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
 def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:
     """The reference's part of a trial, after the candidate's, and the comparison. Raises CandidateFailure, ProblemError."""
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
+    if planned.is_first and not reference_run.error:
+        _refuse_empty(size.reference.problem, flatten(reference_run.expected.value))
     comparison = None
     if call.run is not None and not reference_run.error:
         comparison = size.comparison.output(planned, call.run, reference_run)
@@ -111,6 +116,13 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if cause:
         comparison = replace(comparison, message=cause + comparison.message, precision=False)
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
+
+
+def _refuse_empty(problem: Problem, outputs: list[torch.Tensor]) -> None:
+    """Raises ProblemError where a reference gives tensors without elements alone: nothing could be wrong."""
+    if outputs and not any(t.numel() for t in outputs):
+        shapes = ", ".join(str(list(t.shape)) for t in outputs[:4])
+        raise ProblemError(f"The reference's outputs are empty ({shapes}): there is nothing to judge.", where=problem.path or problem.name)
 
 
 def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
