@@ -12,6 +12,7 @@ import torch
 from kernelllm.core.errors import UsageError
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.shrink import shrunk
+from kernelllm.problems.sizes import constants
 from kernelllm.suites import open_suite
 
 TASK = """
@@ -89,6 +90,53 @@ def test_robust_kbench_tasks_by_setting_forward_and_backward(tmp_path: Path) -> 
     assert first["setting_num_features"] != second["setting_num_features"]
     single = [p.name for p in open_suite(f"robust-kbench/{tmp_path}?settings=single").problems()]
     assert single == ["linear/backward", "linear/forward"]
+    (tmp_path / "linear" / "config_forward.json").write_text('{"single_shared_configs": [{"num_features": 512}]}')
+    (tmp_path / "linear" / "func_forward.py").write_text(TASK.replace("(batch_size, num_features)", "(batch_size=96, num_features=8)", 1))
+    defaults = next(p for p in open_suite(f"robust-kbench/{tmp_path}").problems() if p.name == "linear/forward")
+    assert constants(defaults) == {"setting_out_features": 16, "setting_num_features": 512, "setting_batch_size": 96}
+
+
+CASES = """
+import json
+import os
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, dim, keep):
+        return x.sum(dim, keepdim=keep)
+
+def get_input_groups():
+    json_path = os.path.join(os.path.dirname(__file__), "1_sum.json")
+    with open(json_path, "r") as f:
+        cases = [json.loads(line) for line in f if line.strip()]
+    groups = []
+    for case in cases:
+        x, dim, keep = case["inputs"]
+        groups.append([torch.randn(x["shape"]), dim["value"], keep["value"]])
+    return groups
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_multikernelbench_cases_are_problems_with_sizes_that_can_change(tmp_path: Path) -> None:
+    folder = tmp_path / "reference" / "npu"
+    folder.mkdir(parents=True)
+    (folder / "1_sum.py").write_text(CASES)
+    values = [{"name": "dim", "value": -1}, {"name": "keep", "value": True}]
+    lines = [json.dumps({"inputs": [{"name": "x", "dtype": "float32", "shape": shape}, *values]}) for shape in ([4096, 33], [7, 5, 3])]
+    (folder / "1_sum.json").write_text("\n".join(lines) + "\n")
+    (folder / "helper.py").write_text("x = 1\n")
+    suite = open_suite(f"multikernelbench/{tmp_path}")
+    first, second = suite.problems()
+    assert (first.name, second.name, list(suite.skipped)) == ("npu/1_sum/1", "npu/1_sum/2", ["npu/helper"])
+    assert [tuple(Instance(p).inputs(0)[0].shape) for p in (first, second)] == [(4096, 33), (7, 5, 3)]
+    assert Instance(first).inputs(0)[1:] == [-1, True]
+    assert all(sizes["case_x_shape"] != (4096, 33) for sizes in shrunk(first))
+    assert [p.name for p in open_suite(f"multikernelbench/{tmp_path}?cases=first").problems()] == ["npu/1_sum/1"]
+    with pytest.raises(UsageError):
+        open_suite(f"multikernelbench/{tmp_path}?cases=some")
 
 
 def lay_out(folder: Path, *workloads: dict[str, Any], **changes: Any) -> Path:

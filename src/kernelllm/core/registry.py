@@ -41,6 +41,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "hf": "kernelllm.suites.hf_datasets:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
         "kernelbench-x": "kernelllm.suites.tritonbench.suite:KernelBenchX",
+        "multikernelbench": "kernelllm.suites.multikernelbench:MultiKernelBench",
         "robust-kbench": "kernelllm.suites.robust_kbench:RobustKBench",
         "sol-execbench": "kernelllm.suites.definitions:DefinitionSuite",
         "synth": "kernelllm.suites.synth:SynthSuite",

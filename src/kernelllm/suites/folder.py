@@ -37,15 +37,19 @@ class FolderSuite(contract.Suite):
         for file in sorted(self._files(), key=lambda f: contract.natural(f.relative_to(self.root).as_posix())):
             name = file.relative_to(self.root).with_suffix("").as_posix()
             try:
-                problem = open_problem(str(file))
+                for problem in self.read(file, name):
+                    found += 1
+                    yield problem
             except ProblemError as error:
                 self.skipped[name] = error.what
-                continue
-            found += 1
-            yield Problem(name=name, source=problem.source, origin=f"folder:{name}", path=problem.path, tags=tuple(name.split("/")[:-1]))
         if not found:
             why = next(iter(self.skipped.values()), "It holds no Python file.")
             raise UsageError(f"There is no problem in the folder {self.root}. {why}", fix="Problem files define Model and get_inputs.")
+
+    def read(self, path: Path, name: str) -> Iterator[Problem]:
+        """The problems of one file. Raises ProblemError where it is none."""
+        problem = open_problem(str(path))
+        yield Problem(name=name, source=problem.source, origin=f"folder:{name}", path=problem.path, tags=tuple(name.split("/")[:-1]))
 
     def _files(self) -> Iterator[Path]:
         for folder, inner, names in os.walk(self.root):

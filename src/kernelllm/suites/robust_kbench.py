@@ -7,6 +7,7 @@ lists ``{single,multi}_{init,input,shared}_configs`` hold the keyword arguments;
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import tokenize
@@ -115,7 +116,9 @@ class RobustKBench(contract.Suite):
         bound = wrap.bound_names(sizes.parse(source, str(path)))
         if bound is not None and not {"Model", "get_inputs"} <= bound:
             raise ProblemError("The task defines no Model or no get_inputs.", where=str(path))
-        for number, (init, inputs) in enumerate(_settings(config, self.kind)):
+        own_init, own_inputs = _defaults(source)
+        for number, (given_init, given_inputs) in enumerate(_settings(config, self.kind)):
+            init, inputs = {**own_init, **given_init}, {**own_inputs, **given_inputs}
             name = f"{task}/{direction}" + (f"-{number + 1}" if number else "")
             yield Problem(
                 name=name,
@@ -124,6 +127,17 @@ class RobustKBench(contract.Suite):
                 path=str(path.resolve()),
                 tags=("robust-kbench", task.partition("/")[0], *(["backward"] if direction == "backward" else [])),
             )
+
+
+def _defaults(source: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Whole numbers that Model's constructor and get_inputs have for defaults: they set sizes as the settings do."""
+    found: dict[str, dict[str, Any]] = {"__init__": {}, "get_inputs": {}}
+    for node in (m for n in ast.parse(source).body for m in (n.body if isinstance(n, ast.ClassDef) and n.name == "Model" else [n])):
+        if isinstance(node, ast.FunctionDef) and node.name in found:
+            pairs = zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)
+            values = {a.arg: d.value for a, d in pairs if isinstance(d, ast.Constant)}
+            found[node.name] = {name: value for name, value in reversed(values.items()) if type(value) is int}
+    return found["__init__"], found["get_inputs"]
 
 
 def _settings(config: Path, kind: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
