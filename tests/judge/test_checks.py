@@ -72,6 +72,22 @@ def fails(text: str) -> set[str]:
     return {f.check for f in checks.source_findings(ALL, text, LANGUAGE) if f.severity is Severity.FAIL}
 
 
+@pytest.mark.parametrize(
+    ("code", "check"),
+    [
+        ("import timeit\ntimeit.timeit('run()', globals=globals())", "dynamic_code"),
+        ("from torch.utils.benchmark import Timer\nTimer(stmt=chr(3)).timeit(1)", "dynamic_code"),
+        ("import typing\ndef f(x: 'run()'):\n  return x\ntyping.get_type_hints(f)", "dynamic_code"),
+        ("import triton\ntriton.knobs.runtime.launch_enter_hook = print", "tampering"),
+        ("import triton\nsetattr(triton.knobs.runtime, 'launch_enter_hook', print)", "tampering"),
+        ("from torch.cuda import jiterator\njiterator._create_jit_fn('x')", "native_code"),
+        ("import timeit\ndef g(): pass\ntimeit.timeit(g)\ntimeit.timeit(lambda: g())", ""),
+    ],
+)
+def test_texts_that_run_and_work_within_a_launch(code: str, check: str) -> None:
+    assert fails(code) - {"no_kernel"} == ({check} if check else set())
+
+
 def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:
     assert len(CHEATS) >= 30
     assert len(HONEST) >= 30

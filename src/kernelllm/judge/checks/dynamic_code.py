@@ -14,8 +14,14 @@ _CERTAIN = (
     "marshal", "pickle", "cPickle", "dill", "cloudpickle", "types.CodeType", "types.FunctionType", "types.MethodType.__code__",
     "code", "codeop", "runpy", "imp", "importlib.util", "importlib.machinery", "importlib.reload", "zipimport", "base64.b64decode",
     "zlib.decompress", "ast.parse", "dis", "torch.load", "torch.jit.load", "torch.package", "torch.hub", "inspect.getsource",
-    "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil",
+    "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil", "typing.get_type_hints", "typing.ForwardRef", "typing._eval_type",
+    "annotationlib", "inspect.get_annotations", "cProfile", "profile", "trace", "bdb", "pdb", "doctest", "unittest.TestLoader",
+    "unittest.defaultTestLoader", "unittest.main", "numexpr", "site.addsitedir",
 )  # fmt: skip
+_RUN_TEXT = (
+    "timeit.timeit", "timeit.repeat", "timeit.Timer", "torch.utils.benchmark.Timer", "torch.utils.benchmark.utils.timer.Timer",
+)  # fmt: skip
+"""What takes a function, or a text that it runs."""
 _LIBRARIES = ("torch", "numpy", "math")
 
 
@@ -44,6 +50,8 @@ class DynamicCode:
             unknown = len(call.args) >= 1 and known.texts(call.args[0]) is None
             if path in ("builtins.__import__", "importlib.import_module") and unknown:
                 found.append(Finding(check=self.name, message="Imports a module whose name is made at run time.", line=call.lineno))
+            elif path in _RUN_TEXT and any(not _function(known, given) for given in _statements(call)):
+                found.append(Finding(check=self.name, message=f"Runs a text by {path}.", line=call.lineno))
             elif path == "builtins.getattr" and len(call.args) >= 2 and known.texts(call.args[1]) is None and known.paths(call.args[0]):
                 found.append(self._by_name(known, call, libraries))
         found += [Finding(check=self.name, message=what, line=line) for what, line in made_at_run_time(known)]
@@ -56,6 +64,16 @@ class DynamicCode:
         severity = Severity.WARN if (starts(whose, *libraries) and of_type) or safe_name(known, call.args[1]) else Severity.FAIL
         message = f"Takes an attribute of {whose} by a name made at run time."
         return Finding(check=self.name, message=message, severity=severity, line=call.lineno)
+
+
+def _statements(call: ast.Call) -> list[ast.expr]:
+    return [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg in ("stmt", "setup"))]
+
+
+def _function(known: Source, given: ast.expr) -> bool:
+    """A lambda, or the name of a function of the file."""
+    names = {node.name for node in known.nodes if isinstance(node, ast.FunctionDef)}
+    return isinstance(given, ast.Lambda) or (isinstance(given, ast.Name) and given.id in names and known.texts(given) is None)
 
 
 def _looks_for_a_module(known: Source, use: Use) -> bool:

@@ -10,10 +10,10 @@ from kernelllm.judge.checks.syntax import analyse, starts
 
 _CERTAIN = (
     "ctypes", "_ctypes", "cffi", "_cffi_backend", "torch.utils.cpp_extension", "torch.ops.load_library", "torch.classes.load_library",
-    "numba", "cupy", "pycuda", "cuda.bindings", "cuda.core", "cuda.cuda", "cuda.cudart", "pybind11", "Cython", "pyximport", "tvm",
+    "numba", "cupy", "pycuda", "cuda", "pybind11", "Cython", "pyximport", "tvm",
     "taichi", "cppyy", "llvmlite", "torch.cuda.cudart", "torch._C._cuda_cudaCachingAllocator_raw_alloc",
     "torch.cuda.caching_allocator_alloc", "torch.cuda.CUDAPluggableAllocator", "torch.cuda.memory.CUDAPluggableAllocator",
-    "torch.cuda._compile_kernel", "torch._C._construct_storage_from_data_pointer",
+    "torch.cuda._compile_kernel", "torch.cuda.jiterator", "torch._C._construct_storage_from_data_pointer",
     "torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata",
 )  # fmt: skip
 

@@ -29,9 +29,11 @@ _DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
 """In names of torch._C: how it finds what to run, and whether it is watched."""
 _CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
 _AROUND = {
-    "redispatch", "add_pre_run_hook", "pre_run_hooks", "_op_dk", "py_kernels", "_dispatch_cache",
+    "redispatch", "add_pre_run_hook", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "kernel_load_start_hook",
+    "kernel_load_end_hook", "jit_cache_hook", "jit_post_compile_hook", "_op_dk", "py_kernels", "_dispatch_cache",
     "_backend_fns", "_init_fn", "_opoverload",
 }
+_BY_NAME = ("builtins.getattr", "builtins.setattr", "builtins.object.__setattr__", "inspect.getattr_static")
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
 
 
@@ -58,6 +60,9 @@ class Tampering:
             if node.attr in _AROUND:
                 found.append(Finding(check=self.name, message=f"Uses {node.attr!r}, which goes around what watches.", line=node.lineno))
         for call, path in known.calls():
+            named = (known.texts(call.args[1]) or set()) & _AROUND if len(call.args) > 1 and path in _BY_NAME else set()
+            if named:
+                found.append(Finding(check=self.name, message=f"Uses {min(named)!r}, which goes around what watches.", line=call.lineno))
             if path in _OVERRIDES and call.args and (target := known.text(call.args[0])) and target.startswith(("aten", "prim")):
                 found.append(Finding(check=self.name, message=f"Replaces an operator of torch itself ({target}).", line=call.lineno))
         return found
