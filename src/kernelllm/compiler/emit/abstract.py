@@ -170,10 +170,22 @@ def view(tensor: AbstractTensor, index: list[Value | slice | None]) -> Value:
         if at >= len(tensor.shape):
             return UNKNOWN
         if isinstance(part, slice):
-            shape.append(tensor.shape[at] if part == slice(None) else UNKNOWN)
-            stride.append(tensor.stride[at])
+            size, step = _sliced(part, tensor.shape[at], tensor.stride[at])
+            shape.append(size)
+            stride.append(step)
         at += 1
     return AbstractTensor(tensor.dtype, (*shape, *tensor.shape[at:]), (*stride, *tensor.stride[at:]))
+
+
+def _sliced(part: slice, size: Value, stride: Value) -> tuple[Value, Value]:
+    """Size and stride of ``x[start::step]``; of other slices the stride alone, where the step is known."""
+    start, step = part.start or 0, part.step or 1
+    if not isinstance(step, int) or step < 1:
+        return UNKNOWN, UNKNOWN
+    scaled = apply(lambda s: s * step, stride) if step > 1 else stride
+    if part.stop is not None or not isinstance(start, int) or start < 0:
+        return UNKNOWN, scaled
+    return apply(lambda n: max(0, -(-(n - start) // step)), size) if (start, step) != (0, 1) else size, scaled
 
 
 def method(tensor: AbstractTensor, name: str, args: list[Value]) -> Value:

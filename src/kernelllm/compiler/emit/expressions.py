@@ -31,10 +31,6 @@ def namespace_value(text: str) -> Value | None:
     return Const((found,)) if isinstance(found, torch.dtype | tl.dtype) else None
 
 
-SOME = slice(0, 0, 7)
-"""Stands for a slice with bounds that are not known."""
-
-
 class Expressions:
     """Evaluates expressions. What it sees of each, whatever the call, is kept by the expression's identity."""
 
@@ -167,10 +163,8 @@ class Expressions:
             return owner  # ``number[:, None]``: a number fits every shape
         if isinstance(owner, Sequence):
             part = self._index(node.slice, env)
-            if part == SOME:
-                return UNKNOWN
             if isinstance(part, slice):
-                return Sequence(owner.items[part], owner.is_list)
+                return UNKNOWN if ... in (part.start, part.stop, part.step) else Sequence(owner.items[part], owner.is_list)
             found, index = known(part) if part is not None else (False, None)
             return owner.items[index] if found and isinstance(index, int) and -len(owner.items) <= index < len(owner.items) else UNKNOWN
         parts = [self._index(e, env) for e in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
@@ -183,7 +177,7 @@ class Expressions:
             value = self.eval(node, env)
             return None if known(value) == (True, None) else value
         bounds = [known(self.eval(b, env)) if b is not None else (True, None) for b in (node.lower, node.upper, node.step)]
-        return slice(*(b[1] for b in bounds)) if all(b[0] for b in bounds) else SOME
+        return slice(*(value if found else ... for found, value in bounds))
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp, env: dict[str, Value]) -> Value:
         if len(node.generators) != 1 or node.generators[0].ifs:

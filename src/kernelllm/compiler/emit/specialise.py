@@ -250,6 +250,9 @@ class _Folder(ast.NodeTransformer):
         node = self.generic_visit(node)  # type: ignore[assignment]
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int) and isinstance(node.ctx, ast.Load):
             return node.value
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        if parts and isinstance(node.ctx, ast.Load) and all(ast.unparse(p) in (":", "0::1") for p in parts):
+            return node.value
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:

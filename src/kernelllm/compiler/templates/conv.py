@@ -236,25 +236,36 @@ def conv_packed(x, weight, bias, out, start, stride, dilation, precision):
     conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, out, start, stride, dilation, mode)
 
 
-def conv_phases(x, phases, bias, stride, precision, acc):
-    """Channel-last convolutions that share x: each phase is (out view, weight view [groups,O,C,KD,KH,KW], flip, start, dilation)."""
-    low, high = [0, 0, 0], [0, 0, 0]
-    for out, weight, _, start, dilation in phases:
-        for i in range(3):
-            last = (out.shape[2 + i] - 1) * stride[i] + start[i] + (weight.shape[3 + i] - 1) * dilation[i]
-            low[i] = max(low[i], -start[i])
-            high[i] = max(high[i], last - (x.shape[2 + i] - 1))
+def conv_phases(x, weight, bias, out, up, padding, dilation, precision, acc):
+    """A transposed convolution: channel-last ones of the same x, one for each residue of the output pixels modulo ``up``."""
+    taps, reach = weight.shape[3:], [dilation[i] // math.gcd(up[i], dilation[i]) for i in range(3)]
+    low = [max(0, ((taps[i] - 1) * dilation[i] - padding[i]) // up[i]) for i in range(3)]
+    high = [max(0, (out.shape[2 + i] - 1 + padding[i]) // up[i] - (x.shape[2 + i] - 1)) for i in range(3)]
     mode = "halves" if precision == "tf32x3" else precision
-    packed, x_top = conv_pack_input(x, phases[0][1].shape[0], low, high, mode)
-    for out, weight, flip, start, dilation in phases:
-        if weight.shape[2] == 0 and out.numel() > 0:
-            conv_direct(x, weight, bias, out, start, stride, dilation, [1, 1, 1], precision, acc)
-        elif out.numel() > 0:
-            first_tap, strides = weight, weight.stride()
-            if flip:  # read the taps backwards: from the last one, with negative strides
-                first_tap, strides = weight[..., -1:, -1:, -1:], (*strides[:3], *(-s for s in strides[3:]))
-            packed_weight, w_top = conv_pack_weight(weight, first_tap, strides, mode)
-            conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, out, start, stride, dilation, mode)
+    packed, x_top = conv_pack_input(x, weight.shape[0], low, high, mode)
+    covered = all(taps[i] >= up[i] and math.gcd(up[i], dilation[i]) == 1 for i in range(3))
+    for phase in range(math.prod(up)):
+        residue = [phase // (up[1] * up[2]), phase // up[2] % up[1], phase % up[2]]
+        pixels = out[:, :, residue[0] :: up[0], residue[1] :: up[1], residue[2] :: up[2]]
+        first = [conv_first_tap(up[i], dilation[i], residue[i] + padding[i], taps[i]) for i in range(3)]
+        if not covered and None in first:  # no input reaches these pixels: a product over no channels leaves the bias
+            nothing = weight[:, :, :0, :1, :1, :1]
+            conv_direct(x, nothing, bias, pixels, [0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1], precision, acc)
+        else:
+            steps = [up[i] // math.gcd(up[i], dilation[i]) for i in range(3)]
+            part = weight[:, :, :, first[0] :: steps[0], first[1] :: steps[1], first[2] :: steps[2]]
+            start = [(residue[i] + padding[i] - first[i] * dilation[i]) // up[i] - (part.shape[3 + i] - 1) * reach[i] for i in range(3)]
+            # read the taps backwards: from the last one, with negative strides
+            strides = (*part.stride()[:3], *(-s for s in part.stride()[3:]))
+            packed_weight, w_top = conv_pack_weight(part, part[..., -1:, -1:, -1:], strides, mode)
+            conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, pixels, start, [1, 1, 1], reach, mode)
+
+
+def conv_first_tap(up, dilation, offset, taps):
+    """The first tap k of one dim for which up divides offset - k * dilation; None where there is none."""
+    common = math.gcd(up, dilation)
+    first = offset // common * pow(dilation // common, -1, up // common) % (up // common)
+    return first if offset % common == 0 and first < taps else None
 
 
 def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
@@ -279,38 +290,6 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     return out
 
 
-def conv_transpose_taps(kernel, stride, padding, dilation, residue):
-    """One dim of the phase that writes output pixels y = stride * q + residue: (first tap, tap step, taps, start, dilation) or None.
-
-    Input i reaches y through tap k where y = stride * i - padding + k * dilation. The taps that divide evenly are every ``step``-th
-    from ``first``; read backwards they touch inputs q + start, q + start + dilation', ... No tap at all gives None.
-    """
-    step = stride // math.gcd(stride, dilation)
-    for first in range(min(step, kernel)):
-        if (residue + padding - first * dilation) % stride == 0:
-            taps = (kernel - first - 1) // step + 1
-            reach = dilation // math.gcd(stride, dilation)
-            return first, step, taps, (residue + padding - first * dilation) // stride - (taps - 1) * reach, reach
-    return None
-
-
-def conv_transpose_phases(out, weight, stride, padding, dilation):
-    """The ordinary convolutions, for conv_phases, that make up a transposed one: out [N,O,D,H,W], weight [groups,O,C,KD,KH,KW]."""
-    phases = []
-    for phase in range(math.prod(stride)):
-        residue = (phase // (stride[1] * stride[2]), phase // stride[2] % stride[1], phase % stride[2])
-        plan = [conv_transpose_taps(weight.shape[3 + i], stride[i], padding[i], dilation[i], residue[i]) for i in range(3)]
-        view = out[:, :, residue[0] :: stride[0], residue[1] :: stride[1], residue[2] :: stride[2]]
-        if None in plan:  # no input reaches these pixels: a product over no channels leaves the bias
-            phases.append((view, weight[:, :, :0, :1, :1, :1], False, [0, 0, 0], [1, 1, 1]))
-            continue
-        taps = weight
-        for i, (first, step, _, _, _) in enumerate(plan):
-            taps = taps[(slice(None),) * (3 + i) + (slice(first, None, step),)]
-        phases.append((view, taps, True, [p[3] for p in plan], [p[4] for p in plan]))
-    return phases
-
-
 def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, groups, allow_tf32=False):
     """x [N,C,*S], weight [C,O/groups,*k], bias [O] or None; lists of one int a spatial dim -> contiguous [N,O,*S']."""
     dims = x.dim() - 2
@@ -329,7 +308,7 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
     if c == 1 and conv_should_be_depthwise(c, taps):
         conv_depthwise(x, weight, bias, out5, padding, [1, 1, 1], [-d for d in dilation], stride, acc)
     elif precision != "sum" and conv_should_pack(o * math.prod(taps), out.numel() * c * math.prod(taps) // math.prod(stride)):
-        conv_phases(x, conv_transpose_phases(out5, weight, stride, padding, dilation), bias, [1, 1, 1], precision, acc)
+        conv_phases(x, weight, bias, out5, stride, padding, dilation, precision, acc)
     else:
         conv_direct(x, weight, bias, out5, padding, [1, 1, 1], dilation, stride, precision, acc, True)
     return out
