@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus
 
@@ -22,8 +23,8 @@ Rule = Callable[..., Node | None]
 _SPLIT: Callable[..., bool] = matmul.matmul_should_split
 _TILES: Callable[..., tuple[int, ...]] = matmul_half.product_tiles
 
-_PLAIN = 2**35
-"""Multiplications from which on a half-precision product gains with nothing behind it."""
+_JOINED, _PLAIN = 2**34, 2**35
+"""Multiplications from which on a half-precision product gains with an activation behind it, and with nothing behind it."""
 _FEW_ROWS = 2**22
 """Elements of a weight from which on few rows times it gain."""
 
@@ -50,10 +51,10 @@ def _gains(node: Node, target: str) -> bool:
         return False
     if m <= 16:
         return bool(n * k >= _FEW_ROWS)
-    return bool(_TILES(m, n, k, cores)[0] >= 128)
+    return bool(m * n * k >= _JOINED and _TILES(m, n, k, cores)[0] >= 128)
 
 
-def fuse(graph: GraphModule, options: Any) -> None:
+def fuse(graph: GraphModule, options: Options) -> None:
     """Fusions of templates; half-precision products that nothing has joined and that gain by nothing else are torch's again."""
     fusions.fuse(graph, options, wide=8192)
     for node in list(graph.graph.nodes):
