@@ -15,7 +15,7 @@ from kernelllm.core.types import Problem
 from kernelllm.lm import prompts
 from kernelllm.models import Message, SamplingParams, open_model
 from kernelllm.models.small_weights import SHARD_BYTES
-from kernelllm.train import config, weights
+from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
 from kernelllm.train.sft import opened_tokenizer, sft
@@ -144,3 +144,23 @@ def test_kernelllm_falls_back_to_the_small_model(
     assert model.model.name == "mini"
     assert "mini" in caplog.text
     assert isinstance(model.generate_triton("x = 1", 8, seed=0), str)
+
+
+def test_a_finished_run_is_pushed_without_its_checkpoints(
+    trained: tuple[Path, TrainingRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: dict[str, object] = {}
+
+    class Hub:
+        def create_repo(self, name: str, **_: object) -> str:
+            return f"https://hub/{name}"
+
+        def upload_folder(self, **given: object) -> None:
+            sent.update(given)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    assert card.push(trained[0], "me/mini") == "https://hub/me/mini"
+    assert sent["repo_type"] == "model"
+    assert "checkpoints/*" in str(sent["ignore_patterns"])
+    with pytest.raises(UsageError, match="no finished run"):
+        card.push(tmp_path, "me/mini")

@@ -14,6 +14,7 @@ from kernelllm import __version__
 from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.types import Problem, to_json
 from kernelllm.lm import prompts
+from kernelllm.models.hub import upload
 from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.pairs.row import Pair
 
@@ -66,18 +67,7 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
     Raises UsageError where there is no set or the hub refuses it, and MissingExtra.
     """
     next(read(folder))
-    try:
-        import huggingface_hub as hub
-    except ImportError as error:
-        raise MissingExtra("huggingface_hub", "hf") from error
-    try:
-        api = hub.HfApi()
-        address = api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
-        api.upload_folder(repo_id=repository, repo_type="dataset", folder_path=folder, commit_message="Verified pairs by kernelllm")
-    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise UsageError(f"The set was not uploaded: {why}", where=repository, fix="Log in with: hf auth login.") from error
-    return str(address)
+    return upload(folder, repository, "dataset", private=private, message="Verified pairs by kernelllm")
 
 
 def chat(rows: Iterable[Pair], template: str = prompts.DEFAULT) -> Iterator[str]:

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from kernelllm import __version__
+from kernelllm.core.errors import UsageError
 from kernelllm.core.types import to_json
+from kernelllm.models.hub import upload
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Recipe
@@ -47,6 +49,14 @@ def write(folder: Path, recipe: Recipe, rows: Sequence[Pair], outcome: TrainingR
     path.write_text("\n".join(_lines(recipe, rows, outcome)), encoding="utf-8")
     (folder / RESULT).write_text(to_json(outcome) + "\n", encoding="utf-8")
     return path
+
+
+def push(folder: Path, repository: str, *, private: bool = False) -> str:
+    """Upload weights and card of a finished run; the address. Raises UsageError, MissingExtra."""
+    if not (folder / RESULT).exists():
+        raise UsageError("There is no finished run.", where=str(folder), fix="Run the same kernelllm train command again: it goes on.")
+    leave = ["checkpoints/*", "tensorboard/*", "sampled/*", "turn-*/*"]
+    return upload(folder, repository, "model", private=private, message=f"Trained by kernelllm {__version__}", leave=leave)
 
 
 def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[str]:

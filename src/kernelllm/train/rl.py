@@ -143,7 +143,7 @@ def _fits(recipe: Recipe, words: Any, asked: _Asked) -> bool:
 def _arguments(recipe: Recipe, folder: Path, trl: Any) -> Any:
     how, plan = recipe.rl, recipe.training
     cuda = torch.cuda.is_available()
-    world = int(need("accelerate", "train").PartialState(cpu=not cuda).num_processes)
+    world = int(weights.processes().num_processes)
     micro = min(plan.micro_batch, how.group * how.prompts)
     return trl.GRPOConfig(
         output_dir=str(folder / "checkpoints"), num_train_epochs=plan.epochs, max_steps=plan.max_steps,

@@ -38,10 +38,11 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     transformers = need("transformers", "train")
     need("accelerate", "train")
     rows = rows_of(recipe.data)
-    if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
-        return done
+    with weights.processes().main_process_first():
+        if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
+            return done
+        words = opened_tokenizer(recipe, rows, folder)
     transformers.set_seed(recipe.training.seed)
-    words = opened_tokenizer(recipe, rows, folder)
     model = weights.opened(recipe, words)
     parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
@@ -50,10 +51,11 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
         raise UsageError("No training pair fits.", where=", ".join(recipe.data.pairs), fix="Raise data.max_length.")
     looked = fitting["validation"][0]
     if recipe.validation.every and not looked:
-        log.warning("The set has no pair in its split validation: nothing is looked at while training.")
+        log.warning("No pair of the split validation fits: nothing is looked at while training.")
         recipe = msgspec.structs.replace(recipe, validation=msgspec.structs.replace(recipe.validation, every=0, problems=0))
     data = Rows(train, recipe.data)
-    told(f"{len(train)} pairs in {len(data)} rows, {data.tokens} tokens; {weights.count(model)} parameters")
+    if weights.processes().is_main_process:
+        told(f"{len(train)} pairs in {len(data)} rows, {data.tokens} tokens; {weights.count(model)} parameters")
     trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)
     with judged_by(recipe.validation) as judge:
         if judge is not None:
@@ -67,8 +69,11 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
         too_long=sum(left for _, left in fitting.values()), scores=found,
         losses=[(int(h["step"]), float(h["loss"])) for h in history if "loss" in h],
     )  # fmt: skip
-    if trainer.is_world_process_zero():
+    if recipe.training.fsdp:  # the weights are spread over the processes
+        trainer.save_model(str(folder / "model"))
+    elif trainer.is_world_process_zero():
         weights.export(model, words, recipe, folder)
+    if trainer.is_world_process_zero():
         card.write(folder, recipe, rows, outcome)
     return outcome
 
@@ -80,11 +85,12 @@ def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) ->
     mine = {"recipe": msgspec.to_builtins(recipe), "data": data_digest(rows)}
     if note.exists() and not fresh and msgspec.json.decode(note.read_bytes()) != msgspec.json.decode(msgspec.json.encode(mine)):
         raise UsageError("The folder holds a run of another recipe or other data.", where=str(folder), fix="Take another -o, or --fresh.")
-    if fresh:
+    if fresh and weights.processes().is_main_process:
         for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*")):
             weights.remove(checkpoint)
         (folder / card.RESULT).unlink(missing_ok=True)
-    note.write_text(to_json(mine) + "\n", encoding="utf-8")
+    if weights.processes().is_main_process:
+        note.write_text(to_json(mine) + "\n", encoding="utf-8")
     result = folder / card.RESULT
     return from_json(result.read_bytes(), TrainingRun) if result.exists() else None
 

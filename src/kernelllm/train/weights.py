@@ -53,7 +53,7 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
     transformers = need("transformers", "train")
     how, look = recipe.training, recipe.validation
     cuda = torch.cuda.is_available()
-    world = int(need("accelerate", "train").PartialState(cpu=not cuda).num_processes)
+    world = int(processes().num_processes)
     micro = min(how.micro_batch, how.batch)
     every = look.every or how.save_every
     best = {"loss": "eval_loss", "pass@1": "eval_pass@1"}[look.best]
@@ -78,6 +78,11 @@ def checkpointing(recipe: Recipe, arguments: Any) -> dict[str, bool]:
     name = "activation_checkpointing"
     known = name in inspect.signature(arguments).parameters
     return {name if known else "gradient_checkpointing": recipe.training.checkpointing}
+
+
+def processes() -> Any:
+    """The processes that train together (accelerate)."""
+    return need("accelerate", "train").PartialState(cpu=not torch.cuda.is_available())
 
 
 def computed_in(recipe: Recipe) -> torch.dtype:

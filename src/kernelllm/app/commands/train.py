@@ -34,7 +34,7 @@ def train() -> None:
 def sft(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
     """Train on pairs: prompt in, kernel out. CONFIG is a TOML file, or a shipped recipe: mini, kernelllm-8b.
 
-    The same command goes on from the last checkpoint. With several GPUs: accelerate launch -m kernelllm train sft ...
+    The same command goes on from the last checkpoint. With several GPUs: torchrun --nproc-per-node 8 -m kernelllm train sft ...
 
     \b
     kernelllm train sft mini --pairs my-pairs -o runs/mini
@@ -84,13 +84,28 @@ def dpo(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, .
     _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
 
 
+@train.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("repository", metavar="OWNER/NAME")
+@click.option("--private", is_flag=True, help="Others do not see it.")
+@verbose_option
+def push(folder: Path, repository: str, private: bool, **_: Any) -> None:
+    """Upload a finished run with its card to the Hugging Face hub, with the login of the `hf` command."""
+    from kernelllm.train.card import push as run
+
+    click.echo(run(folder, repository, private=private))
+
+
 def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, as_json: bool) -> None:
     """Run with a line of progress for each log, and say what came of it."""
     from kernelllm.app.progress import Console
     from kernelllm.core.types import to_json
+    from kernelllm.train.weights import processes
 
     with Console() as console:
         found = run(recipe, output, told=console.note, fresh=fresh)
+    if not processes().is_main_process:
+        return
     if as_json:
         click.echo(to_json(found))
         return
