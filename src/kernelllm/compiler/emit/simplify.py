@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import struct
 from typing import Any
 
 from kernelllm.compiler.emit import integers
@@ -13,6 +15,7 @@ from kernelllm.compiler.emit.value_types import FLOATS, TYPES, Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.core.errors import CaptureError
 
+_BITS = {"tl.float64": ("tl.uint64", "<Q", "<d"), "tl.float32": ("tl.uint32", "<I", "<f"), "tl.float16": ("tl.uint16", "<H", "<e")}
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
 
 
@@ -154,6 +157,8 @@ class Simplifier(ast.NodeTransformer):
         name = name_of(node.func)
         if name.endswith(".to") and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
             return self._cast(node, node.func.value)
+        if name.endswith(".to") and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant) and node.args:
+            return _of_bits(int(ast.unparse(node.func.value)), node)
         if name in ("tl.full", "tl.zeros_like"):
             return self._full(node)
         if name.endswith(".broadcast_to") and name != "tl.broadcast_to" and isinstance(node.func, ast.Attribute):
@@ -319,6 +324,15 @@ class Simplifier(ast.NodeTransformer):
             raise CaptureError(f"Inductor's helper {name} has no plain form.", where="emit")
         node.func = ast.Name(renamed, ast.Load())
         return node
+
+
+def _of_bits(bits: int, node: ast.Call) -> ast.expr:
+    """``bits.to(tl.float32, bitcast=True)`` as the number that it is; Infinity and NaN, which have no literal, as a tensor's bits."""
+    integer, whole, number = _BITS.get(ast.unparse(node.args[0]), ("tl.int32", "", ""))
+    if whole and math.isfinite(value := struct.unpack(number, struct.pack(whole, bits))[0]):
+        return ast.Constant(value)
+    node.func = ast.Attribute(call("tl.full", ast.List([], ast.Load()), ast.Constant(bits), integers.to_ast(integer)), "to", ast.Load())
+    return node
 
 
 def _truth(comparison: ast.Compare) -> bool:

@@ -164,9 +164,15 @@ def _one_kernel_an_operator(base: type) -> Any:
     return Unfused
 
 
+def _arctangent(x: Any) -> str:
+    """Triton's own function. Newer releases of torch write out CUDA's polynomial, in inline assembly."""
+    return f"libdevice.atan({x})"
+
+
 def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lowered:
     """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
+    from torch._inductor.codegen import triton
     from torch._inductor.debug import DebugContext
     from torch._inductor.exc import InductorError, LoweringException
     from torch._inductor.graph import GraphLowering
@@ -187,6 +193,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(row_reductions.symbolic_rows())
         stack.enter_context(split_reductions.marked(marks=not options.library))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
+        patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
         if options.library:
             stack.enter_context(library_calls.cudnn_layouts())
         try:
