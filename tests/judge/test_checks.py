@@ -57,6 +57,14 @@ def test_own_precision_is_no_loss_for_kernels_that_never_run() -> None:
     assert [f.message for f in checks.observed_findings(checks.load(["precision"]), seen)] == ["unused_kernel uses bfloat16."]
 
 
+@pytest.mark.parametrize(("operator", "severity"), [("convolution", Severity.INFO), ("mm", Severity.WARN)])
+def test_tf32_is_a_warning_where_torch_would_not_use_it(operator: str, severity: Severity) -> None:
+    source = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(a):\n    tl.dot(a, a, input_precision='tf32')\n"
+    ops, sizes = {f"aten.{operator}.default": 1, "aten.relu.default": 1}, (SizeSet(label="original", inputs=("float32[8, 8]",)),)
+    seen = observation(candidate=Candidate(source=source), reference_ops=ops, sizes=sizes)
+    assert {f.severity for f in checks.observed_findings(checks.load(["precision"]), seen)} == {severity}
+
+
 @pytest.mark.parametrize(
     ("name", "line"), [("cheat_softmax", 18), ("cheat_sum", 18), ("honest_elementwise", 0), ("honest_rows", 0), ("honest_masked_again", 0)]
 )

@@ -14,6 +14,7 @@ from typing import Any
 from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.source import parse
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.operator_families import HEAVY, family
 from kernelllm.judge.checks.syntax import Source, analyse, kernels
 from kernelllm.judge.observation import Observation
 
@@ -30,6 +31,7 @@ class Precision:
         known, backend = analyse(parse(seen.candidate.source)), open_backend(seen.candidate.backend)
         asked = _types(seen, backend.narrow_types)
         wide = not seen.sizes or any(kind in asked for kind in _WIDE)
+        severity = Severity.INFO if _convolves_alone(seen) else Severity.WARN
         found = []
         for kernel in _launched(known, seen, backend.kernel_decorators):
             attributes = [node for node in ast.walk(kernel) if isinstance(node, ast.Attribute)]
@@ -38,7 +40,7 @@ class Precision:
                 found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
             for call in ast.walk(kernel):
                 if wide and isinstance(call, ast.Call):
-                    found += [self._finding(message, call.lineno) for message in _lowered(known, call, backend)]
+                    found += [self._finding(message, call.lineno, severity) for message in _lowered(known, call, backend)]
         for call, path in known.calls():
             if path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
@@ -47,8 +49,13 @@ class Precision:
                 found.append(self._finding(f"Sets {use.path}.", use.line))
         return found
 
-    def _finding(self, message: str, line: int) -> Finding:
-        return Finding(check=self.name, message=message, severity=Severity.WARN, line=line)
+    def _finding(self, message: str, line: int, severity: Severity = Severity.WARN) -> Finding:
+        return Finding(check=self.name, message=message, severity=severity, line=line)
+
+
+def _convolves_alone(seen: Observation) -> bool:
+    """Whether all products of the reference are convolutions, which torch itself computes in TF32 unless it is told otherwise."""
+    return {family(name) for name in seen.reference_ops} & HEAVY == {"convolution"}
 
 
 def _constant(known: Source, value: ast.expr) -> Any:
