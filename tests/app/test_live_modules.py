@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import kernelllm.app.in_process
@@ -220,6 +221,18 @@ def test_errors_of_a_file_and_wrong_results_end_at_the_original(net: Net) -> Non
         same(result.module(x), net(x))
     assert "Written for eval() mode" in repr(result)
     assert "<table>" in result._repr_html_()
+
+
+def test_a_checkpoint_may_end_its_recomputation_inside_of_the_kernels() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).train(), torch.randn(3, 4)
+    graph = captured(net, calls(net, x)[0])
+    source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
+    made = KernelModule(net, [LiveProgram(source, graph.signature, graph.output, graph.constants, differentiable=True)])
+    torch.utils.checkpoint.checkpoint(made, x, use_reentrant=False).sum().backward()
+    found = [p.grad for p in net.parameters()]
+    assert all(torch.equal(f, g) for f, g in zip(found, torch.autograd.grad(net(x).sum(), list(net.parameters())), strict=True))
+    assert not made.kernelllm.original_calls
 
 
 @dataclasses.dataclass

@@ -26,8 +26,9 @@ class {name}(torch.autograd.Function):
         return results
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, {tangents}):
+        if torch.is_grad_enabled():
+            raise RuntimeError("These kernels have no second derivative: compute the gradients without create_graph=True")
 {body}
 '''
 
