@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from toy_training import toy_pair, toy_recipe
 
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.types import Attempt, Candidate, Finding, Measured, Problem, Ratio, Status, Timing, Verdict
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.cleaning import CleaningReport
@@ -133,6 +134,13 @@ def test_preferences_part_right_from_wrong(toy_set: Path, begun: Path, tmp_path:
     assert run.losses[-1][1] < run.losses[0][1]
     with pytest.raises(UsageError, match="No pair has a worse"):
         dpo(toy_recipe(tmp_path / "set", f"base={begun}", *steps, "data.max_length=10"), tmp_path / "none")
+
+
+def test_a_missing_package_is_named_with_its_extra(toy_set: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    for train in (rl, dpo):
+        with pytest.raises(MissingExtra, match=r"kernelllm\[train\]"):
+            train(toy_rl(toy_set, begun), tmp_path / "x")
 
 
 def test_what_begins_from_a_model_says_so(toy_set: Path, tmp_path: Path) -> None:
