@@ -107,3 +107,26 @@ def test_one_type(name: str) -> None:
     """What half precision would change is left in float32."""
     assert any_dtype(problem(ALONE.format("x.exp()")), Options()) is not None
     assert any_dtype(problem(ALONE.format(FLOAT32[name])), Options()) is None
+
+
+VARYING = """
+class Model(nn.Module):
+    def forward(self, x, y): return torch.softmax(x * y[:, None], -1), x.amax(0), x.transpose(0, 1) * 2
+batch, rows, length = 6, 20, 300
+def get_inputs(): return [torch.randn(batch, rows, length), torch.randn(batch, length)]
+def get_init_inputs(): return []
+"""
+
+
+def test_few_sizes_that_vary_are_looked_at_by_triton() -> None:
+    """Each that is would make two or three kernels of one; blocks that hold a row have one size up to that of the problem."""
+    source = compiled(problem(VARYING), Options())
+    heads = re.findall(r"@triton\.jit(?:\(do_not_specialize=\[(.*?)\]\))?\ndef \w+_kernel\((.*?)\):", source, re.S)
+    for loose, arguments in heads:
+        sizes = {a.strip() for a in arguments.split(",") if "_ptr" not in a and "constexpr" not in a}
+        assert len(sizes - set(re.findall(r'"(\w+)"', loose))) <= 2
+    assert heads[0][0] == '"rows_"'  # the length of a row is looked at
+    assert len(heads) == sum(bool(loose) for loose, _ in heads) == 2
+    blocks = re.findall(r"=max\((\d+), triton.next_power_of_2\(", source)
+    assert "1024" in blocks
+    assert len(blocks) == source.count("next_power_of_2(")

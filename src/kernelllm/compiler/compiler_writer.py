@@ -192,6 +192,7 @@ def compiled(problem: Problem, options: Options) -> str:
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
+        captured.any_dtype = None  # the file is joined of several, which would have to agree
         check(captured)
         return written(part, captured)
 

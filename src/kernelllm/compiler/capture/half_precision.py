@@ -81,7 +81,9 @@ def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
         return None
 
     def converted(value: Any) -> Any:
-        return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+            return value
+        return value.detach().to(dtype).requires_grad_(value.requires_grad)  # a forward may ask for gradients itself
 
     run = _Run()
     with torch.no_grad(), intercept.real_factories(), intercept.whole_layers(options), built.mode:

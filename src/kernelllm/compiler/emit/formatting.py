@@ -95,7 +95,7 @@ def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> lis
 
 def _function(node: ast.FunctionDef, indent: int) -> list[str]:
     pad = " " * indent
-    lines = [f"{pad}@{ast.unparse(d)}" for d in node.decorator_list]
+    lines = [f"{pad}@{quoted(ast.unparse(d))}" for d in node.decorator_list]
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     head = f"def {node.name}({ast.unparse(node.args)}){returns}:"
     lines += [pad + line for line in broken(head, WIDTH - indent)]

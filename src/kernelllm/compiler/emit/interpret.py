@@ -55,9 +55,11 @@ def _function(name: str) -> Callable[..., Any]:
 class Interpreter(Expressions):
     """Runs functions of the templates. What it sees of each expression, whatever the call, is kept by the expression's identity."""
 
-    def __init__(self, functions: Mapping[str, ast.FunctionDef], unstable: set[int]) -> None:
-        """``unstable``: calls of functions which decide speed that answer otherwise from call to call."""
-        self.functions, self.unstable = functions, unstable
+    def __init__(self, functions: Mapping[str, ast.FunctionDef], unstable: set[int], own_sizes: dict[tuple[str, str], set[Any]]) -> None:
+        """``unstable``: calls of functions which decide speed that answer otherwise from call to call; ``own_sizes``: what the problem's
+        own sizes are for their arguments.
+        """
+        self.functions, self.unstable, self.own_sizes = functions, unstable, own_sizes
         super().__init__()
         self.reached: set[int] = set()
         self.params: dict[str, dict[str, Value]] = {}
@@ -173,10 +175,17 @@ class Interpreter(Expressions):
         if answer is None or (before is not None and before != answer):
             self.unstable.add(id(node))
         if id(node) in self.unstable:
-            self.run(name, dict.fromkeys(given, UNKNOWN))
+            self.run(name, {k: self._own_size(name, k, v) for k, v in given.items()})
             return _varying(answer) if answer is not None else UNKNOWN
         self.params.setdefault(name, {}).update(dict.fromkeys(given, UNKNOWN))
         return answer  # type: ignore[return-value]
+
+    def _own_size(self, name: str, param: str, value: Value) -> Value:
+        """An argument of a function that decides speed: the problem's own size where every call has the same there, so that no other
+        size is compiled for anew."""
+        hints = self.own_sizes.setdefault((name, param), set())
+        hints.add(value.hint if isinstance(value, Unknown) and isinstance(value.hint, int) else None)
+        return Const(tuple(hints)) if len(hints) == 1 and None not in hints else UNKNOWN
 
     def _method(self, target: ast.Attribute, args: list[Value], keywords: dict[str | None, Value], env: dict[str, Value]) -> Value:
         owner = self.eval(target.value, env)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import sympy
 
 from kernelllm.compiler.emit import formatting, indices, integers
 from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
@@ -121,7 +124,8 @@ def to_text(
     blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
     plain = {p for p in order if p in pointers or any(varies(call.sizes[p]) for call in calls)}
     arguments = [fixed[p] + ("" if p in plain else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
-    lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), "@triton.jit"]
+    varying = [p for p in order if p in plain and p not in pointers]
+    lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), _jit(cleaned, calls, varying, fixed)]
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
     note = _note(cleaned, name)
@@ -131,6 +135,24 @@ def to_text(
     lines.append(formatting.text(body, 4))
     text = "\n".join([*(c.text for c in combines), *lines])
     return KernelText(name, text, order, fixed, cleaned.helpers.union(*(c.helpers for c in combines)))
+
+
+def _jit(cleaned: Cleaned, calls: list[LaunchValues], varying: list[str], names: dict[str, str]) -> str:
+    """The decorator. Triton compiles anew where a size becomes 1, a multiple of 16, or neither: where several sizes vary, that is asked of
+    the one that bounds neighbouring elements, and in elementwise kernels of one that it is a multiple of.
+    """
+    inner = "r0_numel" if cleaned.rows or cleaned.kernel.reduction_hint == "INNER" else "xnumel"
+    kept = [p for p in varying if names[p] == names.get(inner)]
+    if not cleaned.kernel.reduction_hint:
+        kept = kept or varying[:1]
+        divides = (p for p in varying if p not in kept and all(_is_multiple(c.sizes[kept[0]], c.sizes[p]) for c in calls))
+        kept += itertools.islice(divides, 1)
+    loose = [f'"{names[p]}"' for p in varying if p not in kept]
+    return f"@triton.jit(do_not_specialize=[{', '.join(loose)}])" if loose and len(varying) > 1 else "@triton.jit"
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    return bool(sympy.denom(sympy.cancel(value / of)) == 1)
 
 
 class _InFloat32(ast.NodeTransformer):

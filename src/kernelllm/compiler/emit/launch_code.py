@@ -72,12 +72,10 @@ class LaunchWriter:
                 value = (
                     str(fixed)
                     if fixed is not None and self.kernels.size(launch, numel).is_Integer
-                    else f"triton.next_power_of_2({self._numel(launch, numel, texts)})"
+                    else f"max({max(limit, 1024) if cleaned.rows else limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
                 )
             elif cleaned.rows and self.kernels.size(launch, numel).is_Integer:
                 value = str(min(limit, _power(int(self.kernels.size(launch, numel)))))
-            elif cleaned.rows and self.kernels.size(launch, "xnumel") != 1:
-                value = f"min({limit}, triton.next_power_of_2({self._numel(launch, numel, texts)}))"
             else:
                 value = str(limit)
             result.append((done.names.get(block, block), value))

@@ -37,7 +37,7 @@ class Launcher:
 MANY = 3
 """A file with so many launches uses it, and every file with a path for known sizes."""
 
-_KERNEL = re.compile(r"(?<!\)\n)^@triton\.jit\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
+_KERNEL = re.compile(r"(?<!\)\n)^@triton\.jit(?:\([^)]*\))?\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
 """A kernel that is not tuned."""
 
 

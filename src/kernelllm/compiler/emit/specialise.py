@@ -88,13 +88,14 @@ def _interpreted(
     functions: dict[str, ast.FunctionDef], calls: list[Call], gone: dict[str, set[str]], params: dict[str, list[str]]
 ) -> Interpreter:  # fmt: skip
     unstable: set[int] = set()
+    own_sizes: dict[tuple[str, str], set[Any]] = {}
     while True:
-        before = len(unstable)
-        interpreter = Interpreter(functions, unstable)
+        before = len(unstable) + sum(map(len, own_sizes.values()))
+        interpreter = Interpreter(functions, unstable, own_sizes)
         for call in calls:
             given = dict(zip(params[call.name], call.args, strict=False)) | call.keywords
             interpreter.run(call.name, {k: v for k, v in given.items() if k not in gone[call.name]})
-        if len(unstable) == before:
+        if len(unstable) + sum(map(len, own_sizes.values())) == before:
             return interpreter
 
 
@@ -372,10 +373,11 @@ def drop_parameters(function: ast.FunctionDef, dropped: Iterable[str]) -> None:
     kept = [(a, arguments.defaults[i - first] if i >= first else None) for i, a in enumerate(arguments.args) if a.arg not in gone]
     arguments.args = [a for a, _ in kept]
     arguments.defaults = [d for _, d in kept if d is not None]
-    for decorator in function.decorator_list:
-        for node in ast.walk(decorator):
-            if isinstance(node, ast.List):
-                node.elts = [e for e in node.elts if not (isinstance(e, ast.Constant) and e.value in gone)]
+    for i, decorator in enumerate(function.decorator_list):
+        match decorator:
+            case ast.Call(func=plain, keywords=[ast.keyword(arg="do_not_specialize", value=ast.List() as names)]):
+                names.elts = [e for e in names.elts if not (isinstance(e, ast.Constant) and e.value in gone)]
+                function.decorator_list[i] = decorator if names.elts else plain
 
 
 def _shorter_docstring(function: ast.FunctionDef, gone: set[str]) -> None:

@@ -60,7 +60,7 @@ def with_loop_inside(source: str) -> str:
         name = step.launch.func.value.id
         kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
         uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
-        if len(kernels) != 1 or uses != 1 or [ast.unparse(d) for d in kernels[0].decorator_list] != ["triton.jit"]:
+        if len(kernels) != 1 or uses != 1 or len(kernels[0].decorator_list) != 1:
             raise _Unfit
         old = [_span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
         _relate(loop, step)

@@ -41,7 +41,7 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
     return weights, acc * shrink[:, None], new_top, total * shrink + tl.sum(weights, axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B"])
 def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,

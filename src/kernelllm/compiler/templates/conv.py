@@ -28,7 +28,7 @@ def conv_phase_taps(residue, K, start, dil, up, common, inverse):
     return taps, first, (residue + start - first * dil) // up
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["images", "D", "H", "W", "out_d", "out_h"])
 def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, out_d, out_h, out_w,
                        start_d, start_h, start_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, up_d, up_h, up_w,
                        common_d, common_h, common_w, inverse_d, inverse_h, inverse_w,
@@ -112,7 +112,7 @@ def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, o
                     stride_on, stride_oo, stride_od, stride_oh, stride_ow, HAS_BIAS, DENSE, INDEX)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["D", "H", "W", "out_d", "out_h"])
 def conv_depthwise_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, O, D, H, W, out_d, out_h, out_w,
                           start_d, start_h, start_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, up_d, up_h, up_w,
                           stride_xn, stride_xc, stride_xd, stride_xh, stride_xw,

@@ -70,7 +70,7 @@ def conv_store_tile(out_ptr, acc, bias_ptr, channel, n, O, image, m, q_d, q_h, q
     tl.store(out_ptr + n.to(INDEX)[:, None] * stride_oo + pixel[None, :], acc, mask=(channel + n < O)[:, None] & m_mask[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["images", "D", "H", "W", "padded_d", "padded_h"])
 def conv_pack_input_kernel(x_ptr, out_ptr, top_ptr, low_offset, images, C, D, H, W, low_d, low_h, low_w,
                            padded_d, padded_h, padded_w, C_padded,
                            stride_xn, stride_xc, stride_xd, stride_xh, stride_xw, MODE: tl.constexpr,
@@ -110,7 +110,7 @@ def conv_pack_weight_kernel(w_ptr, out_ptr, top_ptr, total, O, C, C_padded,
     conv_store_packed(out_ptr + i, w, i < total, top_ptr, total, MODE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["images", "out_d", "out_h"])
 def conv_channel_last_kernel(x_ptr, w_ptr, x_top_ptr, w_top_ptr, bias_ptr, out_ptr, x_low, w_low, images, O, out_d, out_h, out_w,
                              row_d, row_h, row_w, run, run_blocks, KD, KH, KW,
                              stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, image_size, group_size, w_row,

@@ -16,7 +16,7 @@ import triton.language as tl
 from .matmul_parts import matmul_finish, matmul_sum_splits_kernel, matmul_tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
                   stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
                   ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
