@@ -238,6 +238,8 @@ class _Folder(ast.NodeTransformer):
                 return left
             case ast.Add() if isinstance(b, int | float) and not isinstance(b, bool) and b < 0:
                 return ast.copy_location(ast.BinOp(left, ast.Sub(), ast.Constant(-b)), node)
+            case ast.BitOr() if a is True or b is True:
+                return ast.Constant(True)
             case ast.BitAnd() if a is True:
                 return right
             case ast.BitAnd() if b is True:

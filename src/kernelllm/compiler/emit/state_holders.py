@@ -40,11 +40,17 @@ def from_shapes(problem: Problem, captured: Captured) -> KeptParts:
     assert isinstance(forward, ast.FunctionDef)
     return KeptParts(
         imports=ast.parse("import torch.nn as nn").body,
-        definitions=ast.parse(HOLDER).body,
+        definitions=ast.parse(HOLDER if "unsaved=" in body else _without_unsaved(HOLDER)).body,
         model=made,
         forward=forward,
         fixed={n: v for n, v in sizes.constants(problem).items() if n in sizes.model_constants(problem.source)},
     )
+
+
+def _without_unsaved(holder: str) -> str:
+    lines = holder.replace(" unsaved=None,", "").split("\n")
+    at = next(i for i, line in enumerate(lines) if "(unsaved or" in line)
+    return "\n".join(lines[:at] + lines[at + 2 :])
 
 
 def _tree(model: torch.nn.Module, captured: Captured) -> Holders:
