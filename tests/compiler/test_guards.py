@@ -185,3 +185,22 @@ def get_inputs(): return [torch.randn(6, 10)]
 def test_a_copy_of_a_view_is_no_view(file: Path) -> None:
     code = "x = torch.zeros(5, 8); copy, view = ModelNew()(x); x += 1; assert copy.sum() == 0 and view.sum() == 40"
     assert outcomes(file, code) == [""]
+
+INHERITED = """
+import torch
+class Norm(torch.nn.Module):
+    def __init__(self, features, eps=1e-5):
+        super().__init__()
+        self.norm, self.eps = torch.nn.LayerNorm(features, eps), eps
+class Model(Norm):
+    def forward(self, x): return self.norm(x)
+features, rows = 20, 33
+def get_inputs(): return [torch.randn(rows, features)]
+def get_init_inputs(): return [features]
+"""
+
+
+@written(INHERITED)
+def test_arguments_of_an_inherited_constructor(file: Path) -> None:
+    ran, eps = outcomes(file, "ModelNew(20)(torch.randn(5, 20))", "ModelNew(20, eps=0.5)")
+    assert (ran, "eps=1e-05" in eps) == ("", True)

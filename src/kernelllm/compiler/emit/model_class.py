@@ -67,9 +67,20 @@ def kept_parts(source: str) -> KeptParts:
     new = _trimmed(model, kept_methods)
     assert isinstance(new, ast.ClassDef)
     new.body = [s for s in new.body if not _is_docstring(s)]  # of a class by another name: it does not hold parameters alone
+    inherited = _method(model, "__init__", top)
+    if inherited is not None and inherited not in model.body and ast.unparse(inherited.args) != "self":
+        new.body.insert(0, _handed_on(inherited.args))
     Rename({"Model": "ModelNew", new.name: "ModelNew"}).visit(new)
     new.name = "ModelNew"
     return KeptParts(imports, definitions, new, forward, foreign)
+
+
+def _handed_on(arguments: ast.arguments) -> ast.stmt:
+    """A constructor with these arguments that hands them to the base class: it is where they are checked."""
+    given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1:]
+    given += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
+    given += [f"{a.arg}={a.arg}" for a in arguments.kwonlyargs] + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
+    return ast.parse(f"def __init__({ast.unparse(arguments)}):\n    super().__init__({', '.join(given)})").body[0]
 
 
 def bound_names(statement: ast.stmt) -> list[str]:
