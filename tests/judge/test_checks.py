@@ -57,7 +57,9 @@ def test_own_precision_is_no_loss_for_kernels_that_never_run() -> None:
     assert [f.message for f in checks.observed_findings(checks.load(["precision"]), seen)] == ["unused_kernel uses bfloat16."]
 
 
-@pytest.mark.parametrize(("key", "told"), [("x.data_ptr() % 16 == 0", False), ("x.data_ptr() & 15 == 0", False), ("x.data_ptr() == last", True)])
+@pytest.mark.parametrize(
+    ("key", "told"), [("x.data_ptr() % 16 == 0", False), ("x.data_ptr() & 15 == 0", False), ("x.data_ptr() == last", True)]
+)
 def test_an_address_is_looked_at_for_its_alignment_or_remembered(key: str, told: bool) -> None:
     found = checks.source_findings(checks.load(["replay"]), f"def forward(x, last):\n    return {key}\n", open_backend("triton"))
     assert bool(found) is told
