@@ -158,3 +158,18 @@ def test_what_is_written_through_a_view_is_read_in_every_region(monkeypatch: pyt
     forward = forward_of(file_of(GRADIENT_OF_A_VIEW.replace("columns", str(columns))))
     assert len(re.findall(r"_kernel\[", forward)) == kernels
     assert re.search(r"_kernel\[[^=]*\btangent\b", forward)
+
+
+def test_a_result_made_of_nothing_is_made_though_the_graph_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "LONG", 3)
+    body = """
+class Model(nn.Module):
+    def forward(self, x):
+        mask = torch.zeros(8, 8)
+        return (x @ x + mask).relu() @ x, mask
+def get_inputs(): return [torch.rand(8, 8)]
+"""
+    forward = forward_of(file_of(body))
+    made = re.search(r"return .*, (\w+)", forward)
+    assert made is not None
+    assert re.search(rf"{made[1]} = torch\.", forward)

@@ -241,17 +241,21 @@ def _results(graph: fx.GraphModule) -> list[fx.Node]:
 
 
 def _layout(node: fx.Node) -> tuple[int, ...] | None:
-    """The order of a result's dimensions in memory, from the outermost to the innermost, that those who come after expect."""
+    """The order of a result's dimensions in memory, from the outermost to the innermost, that those who come after expect; empty for
+    the usual one."""
     value = noted(node)
     if not isinstance(value, torch.Tensor) or any(s == 0 for s in map(hint, value.stride())):
         return None  # a repeated dimension is written out in the usual order
-    return tuple(sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True))
+    order = sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True)
+    return tuple(order) if order != list(range(value.dim())) else ()
 
 
 def _laid_out(tensor: Any, order: tuple[int, ...] | None) -> Any:
     """The tensor, dense in that order: itself, or a copy. What can be viewed in eager's layout, holes or not, can be viewed in this."""
     if order is None or not isinstance(tensor, torch.Tensor):
         return tensor
+    if not order:
+        return tensor.contiguous()  # itself, mostly
     ordered = tensor.permute(order)
     if ordered.is_contiguous():
         return tensor

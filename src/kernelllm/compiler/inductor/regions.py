@@ -88,8 +88,10 @@ def _sized(node: Node) -> bool:
 
 
 def _copied(node: Node) -> bool:
-    """Whether each region that uses it has a copy: numbers, and tensors made without inputs."""
-    return node.op == "call_function" and (_sized(node) or not any(not _sized(n) for n in node.all_input_nodes))
+    """Whether each region that uses it has a copy: numbers, and tensors made without inputs that are no results."""
+    if node.op != "call_function" or _sized(node):
+        return node.op == "call_function"
+    return all(_sized(n) for n in node.all_input_nodes) and all(u.op != "output" for u in node.users)
 
 
 def _regions(graph: Graph) -> list[Region]:
