@@ -90,7 +90,7 @@ def _sized(node: Node) -> bool:
 def _copied(node: Node) -> bool:
     """Whether each region that uses it has a copy: numbers, and tensors made without inputs that are no results."""
     if node.op != "call_function" or _sized(node):
-        return node.op == "call_function"
+        return bool(node.op == "call_function")
     return all(_sized(n) for n in node.all_input_nodes) and all(u.op != "output" for u in node.users)
 
 
