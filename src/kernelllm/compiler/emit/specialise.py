@@ -396,6 +396,3 @@ def _shorter_docstring(function: ast.FunctionDef, gone: set[str]) -> None:
             joined = " ".join(kept).rstrip(";. ")
             paragraphs.append(f"{joined}.")
     function.body[0] = ast.Expr(ast.Constant("\n\n".join(paragraphs)))
-
-
-__all__ = ["Call", "Specialised", "specialised"]
