@@ -116,7 +116,7 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
                 judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
             on_gpu = order.device != "cpu"
             # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it
-            asked = {"extern": "auto" if on_gpu else "avoid", "conv_tf32": order.conv_tf32}
+            asked = {"extern": "auto" if on_gpu else "avoid", "conv_tf32": order.conv_tf32, "any_dtype": False}
             writer = writers.setdefault((on_gpu, order.conv_tf32), Compiler(**asked))
             torch.backends.cudnn.allow_tf32 = order.conv_tf32  # the judge's references are as exact as the caller's eager
             try:
