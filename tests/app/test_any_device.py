@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 from kernelllm.app.dynamo.any_device import decomposed, partitioned
+from kernelllm.app.dynamo.graph_parts import apart
 from kernelllm.problems.graph_problem import graph_problem
 
 aten = torch.ops.aten
@@ -90,3 +91,20 @@ def test_attention_keeps_its_inputs_alone_for_the_backward(causal: bool) -> None
     assert "attention_gradients(" in source
     assert "_scaled_dot_product" not in source
     torch._dynamo.reset()
+
+
+def test_tensors_that_a_graph_holds_are_further_inputs() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = torch.arange(3.0)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2 + self.shift, x
+
+    graph = fx.symbolic_trace(Shifted())
+    parts = apart(graph)
+    x = torch.ones(3)
+    assert [t.tolist() for t in parts.constants] == [[0.0, 1.0, 2.0]]
+    torch.testing.assert_close(parts.joined(parts.computed(x, *parts.constants), parts.views(x, *parts.constants)), [2 + graph.shift, x])
+    torch.testing.assert_close(graph(x)[0], 2 + graph.shift)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +49,8 @@ def apart(graph: fx.GraphModule) -> GraphParts:
 
 def _constants_lifted(graph: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """A copy in which tensors that the graph holds are further inputs, and those tensors."""
-    made = copy.copy(graph.graph)
+    made = fx.Graph()
+    made.output(made.graph_copy(graph.graph, {}))
     lifted = fx.GraphModule(graph, made)
     constants: list[torch.Tensor] = []
     last = [n for n in made.nodes if n.op == "placeholder"][-1:]
