@@ -33,3 +33,24 @@ def get_init_inputs():
     reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
     reference.run(reference.inputs(0), 0)
     assert reference.draws is draws
+
+
+def test_a_module_that_converts_on_its_way_runs_in_float64_too() -> None:
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, a, b):
+        h = torch.nn.functional.gelu(x @ a).float()
+        scale = torch.rsqrt(h.square().mean(1, keepdim=True))
+        return (h * scale).to(torch.bfloat16) @ b, scale
+def get_inputs():
+    return [torch.randn(8, 512, dtype=torch.bfloat16), *(torch.randn(512, 512).div(23).bfloat16() for _ in range(2))]
+def get_init_inputs():
+    return []
+"""
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    found = reference.run(reference.inputs(0), 0)
+    assert found.refine(rounding=True)
+    assert found.expected.has_exact
+    (_, scale), (_, exact) = found.expected.value, found.expected.exact
+    assert (scale - exact).abs().max() > 1e-4, "eager rounds on the way, and what it loses is known"

@@ -26,6 +26,7 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
+from kernelllm.judge.trials.float64_run import in_float64
 from kernelllm.judge.trials.rounding import Rounding, moved
 from kernelllm.judge.trials.same_computation import agrees, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
@@ -102,6 +103,8 @@ class Reference:
         self.draws = False
         """Whether a run so far drew random numbers."""
         self._exact = exact
+        self._conversions = True
+        """Whether a float64 run does the module's own conversions; not where one of them made it fail."""
         self._output_bytes: int | None = None
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
@@ -270,9 +273,12 @@ class Reference:
         has_exact = has_rounded = False
         equally_right: list[Any] = []
         if affordable:
-            with failures_logged("no float64 run"), self.calling(seed), _default_dtype(torch.float64):
-                exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
-                has_exact = agrees(value, exact)
+            for conversions in (True, False) if self._conversions else (False,):
+                with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
+                    exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
+                    has_exact = agrees(value, exact)
+                    break
+                self._conversions = False
         if rounding and self.tf32_convolutions:
             with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():
                 rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
@@ -288,7 +294,7 @@ class Reference:
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
         for number in range(_PERTURBATIONS):
-            with failures_logged("no perturbed run"), self.calling(seed), _default_dtype(torch.float64):
+            with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
@@ -325,16 +331,6 @@ def failures_logged(consequence: str, kind: type[Exception] = Exception) -> Iter
         yield
     except kind as error:
         _LOG.info("%s: %s", consequence, error)
-
-
-@contextlib.contextmanager
-def _default_dtype(kind: torch.dtype) -> Iterator[None]:
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(old)
 
 
 def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
