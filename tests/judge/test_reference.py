@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.trials.reference import prepare
@@ -54,3 +55,24 @@ def get_init_inputs():
     assert found.expected.has_exact
     (_, scale), (_, exact) = found.expected.value, found.expected.exact
     assert (scale - exact).abs().max() > 1e-4, "eager rounds on the way, and what it loses is known"
+
+
+def test_where_eager_is_rounding_alone_float64_is_right() -> None:
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        h = torch.logsumexp(x, 1)
+        return (h - h.mean()) / (h.float().std() + 1e-5).to(h.dtype)
+def get_inputs():
+    return [torch.rand(32, 512, dtype=torch.bfloat16)]
+def get_init_inputs():
+    return []
+"""
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    found = reference.run(reference.inputs(0), 0)
+    assert found.refine(rounding=True)
+    assert found.unstable
+    right = found.by_float64().value
+    assert right.dtype is torch.bfloat16
+    assert abs(right.float().std() - 1) < 0.02

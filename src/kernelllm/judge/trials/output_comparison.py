@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
-from kernelllm.judge.transport import values
+from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.same_computation import in_dtypes_of
 from kernelllm.judge.trials.schedule import PlannedTrial
 
 _TF32_STATISTICS = 1e-2
@@ -42,6 +43,9 @@ class OutputComparison:
         if not comparison.ok and reference.refine(rounding=True):
             comparison = compare(mine.value, reference.expected, rules)
             self.needed_tf32 |= comparison.ok and reference.has_tf32
+        if not comparison.ok and reference.unstable and self.rules.profile == STRICT:
+            by_float64 = compare(mine.value, reference.by_float64(), rules)
+            comparison = replace(by_float64, within_eager_error=True) if by_float64.ok else comparison
         if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)
         return comparison
@@ -82,15 +86,9 @@ def _well_conditioned(run: ReferenceRun, rules: Rules) -> bool:
     expected = run.expected
     if not expected.has_exact or not _within(expected.value, expected, rules):
         return False
-    return all(_within(_in_dtypes_of(expected.value, one), expected, rules) for one in run.perturbed(_MUCH_ROUNDING))
+    return all(_within(in_dtypes_of(expected.value, one), expected, rules) for one in run.perturbed(_MUCH_ROUNDING))
 
 
 def _within(value: Any, expected: Expected, rules: Rules) -> bool:
     compared = compare(value, replace(expected, equally_right=()), rules)
     return compared.ok and not compared.within_eager_error
-
-
-def _in_dtypes_of(value: Any, other: Any) -> Any:
-    """``other``, which has the same structure, with the dtypes of ``value``."""
-    dtypes = iter([t.dtype for t in values.flatten(value)])
-    return values.mapped(other, lambda t: t.to(next(dtypes)))

@@ -28,7 +28,7 @@ from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.float64_run import in_float64
 from kernelllm.judge.trials.rounding import Rounding, moved
-from kernelllm.judge.trials.same_computation import agrees, same_structure
+from kernelllm.judge.trials.same_computation import agrees, in_dtypes_of, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import own_generators, seed_all
@@ -78,6 +78,10 @@ class ReferenceRun:
         if rounding:
             self.refiner = None
         return self.expected.has_exact or self.has_tf32 or self.unstable
+
+    def by_float64(self) -> Expected:
+        """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
+        return Expected(in_dtypes_of(self.expected.value, self.expected.exact))
 
 
 class Reference:

@@ -37,6 +37,12 @@ def agrees(value: Any, exact: Any) -> bool:
     return True
 
 
+def in_dtypes_of(value: Any, other: Any) -> Any:
+    """``other``, which has the same structure, with the dtypes of ``value``."""
+    dtypes = iter([t.dtype for t in values.flatten(value)])
+    return values.mapped(other, lambda t: t.to(next(dtypes)))
+
+
 def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
     """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
     difference = size = 0.0
