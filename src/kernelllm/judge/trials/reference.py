@@ -107,8 +107,8 @@ class Reference:
         self.draws = False
         """Whether a run so far drew random numbers."""
         self._exact = exact
-        self._conversions = True
-        """Whether a float64 run does the module's own conversions; not where one of them made it fail."""
+        self._conversions = False
+        """Whether a float64 run does the module's own conversions: where it is another computation without them."""
         self._output_bytes: int | None = None
         self._mutates: bool | None = None
         """Whether it writes into its inputs; None before the first run."""
@@ -277,12 +277,14 @@ class Reference:
         has_exact = has_rounded = False
         equally_right: list[Any] = []
         if affordable:
-            for conversions in (True, False) if self._conversions else (False,):
+            for conversions in (False, True):
                 with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
-                    exact = self.called(self._model_copy("float64", before))(*_to_double(inputs))
-                    has_exact = agrees(value, exact)
+                    found = self.called(self._model_copy("float64", before))(*_to_double(inputs))
+                    has_exact = agrees(value, found)
+                    if has_exact or exact is None:
+                        exact, self._conversions = found, conversions
+                if has_exact:
                     break
-                self._conversions = False
         if rounding and self.tf32_convolutions:
             with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():
                 rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
@@ -298,6 +300,7 @@ class Reference:
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
         for number in range(_PERTURBATIONS):
+            perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
@@ -306,8 +309,8 @@ class Reference:
                 private = moved(_to_double(inputs), generator, roundings)
                 with Rounding(generator, roundings):
                     perturbed = self.called(model)(*private)
-                if same_structure(value, perturbed):
-                    yield perturbed
+            if perturbed is not None and same_structure(value, perturbed):
+                yield perturbed  # out here, for what is done with it is none of the run
 
     def _model_copy(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
         """A copy of the model with its present parameters and the buffers from before the run."""
