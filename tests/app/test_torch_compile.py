@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelllm.app.dynamo import graph_kernel
+from kernelllm.app.dynamo import graph_kernel, orders
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
@@ -44,7 +44,8 @@ class References:
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[References]:
     made = References()
     monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(graph_kernel, "_process", lambda: made)
+    monkeypatch.setattr(orders, "processes", lambda: made)
+    monkeypatch.setattr(orders, "_waited", 0.0)
     monkeypatch.setattr(graph_kernel.in_process, "interpreted", lambda: True)
     compile_report().clear()
     torch._dynamo.reset()
@@ -113,18 +114,22 @@ def test_the_second_process_takes_files_from_the_disk(process: References) -> No
     assert "1 run by written kernels" in str(compile_report())
 
 
-def test_eager_runs_until_the_background_is_done(process: References) -> None:
+@pytest.mark.parametrize("options", [{"verify": "background"}, {"wait_s": 0.05}])
+def test_eager_runs_while_equal_graphs_are_written_once(process: References, options: dict[str, Any]) -> None:
     process.wait.clear()
     module = nn.Tanh()
-    fast = compiled(module, verify="background")
+    fast, same = (compiled(m, **options) for m in (module, nn.Tanh()))
     x = torch.randn(4)
     torch.testing.assert_close(fast(x), module(x))
-    assert compile_report().graphs[0].state == "waiting"
+    torch._dynamo.reset()  # the other is a graph of its own
+    same(x)
+    assert compile_report().count("waiting") == 2
+    assert not compile_report().finish(0)
     process.wait.set()
-    for thread in [t for t in threading.enumerate() if t.name == "kernelllm-graph"]:
-        thread.join(20)
-    torch.testing.assert_close(fast(x), module(x))
-    assert compile_report().graphs[0].state == "written"
+    assert compile_report().finish(20)
+    assert compile_report().graphs[1].state == "written"
+    torch.testing.assert_close(same(x), module(x))
+    assert len(process.orders) == 1
 
 
 def _lost(order: Order, limit_s: float) -> Written:

@@ -12,9 +12,11 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     verify: Literal["first-call", "background", "off"] = "first-call"
     """``first-call``: the first call waits until the judge has spoken. ``background``: eager runs until then. ``off``: not judged."""
+    wait_s: float = 20.0
+    """For all first calls of a process together, unless ``verify`` is ``background``. Then the fallback runs what is not written yet."""
     fallback: Literal["inductor", "eager"] = "inductor"
     """What runs a graph that cannot be written, or is found wrong."""
     cache: bool = True
     """Keep written files on disk and take them from there."""
     time_limit_s: float = 300.0
-    """For writing and judging one graph; then it is left to the fallback."""
+    """For writing and judging one graph, waited for or not; then it is left to the fallback."""

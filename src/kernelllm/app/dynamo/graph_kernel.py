@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from kernelllm.app import in_process
+from kernelllm.app.dynamo import orders
 from kernelllm.app.dynamo.any_device import decomposed
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
@@ -22,7 +25,7 @@ from kernelllm.problems.observed import hint
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
-    from kernelllm.app.dynamo.writing import WritingProcess, Written
+    from kernelllm.app.dynamo.writing import Written
 
 log = logging.getLogger("kernelllm")
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -35,19 +38,20 @@ class GraphKernel:
         self._boxed_call = True  # of the object: torch copies it to what it wraps around
         self._graph, self._options = graph, options
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
-        self.record = GraphRecord(name, operators)
+        self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self._settle))
         compile_report().graphs.append(self.record)
         self._run: Run | None = None
+        self._inductor: Run | None = None
+        self._decided = False
         self._lock = threading.Lock()
-        self._started = False
-        self._found: Written | None = None
+        self._answer: Future[Written] | None = None
         self._key = ""
         self._parts: GraphParts | None = None
 
     def __call__(self, boxed: list[Any]) -> Sequence[Any]:
         inputs = list(boxed)
         boxed.clear()
-        if self._run is None:
+        if not self._decided:
             with self._lock:
                 self._decide(inputs)
         with torch.no_grad():
@@ -60,16 +64,16 @@ class GraphKernel:
         return result
 
     def _decide(self, inputs: list[Any]) -> None:
-        """Choose what runs the graph from now on; left open while it is being written in the background."""
-        if self._run is not None:
+        """Choose what runs the graph from now on; left open while it is being written."""
+        if self._decided:
             return
         start = time.perf_counter()
         try:
-            if not self._started:
-                self._started = True
+            if self._answer is None:
                 self._begin(inputs)
-            if self._run is None and self._found is not None:
-                self._take(self._found)
+            if self._answer is not None and self._answer.done():
+                self._decided = True
+                self._take(self._answer.result())
         except KernelLLMError as error:
             self._leave(error.what)
         except Exception as error:
@@ -77,8 +81,14 @@ class GraphKernel:
             self._leave(f"{type(error).__name__}: {error}")  # plain torch.compile would not raise it
         self.record.seconds += time.perf_counter() - start
 
+    def _settle(self) -> None:
+        """Take the file if there is one by now."""
+        with self._lock:
+            if self._answer is not None:
+                self._decide([])
+
     def _begin(self, inputs: list[Any]) -> None:
-        """Look for the file on disk, or have it written: now, or in the background."""
+        """Look for the file on disk, or have it written, and wait for it as long as the options allow."""
         from kernelllm.app.dynamo import disk
 
         parts = self._parts = apart(self._graph)
@@ -94,18 +104,16 @@ class GraphKernel:
         found = disk.get(self._key) if self._options.cache else None
         if found is not None and (found.verified or not found.source or self._options.verify == "off"):
             self.record.from_disk = True
-            self._found = found
-            return None
+            self._answer = Future()
+            return self._answer.set_result(found)
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
-
-        def write() -> None:
-            self._found = self._written(problem, device)
-
-        if self._options.verify == "background":
-            self.record.became("waiting", "it is being written, eager runs it until then")
-            threading.Thread(target=write, name="kernelllm-graph", daemon=True).start()
-        else:
-            write()
+        order = f"{self._key} {self._options.verify == 'off'}"
+        self._answer = orders.ordered(order, lambda: self._written(problem, device))
+        behind = self._options.verify == "background"
+        if not orders.wait_for(self._answer, 0.0 if behind else self._options.wait_s):
+            if not behind and device != "cpu" and self._options.fallback == "inductor":
+                self._inductor = self._run = self._by_inductor()
+            self.record.became("waiting", f"it is being written, {'Inductor' if self._run else 'eager'} runs it until then")
         return None
 
     def _written(self, problem: Any, device: str) -> Written:
@@ -114,7 +122,7 @@ class GraphKernel:
 
         try:
             order = Order(problem, self._options.verify != "off", device, _conv_tf32(device))
-            found = _process().write(order, self._options.time_limit_s)
+            found = orders.processes().write(order, self._options.time_limit_s)
         except KernelLLMError as error:
             return Written(message=error.what)
         if self._options.cache:
@@ -125,7 +133,7 @@ class GraphKernel:
         """Run the written file from now on, if there is one and this machine can run it."""
         from kernelllm.app.dynamo import disk
 
-        self.record.verified = found.verified
+        self.record.verified, self.record.write_s, self.record.judge_s = found.verified, found.write_s, found.judge_s
         if not found.source:
             return self._leave(found.message)
         parts = self._parts
@@ -163,9 +171,15 @@ class GraphKernel:
         return self.record.became("written")
 
     def _leave(self, cause: str) -> None:
+        self._decided = True
         cause = " ".join(cause.split())[:300]
         if self._options.fallback == "eager" or self.record.state == "inductor":
             return self._stay_eager(cause)
+        self._inductor = self._run = self._inductor or self._by_inductor()
+        return self.record.became("inductor", cause)
+
+    def _by_inductor(self) -> Run:
+        """What Inductor makes of the graph at its first call; eager, where it makes nothing of it."""
         graph = self._graph
         random = any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.graph.nodes)
         compiled: Run = torch.compile(graph.forward, backend="inductor", options={"fallback_random": True} if random else None)
@@ -176,30 +190,21 @@ class GraphKernel:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - Inductor and what it calls raise anything
-                self._stay_eager(f"{cause}; Inductor: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                self._run = self._eager
+                if self._decided:
+                    self._stay_eager(f"{self.record.cause}; Inductor: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
                 return self._eager(inputs)
             return result
 
-        self._run = run
-        return self.record.became("inductor", cause)
+        return run
 
     def _stay_eager(self, cause: str) -> None:
+        self._decided = True
         self._run = self._eager
         self.record.became("eager", cause)
 
 
-_the_process: WritingProcess | None = None
-_process_lock = threading.Lock()
 _cpu_warned = False
-
-
-def _process() -> WritingProcess:
-    global _the_process
-    from kernelllm.app.dynamo.writing import WritingProcess
-
-    with _process_lock:
-        _the_process = _the_process or WritingProcess()
-        return _the_process
 
 
 def _device(values: list[Any]) -> str | None:

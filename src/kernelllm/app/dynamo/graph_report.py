@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
+
+from kernelllm.app.dynamo import orders
 
 log = logging.getLogger("kernelllm")
 State = Literal["waiting", "written", "checked", "inductor", "eager"]
@@ -28,9 +31,13 @@ class GraphRecord:
     verified: bool = False
     from_disk: bool = False
     seconds: float = 0.0
-    """Time that writing and judging took, or reading them from the disk."""
+    """Time that the first call waited for the file."""
+    write_s: float = 0.0
+    judge_s: float = 0.0
     file: str = ""
     """The written file."""
+    settle: Callable[[], Callable[[], None] | None] = field(default=lambda: None, repr=False)
+    """Refers to what takes the file as soon as there is one."""
 
     def became(self, state: State, cause: str = "") -> None:
         """Note what runs it from now on, and log it once."""
@@ -42,6 +49,8 @@ class GraphRecord:
 
     def __str__(self) -> str:
         how = [w for w, holds in (("verified", self.verified and self.state == "written"), ("from the disk", self.from_disk)) if holds]
+        if self.write_s and not self.from_disk:
+            how.append(f"{self.write_s:g} s to write, {self.judge_s:g} s to judge")
         text = f"{self.name} ({self.operators} operators): {WORDS[self.state]}" + (f" ({', '.join(how)})" if how else "")
         return f"{text}: {self.cause}" if self.cause else text
 
@@ -55,6 +64,14 @@ class CompileReport:
     def count(self, state: State) -> int:
         """How many graphs are in that state."""
         return sum(g.state == state for g in self.graphs)
+
+    def finish(self, timeout_s: float | None = None) -> bool:
+        """Wait until no graph is being written any more; whether that is so."""
+        finished = orders.finish(timeout_s)
+        for settle in [g.settle() for g in self.graphs]:
+            if settle is not None:
+                settle()
+        return finished
 
     def clear(self) -> None:
         """Forget what was until now."""

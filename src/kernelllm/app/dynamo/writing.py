@@ -10,11 +10,12 @@ import contextlib
 import gc
 import logging
 import os
+import queue
 import select
 import subprocess
 import sys
-import threading
-from typing import IO, TYPE_CHECKING
+import time
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -49,37 +50,54 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     verified: bool = False
     message: str = ""
+    write_s: float = 0.0
+    judge_s: float = 0.0
+
+
+class WritingProcesses:
+    """Several of them where there are cores enough: one for a forward and one for its backward. Each starts when it is needed."""
+
+    def __init__(self) -> None:
+        self._free: queue.LifoQueue[WritingProcess] = queue.LifoQueue()
+        for _ in range(2 if len(os.sched_getaffinity(0)) >= 8 else 1):
+            self._free.put(WritingProcess())
+
+    def write(self, order: Order, limit_s: float) -> Written:
+        """The answer of one that is free; waits for it. Raises WorkerError as :meth:`WritingProcess.write` does."""
+        process = self._free.get()
+        try:
+            return process.write(order, limit_s)
+        finally:
+            self._free.put(process)
 
 
 class WritingProcess:
-    """The process, started with the first order. Orders of several threads wait for each other."""
+    """The process, started with the first order. It takes one at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, order: Order, limit_s: float) -> Written:
         """The answer. Raises WorkerError where the process was lost or took too long; the next order starts another."""
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:  # it ends by itself where there is nothing to do
-                self._process = self._started()
-            process = self._process
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(msgspec.json.encode(order) + b"\n")
-                process.stdin.flush()
-                if not select.select([process.stdout], [], [], limit_s)[0]:
-                    raise WorkerError(f"Writing and judging took longer than {limit_s:g} s.")
-                answer = process.stdout.readline()
-                if not answer:
-                    raise WorkerError("The process that writes kernels has ended.")
-                return msgspec.json.decode(answer, type=Written)
-            except (OSError, WorkerError, KeyboardInterrupt) as error:
-                self.close()
-                if isinstance(error, OSError):
-                    raise WorkerError(f"The process that writes kernels was lost: {error}.") from error
-                raise
+        if self._process is None or self._process.poll() is not None:  # it ends by itself where there is nothing to do
+            self._process = self._started()
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], limit_s)[0]:
+                raise WorkerError(f"Writing and judging took longer than {limit_s:g} s.")
+            answer = process.stdout.readline()
+            if not answer:
+                raise WorkerError("The process that writes kernels has ended.")
+            return msgspec.json.decode(answer, type=Written)
+        except (OSError, WorkerError, KeyboardInterrupt) as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise WorkerError(f"The process that writes kernels was lost: {error}.") from error
+            raise
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -139,15 +157,21 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
 
 def written(writer: Writer, judge: Judge | None, order: Order) -> Written:
     """The first candidate that the judge finds correct; without a judge, the first."""
-    message = ""
+    message, judging, start = "", 0.0, time.perf_counter()
+
+    def result(**found: Any) -> Written:
+        return Written(**found, judge_s=round(judging, 1), write_s=round(time.perf_counter() - start - judging, 1))
+
     for candidate in writer.write(order.problem, TRIES):
         if judge is None or not order.verify:
-            return Written(source=candidate.source)
+            return result(source=candidate.source)
+        asked = time.perf_counter()
         verdict = judge.judge(order.problem, candidate)
+        judging += time.perf_counter() - asked
         if verdict.correct:
-            return Written(source=candidate.source, verified=True, message=verdict.message)
+            return result(source=candidate.source, verified=True, message=verdict.message)
         message = message or f"{verdict.status}: {verdict.message}"
-    return Written(message=message)
+    return result(message=message)
 
 
 def _give_memory_back(judge: Judge) -> None:

@@ -39,8 +39,10 @@ def agrees(value: Any, exact: Any) -> bool:
 
 def in_dtypes_of(value: Any, other: Any) -> Any:
     """``other``, which has the same structure, with the dtypes of ``value``."""
-    dtypes = iter([t.dtype for t in values.flatten(value)])
-    return values.mapped(other, lambda t: t.to(next(dtypes)))
+    dtypes: list[torch.dtype] = []
+    values.mapped(value, lambda t: dtypes.append(t.dtype))  # a tensor that is there twice counts twice
+    rest = iter(dtypes)
+    return values.mapped(other, lambda t: t.to(next(rest)))
 
 
 def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
