@@ -127,7 +127,9 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "decoding": (
         "attention_span_kernel",
-        lambda: attention_half.half_attention(meta(8, 16, 1, 128, dtype=HALF), *(meta(8, 8, 512, 128, dtype=HALF) for _ in range(2))),
+        lambda: attention_half.half_attention(
+            meta(8, 16, 1, 128, dtype=HALF), *(meta(8, 8, 512, 128, dtype=HALF) for _ in range(2)), meta(8, 1, 1, 512, dtype=torch.bool)
+        ),
     ),
     "product with few rows": ("matmul_kernel", lambda: matmul.matmul(meta(16, 4096), meta(4096, 4096).T)),
     "attention": ("attention_kernel", lambda: attention.attention(*(meta(8, 16, 512, 64) for _ in range(3)), None, True)),
@@ -142,6 +144,10 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "conv of points": (
         "conv_direct_kernel",
         lambda: conv.conv(meta(16, 64, 512, 512), meta(128, 64, 1, 1), None, [1, 1], [0, 0], [1, 1], 1),
+    ),
+    "conv transposed with a wide stride": (
+        "conv_direct_kernel",
+        lambda: conv.conv_transpose(meta(16, 32, 64, 128), meta(32, 64, 3, 3), None, [5, 5], [1, 1], [0, 0], [2, 2], 1, True),
     ),
     "conv of channels": (
         "conv_depthwise_kernel",

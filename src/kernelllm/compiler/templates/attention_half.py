@@ -118,7 +118,17 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
     total = tl.zeros((ROWS,), dtype=tl.float32)
     acc = tl.zeros((ROWS, BLOCK_DV), dtype=tl.float32)
     first = tl.program_id(1) * span
-    for s_start in range(first, tl.minimum(first + span, S), BLOCK_S):
+    end = tl.minimum(first + span, S)
+    if MASK_KIND == 1:  # from the block of the first key that any query sees to the last one
+        seen_from, seen_to = end, first
+        for s_start in range(first, end, 4 * BLOCK_S):
+            s = s_start + tl.arange(0, 4 * BLOCK_S)
+            seen = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=valid[:, None] & (s < end)[None, :], other=0) != 0
+            seen = tl.max(seen.to(tl.int32), axis=0) > 0
+            seen_from = tl.minimum(seen_from, tl.min(tl.where(seen, s, end), axis=0))
+            seen_to = tl.maximum(seen_to, tl.max(tl.where(seen, s + 1, first), axis=0))
+        first, end = seen_from // BLOCK_S * BLOCK_S, seen_to
+    for s_start in range(first, end, BLOCK_S):
         s = (s_start + tl.arange(0, BLOCK_S)).to(tl.int64)
         k = tl.load(k_at + s[:, None] * stride_ks, mask=(s < S)[:, None] & (ds < D)[None, :], other=0.0)
         v = tl.load(v_at + s[:, None] * stride_vs, mask=(s < S)[:, None] & (dvs < Dv)[None, :], other=0.0)
