@@ -13,7 +13,7 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.trials import output_comparison
+from kernelllm.judge.trials import reference
 from kernelllm.judge.trials.configurations import unseen
 from kernelllm.judge.trials.other_uses import refused_sizes
 from kernelllm.judge.verdict import compile_failure
@@ -56,7 +56,7 @@ def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: J
         raise torch.OutOfMemoryError("Tried to allocate 8.00 GiB.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(output_comparison, "compare", starved)
+        patched.setattr(reference, "compare", starved)
         verdict = warm.judge(SQUARE, elementwise("v * v * 1.0"))
     assert verdict.status is Status.OUT_OF_MEMORY
     assert "8.00 GiB" in verdict.message

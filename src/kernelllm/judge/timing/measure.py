@@ -22,7 +22,7 @@ from kernelllm.judge.timing import clock_check, fresh_inputs, rounds, watched_ru
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod
 from kernelllm.judge.timing.launch_lead import LaunchLead
-from kernelllm.judge.trials.compare import Rules, compare
+from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.pool import cores
 
@@ -152,10 +152,7 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
         outcome = reference.run(sets[which], _SEED)
         if outcome.error:
             continue
-        outcome.refine(rounding=False)
-        compared = compare(value, outcome.expected, rules)
-        if not compared.ok and outcome.refine(rounding=True):
-            compared = compare(value, outcome.expected, rules)
+        compared = outcome.compared(value, rules)
         if not compared.ok:
             findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
     return findings

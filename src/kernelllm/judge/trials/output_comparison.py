@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
-from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE
 from kernelllm.judge.trials.parameter_states import FAINT
@@ -37,15 +36,8 @@ class OutputComparison:
         wrong."""
         precise = planned.distribution in PRECISE and planned.state != FAINT
         rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution not in OWN_VALUES, precise)
-        if rules.precise:
-            reference.refine(rounding=False)
-        comparison = compare(mine.value, reference.expected, rules)
-        if not comparison.ok and reference.refine(rounding=True):
-            comparison = compare(mine.value, reference.expected, rules)
-            self.needed_tf32 |= comparison.ok and reference.has_tf32
-        if not comparison.ok and reference.unstable and self.rules.profile == STRICT:
-            by_float64 = compare(mine.value, reference.by_float64(), rules)
-            comparison = replace(by_float64, within_eager_error=True) if by_float64.ok else comparison
+        comparison = reference.compared(mine.value, rules)
+        self.needed_tf32 |= comparison.ok and reference.has_tf32
         if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)
         return comparison

@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
@@ -21,11 +21,12 @@ from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.isolation.candidate_process import CandidateRun
+from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
-from kernelllm.judge.trials.compare import ROUNDINGS, Expected
+from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.float64_run import in_float64
 from kernelllm.judge.trials.rounding import Rounding, moved
 from kernelllm.judge.trials.same_computation import agrees, in_dtypes_of, same_structure
@@ -61,23 +62,41 @@ class ReferenceRun:
     """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
     has_tf32: bool = False
     """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
-    refiner: Callable[[bool], tuple[Expected, bool]] | None = None
+    _refined: bool = False
+    refinements: Iterator[tuple[Expected, bool]] = field(default_factory=lambda: iter(()))
+    """The output better and better known, cheapest first: in float64, with TF32 convolutions (then the second value is true), moved by
+    rounding."""
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
     """Outputs in float64, everything moved at random by up to so many units of rounding."""
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
-        self.refiner, self.perturbed = None, lambda _: iter(())
+        self.refinements, self.perturbed = iter(()), lambda _: iter(())
 
     def refine(self, rounding: bool) -> bool:
-        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing new."""
-        if self.refiner is None:
-            return False
-        self.expected, self.has_tf32 = self.refiner(rounding)
-        self.unstable = not self.expected.has_exact and self.expected.exact is not None
-        if rounding:
-            self.refiner = None
+        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
+        while (rounding or not self._refined) and self._refine_further():
+            pass
         return self.expected.has_exact or self.has_tf32 or self.unstable
+
+    def _refine_further(self) -> bool:
+        found, self._refined = next(self.refinements, None), True
+        if found is not None:
+            self.expected, self.has_tf32 = found
+            self.unstable = not self.expected.has_exact and self.expected.exact is not None
+        return found is not None
+
+    def compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected) -> Comparison:
+        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared."""
+        if rules.precise:
+            self.refine(rounding=False)
+        found = compare(value, of(self.expected), rules)
+        while not found.ok and self._refine_further():
+            found = compare(value, of(self.expected), rules)
+        if not found.ok and self.unstable and rules.profile == STRICT:
+            by_float64 = compare(value, of(self.by_float64()), rules)
+            found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
+        return found
 
     def by_float64(self) -> Expected:
         """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
@@ -210,7 +229,7 @@ class Reference:
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
-            outcome.refiner = lambda rounded: self._refined(value, private, seed, before, self._affordable(tensors, first), rounded)
+            outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
 
     def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
@@ -268,31 +287,32 @@ class Reference:
         free, _ = torch.cuda.mem_get_info()
         return elements <= EXACT_LIMIT_GPU and elements * 8 * 4 < 0.8 * free
 
-    def _refined(
-        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool, rounding: bool
-    ) -> tuple[Expected, bool]:
-        """The output in float64 where affordable. With ``rounding`` also outputs that are as right as eager's: with convolutions in
-        TF32 where they may use it (then the second value is true), and in float64 from inputs moved as far as rounding moves them."""
-        exact = rounded = None
-        has_exact = has_rounded = False
-        equally_right: list[Any] = []
-        if affordable:
-            for conversions in (False, True):
-                with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
-                    found = self.called(self._model_copy("float64", before))(*_to_double(inputs))
-                    has_exact = agrees(value, found)
-                    if has_exact or exact is None:
-                        exact, self._conversions = found, conversions
-                if has_exact:
-                    break
-        if rounding and self.tf32_convolutions:
+    def _refinements(
+        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool
+    ) -> Iterator[tuple[Expected, bool]]:
+        """The output in float64 where affordable. Then outputs that are as right as eager's: with convolutions in TF32 where they may
+        use it, and in float64 from inputs moved as far as rounding moves them."""
+        expected = Expected(value)
+        for conversions in (False, True) if affordable else ():
+            with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
+                found = self.called(self._model_copy("float64", before))(*_to_double(inputs))
+                has_exact = agrees(value, found)
+                if has_exact or expected.exact is None:
+                    expected, self._conversions = Expected(value, found, has_exact), conversions
+            if expected.has_exact:
+                break
+        yield expected, False
+        rounded = None
+        if self.tf32_convolutions:
             with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions():
                 rounded = self.called(self._model_copy("tf32", before))(*_copied(inputs))
-                has_rounded = same_structure(value, rounded)
-                equally_right += [rounded] if has_rounded else []
-        if rounding and has_exact:
-            equally_right += self._perturbed(value, inputs, seed, before)
-        return Expected(value, exact, has_exact, tuple(equally_right)), has_rounded
+        has_tf32 = rounded is not None and same_structure(value, rounded)
+        if has_tf32:
+            expected = replace(expected, equally_right=(rounded,))
+            yield expected, True
+        if expected.has_exact:
+            moved_outputs = tuple(self._perturbed(value, inputs, seed, before))
+            yield replace(expected, equally_right=(*expected.equally_right, *moved_outputs)), has_tf32
 
     def _perturbed(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS

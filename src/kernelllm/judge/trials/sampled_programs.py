@@ -17,7 +17,7 @@ from kernelllm.core.types import SizeSet, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
 from kernelllm.problems.relations import Budget
@@ -107,10 +107,7 @@ def _wrong(found: SampledRun, large: LargeRun) -> tuple[str, bool]:
         return "", False
     mine = [part[1] for part in places.values()]
     rules = Rules(tolerance=_TOLERANCE, precise=False)
-    compared = compare(mine, _gathered(large.run.expected, places), rules)
-    if not compared.ok and large.run.refine(rounding=True):
-        expected = large.run.by_float64() if large.run.unstable else large.run.expected
-        compared = compare(mine, _gathered(expected, places), rules)
+    compared = large.run.compared(mine, rules, lambda expected: _gathered(expected, places))
     text = "" if compared.ok else f"what some programs of its grid wrote is wrong. Of these elements: {compared.message}"
     return text, True
 
