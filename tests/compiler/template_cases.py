@@ -143,9 +143,10 @@ def attention() -> None:
         for t, s in ((70, 90), (3, 200)):
             q, k, v = draw(2, 4, t, 40, dtype=dtype), draw(2, 2, s, 40, dtype=dtype), draw(2, s, 2, 24, dtype=dtype).transpose(1, 2)
             keep, bias = torch.rand(2, 1, t, s) > 0.3, draw(t, s, dtype=dtype)
-            window = (torch.arange(s) >= 67) & (torch.arange(s) < torch.tensor([68, 0])[:, None, None, None] + t)  # none for the second
-            masks = (("plain", None, False), ("causal", None, True), ("bool", keep, False), ("added", bias, False), ("window", window, False))
-            for name, mask, causal in masks:
+            near = (torch.arange(s) >= 67) & (torch.arange(s) < torch.tensor([68, 0])[:, None, None, None] + t)  # none for the second
+            masks = (("plain", None), ("causal", None), ("bool", keep), ("near", near), ("added", bias))
+            for name, mask in masks:
+                causal = name == "causal"
                 wide = mask.double() if name == "added" else mask
                 want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
                 case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
