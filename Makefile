@@ -51,7 +51,7 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy (strict) and import-linter alone
 	@$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed  ## write the generated pages of docs/reference
-	@$(BIN)/python -m kernelllm.app.reference_pages
+	@$(BIN)/python docs/reference_pages.py
 
 outputs: $(VENV)/.installed-dev  ## run the examples of README and docs, and write what they print now into the pages
 	@WRITE_DOCS=1 $(BIN)/python -m pytest -n $(JOBS) tests/app/test_docs_run.py tests/app/test_end_to_end.py

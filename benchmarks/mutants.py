@@ -35,7 +35,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.other_states import other_state
 from kernelllm.judge.trials.reference import Reference, prepare
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems.relations import Budget
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"

@@ -26,7 +26,7 @@ from kernelllm.judge.timing import measure, rounds
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline
 from kernelllm.judge.trials.reference import prepare
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.pool import cores
 from kernelllm.pool.local import LocalPool, Slot
 from kernelllm.suites import open_suite

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patches import PATCHES, Patch
 
-from kernelllm.core.patches import PATCHES, Patch
 from kernelllm.judge.checks.syntax import analyse
 
 PACKAGE = Path(__file__).parent.parent / "src" / "kernelllm"
@@ -79,7 +79,7 @@ def test_every_name_exists_with_the_signature_relied_on() -> None:
     """In a process of its own: nothing is replaced yet there."""
     pytest.importorskip("triton")
     code = (
-        "import test_patches as t; from kernelllm.core.patches import PATCHES;"
+        "import test_patches as t; from patches import PATCHES;"
         "listed = [p for p in PATCHES if t.supported(p) and not p.target.startswith(('opt_einsum', 'numpy'))];"  # need not be installed
         "print(*filter(None, map(t.problem, listed)), sep='\\n')"
     )

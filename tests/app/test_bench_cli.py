@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kernelllm.app import meter
+from kernelllm.app import progress
 from kernelllm.app.main import cli
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
@@ -117,7 +117,7 @@ def test_a_problem_without_a_sample_counts_as_unsolved(tmp_path: Path, monkeypat
 
 
 def test_the_meter_counts_money_and_says_nothing_of_gpus_that_are_not_there() -> None:
-    from kernelllm.app.meter import Meter
+    from kernelllm.app.progress import Meter
     from kernelllm.core.types import Attempt, Candidate, Cost, Status, Verdict
 
     def attempt(sample: int, usd: float | None) -> Attempt:
@@ -154,8 +154,8 @@ def test_compare_holds_several_runs_against_the_first_and_kernelbenchs_verdicts_
 
 def test_plain_progress_comes_soon_and_then_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(meter.time, "monotonic", lambda: clock[0])
-    made = meter.Meter("m", 10_000)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    made = progress.Meter("m", 10_000)
     lines = []
     for second in range(3600):
         clock[0] = 1000.0 + second

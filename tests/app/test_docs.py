@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from reference_pages import PAGES
 
 from kernelllm.app.main import COMMANDS, cli
-from kernelllm.app.reference_pages import PAGES
 from kernelllm.core import registry
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 
 TEXT = "x = [" + ", ".join(f"(a{i} + {i}, f(b{i}))" for i in range(400)) + "]\n"
 

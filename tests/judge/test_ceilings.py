@@ -8,7 +8,7 @@ import pytest
 from problems import MATMUL, SQUARE
 
 from kernelllm.core import gpus
-from kernelllm.judge.timing import device_rates, floors
+from kernelllm.judge.timing import device_rates, roofline
 from kernelllm.judge.timing.device_rates import Ceilings
 
 MEASURED = Ceilings(bandwidth=4e12, fp32=50e12, tf32=400e12, fp16=800e12, fp64=60e12)
@@ -28,17 +28,17 @@ def test_every_rate_of_the_table_is_measured() -> None:
 
 
 def test_floors_use_what_was_measured_on_that_device_and_say_so() -> None:
-    before = floors.floor_of(SQUARE, "sm_90")
+    before = roofline.floor_of(SQUARE, "sm_90")
     assert before is not None
     assert before.source == "datasheet"
     device_rates.keep("NVIDIA H200", MEASURED)
-    after = floors.floor_of(SQUARE, "sm_90")
+    after = roofline.floor_of(SQUARE, "sm_90")
     assert after is not None
     assert after.source == "measured"
     assert after.ms == pytest.approx(before.ms * 4.8 / 4.0)
-    product = floors.floor_of(MATMUL, "sm_90")
+    product = roofline.floor_of(MATMUL, "sm_90")
     assert product is not None
-    other = floors.floor_of(SQUARE, "sm_80")
+    other = roofline.floor_of(SQUARE, "sm_80")
     assert other is not None
     assert other.source == "datasheet"
 

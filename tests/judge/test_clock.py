@@ -9,7 +9,7 @@ import pytest
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.timing import clock_check, fresh_inputs
+from kernelllm.judge.timing import fresh_inputs, measure
 
 
 class Machine:
@@ -33,8 +33,8 @@ class Machine:
         return SimpleNamespace(times_ms=[self.run_ms * self.told] * len(order)), {}
 
     def judged(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        monkeypatch.setattr(clock_check, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
-        return [f.check for f in clock_check.findings(self, self.run_ms * self.told, 2, random.Random(0))]
+        monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
+        return [f.check for f in measure.findings(self, self.run_ms * self.told, 2, random.Random(0))]
 
 
 def test_an_honest_clock_is_believed_even_after_hiccups(monkeypatch: pytest.MonkeyPatch) -> None:

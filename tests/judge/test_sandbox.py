@@ -22,7 +22,7 @@ from kernelllm.judge.isolation import allowed_paths, folders, landlock, sandbox,
 from kernelllm.judge.isolation.limits import SIZE, Limits, Spawn
 from kernelllm.judge.isolation.sandbox import Level, Policy, Strength
 from kernelllm.judge.worker import process
-from kernelllm.judge.worker.supervisor import Watcher
+from kernelllm.judge.worker.server import Watcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
 HERE = sandbox.available()

@@ -13,7 +13,7 @@ from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.timing import watched_runs
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.schedule import INIT_SEED
 
 EXACT = matmul(', input_precision="ieee"')
 OWN = EXACT.source.replace("class ModelNew", "class Own")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.source import LARGEST
+from kernelllm.core.text import LARGEST
 from kernelllm.core.types import Problem
 from kernelllm.problems import first_run, shrink
 from kernelllm.suites.file import open_problem

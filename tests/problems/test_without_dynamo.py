@@ -26,7 +26,7 @@ def get_init_inputs():
 _LOOK = f"""
 import sys
 from kernelllm.core.types import Problem
-from kernelllm.judge.timing.floors import floor_of
+from kernelllm.judge.timing.roofline import floor_of
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.shrink import shrunk
 

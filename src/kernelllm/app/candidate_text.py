@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.source import LARGEST, parse
+from kernelllm.core.text import LARGEST, parse
 
 STDIN = "-"
 _FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)

@@ -10,7 +10,7 @@ from typing import Any
 from kernelllm.judge.judge_settings import JudgeSettings
 from kernelllm.judge.references import References
 from kernelllm.judge.timing.baselines import Baselines
-from kernelllm.judge.timing.floors import Floors
+from kernelllm.judge.timing.roofline import Floors
 from kernelllm.judge.worker_pool import WorkerPool
 
 

@@ -24,8 +24,8 @@ from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.other_uses import refused_sizes, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
+from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
-from kernelllm.judge.trials.trial_seeds import TrialSeeds
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 

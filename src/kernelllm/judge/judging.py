@@ -21,7 +21,7 @@ from kernelllm.judge.isolation import sandbox
 from kernelllm.judge.judge_settings import JudgeSettings, capability, checked, device_name, resolve_device
 from kernelllm.judge.references import References
 from kernelllm.judge.timing.baselines import Baselines
-from kernelllm.judge.timing.floors import Floors
+from kernelllm.judge.timing.roofline import Floors
 from kernelllm.judge.worker_pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, weight
 from kernelllm.problems.flops import heavy_flops
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 

@@ -14,7 +14,7 @@ from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import STRICT, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, LargeRun, affordable, prepared
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import platform
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,9 @@ import msgspec
 
 import kernelllm
 from kernelllm.backends.base import Backend, open_backend
+from kernelllm.core.text import parse
 from kernelllm.core.types import Candidate, Finding, Severity, Status, Verdict
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge.candidate_source import why_invalid
 from kernelllm.judge.judge_settings import JudgeSettings
 
 
@@ -51,3 +52,26 @@ def accusation(findings: Sequence[Finding]) -> str:
     """What the first finding says that calls a candidate a cheat, with its line; empty where none does."""
     fatal = [f for f in findings if f.severity is Severity.FAIL and f.check not in _WRONG]
     return f"{fatal[0].message}{f' (line {fatal[0].line})' if fatal[0].line else ''}" if fatal else ""
+
+
+def why_invalid(source: str) -> str:
+    """Why a text is no candidate, empty when it may be one."""
+    if not source.strip():
+        return "The candidate is empty. Send Python source that defines ModelNew."
+    try:
+        tree = parse(source)
+    except SyntaxError as error:
+        return f"The candidate is not Python: {error.msg} (line {error.lineno}). Send plain source without prose or code fences."
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"The candidate cannot be parsed: {error}."
+    if any(_defines_model(node) for node in ast.walk(tree)):
+        return ""
+    return "The candidate defines no ModelNew. Define class ModelNew(torch.nn.Module) with the reference's constructor and forward."
+
+
+def _defines_model(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return node.name == "ModelNew"
+    if isinstance(node, ast.Name):
+        return node.id == "ModelNew" and isinstance(node.ctx, ast.Store)
+    return isinstance(node, ast.alias) and (node.asname or node.name) == "ModelNew"

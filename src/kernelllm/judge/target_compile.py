@@ -29,7 +29,7 @@ from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.configurations import Configurations, unseen
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.trial_seeds import INIT_SEED, TrialSeeds
+from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import without_dynamo

@@ -33,7 +33,7 @@ import torch
 import kernelllm
 from kernelllm.backends.base import open_backend
 from kernelllm.core import settings as user_settings
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
 from kernelllm.judge.isolation.allowed_paths import plugin_of

@@ -12,7 +12,7 @@ import re
 import tokenize
 
 from kernelllm.backends.base import Backend
-from kernelllm.core.source import parse as parse_source
+from kernelllm.core.text import parse as parse_source
 
 UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 """What ``ast.parse`` raises: the last two for nesting that is too deep, which a model that repeats itself writes."""

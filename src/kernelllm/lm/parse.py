@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelllm.backends.base import Backend, open_backend
-from kernelllm.core.source import parse as parse_source
+from kernelllm.core.text import parse as parse_source
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.lm import mend
 

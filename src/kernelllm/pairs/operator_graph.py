@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, digest
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _VIEWS = ("detach", "alias", "t", "transpose", "view", "_unsafe_view", "permute", "expand", "unsqueeze", "squeeze", "clone", "_to_copy")
 

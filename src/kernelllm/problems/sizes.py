@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.source import parse as parse_source
+from kernelllm.core.text import parse as parse_source
 from kernelllm.core.types import Problem
 
 FIXED_SIZES = "FIXED_SIZES"

@@ -180,7 +180,7 @@ def _counter() -> Any:
     import torch
 
     from kernelllm.problems.flops import heavy_flops
-    from kernelllm.problems.operator_mode import OperatorMode
+    from kernelllm.problems.without_dynamo import OperatorMode
 
     quick = torch.ops.aten.native_batch_norm.default
 

@@ -14,6 +14,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 _MARK = "__dynamo_disable"
 """Where a wrapper keeps what it calls."""
 _lock = threading.Lock()
@@ -74,3 +76,14 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not filled yet
         return None
+
+
+class OperatorMode(TorchDispatchMode):
+    """A dispatch mode that does not import torch's compiler."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import all of dynamo to say that it skips this class

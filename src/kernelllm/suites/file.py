@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelllm.core.errors import ProblemError, UsageError
-from kernelllm.core.source import LARGEST
+from kernelllm.core.text import LARGEST
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 from kernelllm.problems.instance import import_root

@@ -98,7 +98,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
 
 
 def _plan_line(plan: dict[str, Any]) -> str:
-    from kernelllm.app.meter import duration
+    from kernelllm.app.progress import duration
 
     counts = f"{plan['problems']} problems, {plan['samples']} samples, {plan['done']} done, {plan['left']} left"
     known = []
@@ -113,8 +113,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
 def run_shown(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
     from kernelllm.app.interrupt import remembered
-    from kernelllm.app.meter import Meter
-    from kernelllm.app.progress import Console
+    from kernelllm.app.progress import Console, Meter
     from kernelllm.app.suite_runs import SPENT
 
     stored = one.stored()

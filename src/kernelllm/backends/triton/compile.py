@@ -7,6 +7,9 @@ target, and launches nothing. At original sizes it runs on fake tensors, without
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +17,15 @@ import triton
 from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
-from kernelllm.backends.triton import autotuning, stores
+from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator.emulated_launches import FakeCompiledKernel
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, source_of, tuned
 
+_NAME = re.compile(r"%[\w$.-]+")
+_ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
+_BLOCK = re.compile(r"tensor<((?:\d+x)+)")
+_STORES = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce",
+           "tt.experimental_descriptor_store", "ttng.")  # fmt: skip
 _MOST_ERROR = 3000
 
 
@@ -117,7 +125,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
 
 
 def _note_stores(observer: Observer, kernel: Any, programs: int, bound: dict[str, Any]) -> None:
-    for store in stores.stores(kernel.asm.get("ttir", "tt.call")):
+    for store in stores(kernel.asm.get("ttir", "tt.call")):
         given = bound.get(store.parameter or "")
         tensor = getattr(given, "base", given)
         if isinstance(tensor, torch.Tensor) and type(given).__name__ != "TensorWrapper":
@@ -169,3 +177,50 @@ def _decorators(function: Any) -> int:
         if text.lstrip().startswith("def "):
             return index
     return 0
+
+
+@dataclass(frozen=True)
+class StoreInstruction:
+    """One instruction that writes. ``parameter``: the kernel's that its pointers are made of, None where that cannot be told;
+    ``elements``: how many a program writes at most, infinite in a loop."""
+
+    parameter: str | None
+    elements: float
+
+
+def stores(ttir: str) -> list[StoreInstruction]:
+    """All that a kernel stores to, its helpers inlined."""
+    return list(_stores(ttir.splitlines()))
+
+
+def _stores(lines: list[str]) -> Iterator[StoreInstruction]:
+    origin: dict[str, set[str]] = {}
+    loops: list[int] = []
+    for line in lines:
+        text = line.split(" loc(")[0] if "tt.func" not in line else line
+        code, indent = text.strip(), len(text) - len(text.lstrip())
+        if code.startswith("tt.func"):
+            origin.update({name: {name[1:]} for name in re.findall(r"(%[\w$.-]+): !tt\.(?:ptr|tensordesc)", code)})
+            continue
+        if code.startswith("}") and loops and indent <= loops[-1]:
+            loops.pop()
+        target, _, right = code.partition(" = ") if code.startswith("%") else ("", "", code)
+        if right.startswith(("scf.for", "scf.while")):
+            loops.append(indent)
+            for inner, outer in _ITERATED.findall(right):
+                origin.setdefault(inner, set()).update(origin.get(outer, ()))
+        if right.startswith(_STORES):
+            where = _NAME.search(right)
+            known = origin.get(where[0], set()) if where else set()
+            yield StoreInstruction(next(iter(known)) if len(known) == 1 else None, math.inf if loops else _elements(right))
+        elif right.startswith(("tt.call", "scf.while")):
+            yield StoreInstruction(None, math.inf)
+        if target and not right.startswith("tt.load"):
+            made = set().union(*(origin.get(name, set()) for name in _NAME.findall(right)))
+            if made:
+                origin[target.split(":")[0]] = made
+
+
+def _elements(code: str) -> float:
+    blocks = _BLOCK.findall(code.rpartition(" : ")[2] if " : " in code else code)
+    return float(max((math.prod(int(size) for size in shape.split("x") if size) for shape in blocks), default=1))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelllm.backends.base import LanguageNames
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 
 DECORATORS = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
 FORBIDDEN = {

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch._aot_autograd.functional_utils import from_fun, has_data_mutation, to_fun
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
@@ -31,7 +33,6 @@ from kernelllm.compiler.capture.fake_module import (
     root_of,
 )
 from kernelllm.compiler.capture.finalize import RETURNED, to_captured
-from kernelllm.compiler.capture.functional import functional
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
@@ -256,3 +257,27 @@ def static(problem: Problem, options: Options, notes: tuple[str, ...] = ()) -> C
     captured = trace(build(problem, set()), options, "static")
     captured.notes = notes
     return captured
+
+
+def functional(function: Callable[..., tuple[Any, ...]], replaced: Set[int] = frozenset()) -> Callable[..., tuple[Any, ...]]:
+    """``function`` of flat arguments without mutations inside; an argument it wrote into gets one ``copy_`` of the result.
+
+    ``replaced`` holds, once the function has run, the positions of arguments that nobody sees afterwards: writes into those are dropped.
+    """
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        off = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+        with off, FunctionalTensorMode():
+            wrapped = pytree.tree_map_only(torch.Tensor, to_fun, args)
+            outputs = pytree.tree_map(from_fun, function(*wrapped))
+            written = [
+                (argument, cast(torch.Tensor, from_fun(wrapper)))
+                for i, (argument, wrapper) in enumerate(zip(args, wrapped, strict=True))
+                if isinstance(argument, torch.Tensor) and has_data_mutation(wrapper) and i not in replaced
+            ]
+        for argument, value in written:
+            argument.copy_(value)
+            outputs = tuple(argument if o is value else o for o in outputs)
+        return tuple(outputs)
+
+    return run

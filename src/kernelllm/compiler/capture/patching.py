@@ -1,4 +1,4 @@
-"""The one way in which the compiler replaces names of torch and Triton; :mod:`kernelllm.core.patches` lists them all."""
+"""The one way in which the compiler replaces names of torch and Triton; tests/patches.py lists them all."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,11 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler import write_time
+from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import constants, derived_sizes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import library_calls, regions, row_reductions, split_reductions, wrapper_lines
+from kernelllm.compiler.inductor import regions, row_reductions, split_reductions, wrapper_lines
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
@@ -26,6 +27,7 @@ from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError
 
+__all__ = ["cudnn_layouts", "rewritten"]
 log = logging.getLogger(__name__)
 
 
@@ -180,7 +182,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
 
     derived_sizes.freeze(captured.env)
     if options.library:
-        library_calls.rewritten(captured)
+        rewritten(captured)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with TORCH, warnings.catch_warnings(), ExitStack() as stack:
@@ -195,7 +197,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
         if options.library:
-            stack.enter_context(library_calls.cudnn_layouts())
+            stack.enter_context(cudnn_layouts())
         try:
             tidy(captured.graph)
             wrapper = None
@@ -280,3 +282,46 @@ def _exact(base: type) -> Any:
             super().output(target, (tuple(values),), kwargs)
 
     return Exact
+
+
+@contextmanager
+def cudnn_layouts() -> Iterator[None]:
+    """While open, convolutions have the layouts that cuDNN gives them; this build may lack it."""
+    with ExitStack() as stack:
+        patch(stack, torch._C, "_conv_determine_backend_memory_format", _cudnn_format)
+        yield
+
+
+def _cudnn_format(x: Any, weight: Any, _: Any) -> torch.memory_format:
+    """cuDNN's rule: channels-last where the input or the weights are."""
+    last = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
+    double = torch.float64 in (x.dtype, weight.dtype)
+    wanted = not double and any(torch._prims_common.suggest_memory_format(t) == last for t in (x, weight))
+    return last if wanted else torch.contiguous_format
+
+
+def _attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+               scale: float | None = None, enable_gqa: bool = False) -> Any:
+    operator = template_ops.register().torch_scaled_dot_product_attention
+    return operator(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def rewritten(captured: Captured) -> None:
+    """Inductor's passes over a graph before it is known to be a forward: attention recognised, needless operators out. In place.
+
+    The graph is still on the CPU: constants are folded by running operators.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import record_original_output_strides
+    from torch._inductor.fx_passes import fuse_attention
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    graph = captured.graph
+    output = graph.graph.output_node()
+    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+    with ExitStack() as stack:
+        patch(stack, torch.cuda, "is_available", lambda: False)  # patterns are told by examples, which torch would put on a GPU
+        stack.enter_context(config.patch(shape_padding=False, fallback_random=True))
+        patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
+        joint_graph_passes(graph)
+    record_original_output_strides(graph)

@@ -8,8 +8,9 @@ later. What the loop does with lists and slices stays in the forward.
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -19,10 +20,12 @@ from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import with_loop_inside
-from kernelllm.compiler.loops.merge_files import ensured, merged, renamed
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 
+_CLASS = "ModelNew"
+_FORWARD = "    def forward(self"
+_IMPORTS = ("import ", "from ")
 _ENTRY, _ENTERED = "_entry", "_entered"
 _TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
 """Names that the module must not have itself."""
@@ -241,3 +244,72 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def renamed(source: str, method: str) -> str:
+    """The file with its forward under another name."""
+    head, mark, tail = source.rpartition(_FORWARD)
+    return head + mark.replace("forward", method) + tail
+
+
+def merged(base: str, other: str, method: str) -> str:
+    """``base`` with the kernels of ``other`` and its forward, as ``method``.
+
+    What both define alike is there once; other namesakes are renamed.
+    """
+    known = {name: text for text, bound in _parts(base) for name in bound}
+    changes: dict[str, str] = {}
+    for text, bound in _parts(other):
+        if text.startswith(_IMPORTS):
+            continue
+        changes |= {name: f"{method}_{name}" for name in bound if name in known and known[name] != text}
+    grown = True
+    while grown:  # a function that uses a renamed one is renamed too
+        grown = False
+        for text, bound in _parts(other):
+            same = bound[0] in known and bound[0] not in changes and not text.startswith(_IMPORTS)
+            if same and set(re.findall(r"\w+", text)) & changes.keys():
+                changes |= {name: f"{method}_{name}" for name in bound}
+                grown = True
+    for old, new in changes.items():
+        other = re.sub(rf"(?<![\w.]){old}\b", new, other)
+    added = [text for text, bound in _parts(other) if not all(name in known for name in bound)]
+    body = _FORWARD.replace("forward", method) + other.rpartition(_FORWARD)[2].rstrip()
+    head, mark, tail = base.rpartition(f"class {_CLASS}")
+    rest = "".join(f"{text}\n\n\n" for text in added if not text.startswith(_IMPORTS))
+    whole = head + rest + mark + tail.rstrip() + "\n\n" + body + "\n"
+    return ensured(whole, [text for text, _ in _parts(other) if text.startswith(_IMPORTS)])
+
+
+def ensured(source: str, statements: Iterable[str]) -> str:
+    """The file with those of the imports and assignments whose names it does not bind, behind its own imports."""
+    tree = ast.parse(source)
+    known = {name for statement in tree.body for name in bound_names(statement)}
+    added = []
+    for statement in (s for text in statements for s in ast.parse(text).body):
+        single = [statement]
+        if isinstance(statement, ast.Import):
+            single = [ast.Import([alias]) for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            single = [ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names]
+        for one in single:
+            if not known >= set(bound_names(one)):
+                added.append(ast.unparse(one))
+                known |= set(bound_names(one))
+    imports = [s.end_lineno or 0 for s in tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
+    lines = source.splitlines()
+    lines[max(imports, default=0) : max(imports, default=0)] = added
+    return "\n".join(lines) + "\n"
+
+
+def _parts(source: str) -> list[tuple[str, list[str]]]:
+    """The top-level statements but for the module's class: text and the names they bind."""
+    lines = source.splitlines()
+    found = []
+    for statement in ast.parse(source).body:
+        bound = bound_names(statement)
+        if not bound or bound == [_CLASS]:
+            continue
+        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
+        found.append(("\n".join(lines[first - 1 : statement.end_lineno]), bound))
+    return found

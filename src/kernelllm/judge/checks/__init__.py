@@ -16,8 +16,7 @@ import msgspec
 
 from kernelllm.backends.base import Backend
 from kernelllm.core import registry
-from kernelllm.core.source import parse
-from kernelllm.core.text import printable
+from kernelllm.core.text import parse, printable
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.observation import Observation
 

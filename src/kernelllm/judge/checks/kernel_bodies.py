@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 
 
 def branches(source: str) -> bool:

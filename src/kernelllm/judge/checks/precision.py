@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelllm.backends.base import Backend, open_backend
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operator_families import HEAVY, family
 from kernelllm.judge.checks.syntax import Source, analyse, kernels

@@ -6,7 +6,7 @@ In an emulator such lanes hold what no result can depend on, and the runs decide
 from __future__ import annotations
 
 from kernelllm.backends.base import open_backend
-from kernelllm.core.source import parse
+from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.observation import Observation

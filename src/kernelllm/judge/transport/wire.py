@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import struct
 import time
+from typing import Any, TypeVar
 
 import msgspec
 
-from kernelllm.judge.transport import replies
+from kernelllm.core.text import printable
 from kernelllm.judge.transport.protocol import MAX_COMMAND, MAX_REPLY, Command, ProtocolError, Reply, WorkerGone, WorkerTimeout
 
+_LARGEST = 2**62
+_OUTPUTS = ("tree", "trees", "tensors")
+"""Fields that hold outputs: the judge compares them, and checks where they lie when it takes them."""
+R = TypeVar("R", bound=msgspec.Struct)
 _HEADER = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _replies = msgspec.msgpack.Decoder(Reply)
@@ -23,7 +29,7 @@ def send(sock: socket.socket, message: Command | Reply, fds: tuple[int, ...] = (
     try:
         body = _encoder.encode(message)
     except UnicodeEncodeError:  # a candidate's text may hold halves of surrogate pairs
-        body = _encoder.encode(replies.checked(message))
+        body = _encoder.encode(checked(message))
     if len(body) > MAX_COMMAND:
         raise ProtocolError(f"A message of {len(body)} bytes is too long for the worker protocol.")
     header = _HEADER.pack(len(body))
@@ -49,7 +55,7 @@ def receive_reply(sock: socket.socket, expected_id: int, deadline: float, watch:
         raise ProtocolError(f"The worker sent a reply that breaks the protocol ({error}).") from error
     if reply.id != expected_id:
         raise ProtocolError("The worker answered a command that was not asked.")
-    return replies.checked(reply)
+    return checked(reply)
 
 
 def receive_command(sock: socket.socket) -> tuple[Command, list[int]]:
@@ -108,3 +114,25 @@ def _set_timeout(sock: socket.socket, deadline: float | None) -> None:
     if left <= 0:
         raise TimeoutError
     sock.settimeout(left)
+
+
+def checked(reply: R) -> R:
+    """The reply with printable text. Raises ProtocolError for a number that is negative, not finite or beyond any use."""
+    changed = {name: _checked(getattr(reply, name)) for name in reply.__struct_fields__ if name not in _OUTPUTS}
+    return msgspec.structs.replace(reply, **changed)
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, int | float):
+        if not 0 <= value <= _LARGEST or not math.isfinite(value):
+            raise ProtocolError("The worker sent a number that cannot be.")
+        return value
+    if isinstance(value, tuple):
+        return tuple(_checked(item) for item in value)
+    if isinstance(value, dict):
+        return {_checked(key): _checked(item) for key, item in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **{name: _checked(getattr(value, name)) for name in value.__struct_fields__})
+    return value

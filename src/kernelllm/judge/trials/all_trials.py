@@ -17,9 +17,8 @@ from kernelllm.judge.trials.other_states import missing_that_matter
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.schedule import PlannedTrial, schedule
+from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial
-from kernelllm.judge.trials.trial_seeds import TrialSeeds
 
 
 def run_trials(

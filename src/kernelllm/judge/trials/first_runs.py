@@ -12,8 +12,8 @@ from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.judge.trials.trial import CandidateCall, call_candidate
-from kernelllm.judge.trials.trial_seeds import INIT_SEED, TrialSeeds
 
 
 class FirstRun:

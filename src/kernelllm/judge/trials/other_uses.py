@@ -22,7 +22,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, failures_logged
-from kernelllm.judge.trials.trial_seeds import INIT_SEED
+from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"

@@ -27,8 +27,7 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.float64_run import in_float64
-from kernelllm.judge.trials.rounding import Rounding, moved
+from kernelllm.judge.trials.rounding import Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, in_dtypes_of, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain

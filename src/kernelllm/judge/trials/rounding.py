@@ -6,6 +6,8 @@ mean, far larger than their difference, moves both.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,8 +15,9 @@ from torch.utils._pytree import tree_map
 
 from kernelllm.judge.checks.operator_families import HEAVY, family, operator, weight
 from kernelllm.judge.transport import values
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
+_CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
 _EXACT = frozenset((
     "abs", "amax", "amin", "aminmax", "ceil", "clamp", "clamp_max", "cummax", "cummin", "floor", "fmax", "fmin", "hardtanh", "kthvalue",
     "masked_select", "max", "max pooling", "maximum", "median", "min", "minimum", "neg", "relu", "round", "sign", "sort", "topk", "trunc",
@@ -80,3 +83,27 @@ def moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
 
 def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.Tensor:
     return t * (1 + roundings * torch.finfo(torch.float32).eps * (2 * noise - 1))
+
+
+@contextlib.contextmanager
+def in_float64(*, conversions: bool) -> Iterator[None]:
+    """New floating-point tensors are float64. Without ``conversions`` those of float64 to another floating-point type do nothing."""
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with contextlib.nullcontext() if conversions else _KeepsFloat64():
+            yield
+    finally:
+        torch.set_default_dtype(old)
+
+
+class _KeepsFloat64(OperatorMode):
+    """A module that sums in float32 and goes on in half precision multiplies float64 by half precision otherwise, which is an error."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if str(func) in _CONVERSIONS and args[0].dtype is torch.float64:
+            wanted = kwargs.get("dtype") or (args[1] if len(args) > 1 else None)
+            if isinstance(wanted, torch.dtype) and wanted.is_floating_point:
+                return args[0].clone()
+        return func(*args, **kwargs)

@@ -1,13 +1,17 @@
-"""Which trials are made at each size. A new kind of trial is one entry here."""
+"""Which trials are made at each size, and their seeds. A new kind of trial is one entry here."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
 
+INIT_SEED = 42
+"""Both models are built under it, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 
 
@@ -65,3 +69,19 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
         for distribution in _ROTATION:
             yield PlannedTrial(distribution, only_if_fast=True)
+
+
+class TrialSeeds:
+    """The seeds for one problem and candidate."""
+
+    def __init__(self, problem: Problem, candidate: Candidate) -> None:
+        self._prefix = (problem.digest, candidate.digest)
+
+    def derive(self, *parts: object) -> int:
+        """The seed for what ``parts`` name."""
+        text = "/".join([*self._prefix, *map(str, parts)])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+    def first(self, position: int) -> int:
+        """The seed of the first trial at the size of this position."""
+        return self.derive(position, "problem", 0)

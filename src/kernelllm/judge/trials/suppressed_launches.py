@@ -15,7 +15,7 @@ from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.trial_seeds import TrialSeeds
+from kernelllm.judge.trials.schedule import TrialSeeds
 
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 

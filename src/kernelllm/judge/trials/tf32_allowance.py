@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelllm.judge.checks.operator_families import HEAVY, family
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _CONVOLVED = 3
 """Inputs and weights of convolutions have at least so many dimensions; the weights of products two."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -13,19 +16,56 @@ from kernelllm.core.types import Finding, Problem, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.judge_settings import STRICT
-from kernelllm.judge.observation import TrialRun
+from kernelllm.judge.observation import OutputStats, TrialRun
+from kernelllm.judge.transport import values
 from kernelllm.judge.transport.values import flatten
-from kernelllm.judge.trials import input_distribution, masked_lane_trial
+from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.held_output import HeldOutput
 from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.output_stats import stats
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
-from kernelllm.judge.trials.schedule import PlannedTrial
-from kernelllm.judge.trials.trial_seeds import TrialSeeds
+from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
+
+_DIGEST_LIMIT = 2**26
+_SAMPLE = 2**24
+"""Figures of larger outputs come from a sample of about this many elements."""
+_MOST = 8
+"""Loads that are looked at one by one."""
+_FILLS = (0.0, -inf, inf)
+
+
+class HeldOutput:
+    """What the candidate returned in one trial, which its worker holds since, and what the reference returned."""
+
+    def __init__(self) -> None:
+        self._mine: list[torch.Tensor] = []
+        self._theirs: list[torch.Tensor] = []
+        self._theirs_before: list[torch.Tensor] = []
+
+    def keep(self, mine: Any, theirs: Any) -> None:
+        """The candidate's output, as copied right after the run, and the reference's."""
+        self._mine, self._theirs = values.flatten(mine), values.flatten(theirs)
+        self._theirs_before = [t.clone() for t in self._theirs]
+
+    def check(self, process: CandidateProcess) -> None:
+        """Read it again. Raises CandidateFailure where it has changed."""
+        if not self._mine:
+            return
+        now = values.flatten(process.held_output())
+        stay = [same(before, t) for before, t in zip(self._theirs_before, self._theirs, strict=True)]
+        for number, (before, after, stays) in enumerate(zip(self._mine, now, stay, strict=False)):
+            if stays and not same(before, after):
+                text = f"Output {number + 1} of an earlier call changed when ModelNew ran again: a later call writes into its memory."
+                raise CandidateFailure(Status.INCORRECT, f"{text} Return a new tensor from each call.")
+
+
+def same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values, NaN included."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())
 
 
 @dataclass(frozen=True)
@@ -147,7 +187,7 @@ def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: Candidate
     def again(places: tuple[str, ...], fill: float) -> CandidateRun:
         return size.process.run(call.inputs, call.run_seed, undefined=places, fill=fill)
 
-    found = masked_lane_trial.explanation(size.process, again, lambda run: size.comparison.output(planned, run, reference_run).ok)
+    found = explanation(size.process, again, lambda run: size.comparison.output(planned, run, reference_run).ok)
     return f"{found} " if found else ""
 
 
@@ -226,3 +266,65 @@ def _explained(size: SizeUnderTest, planned: PlannedTrial, comparison: Compariso
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def explanation(
+    process: CandidateProcess, again: Callable[[tuple[str, ...], float], CandidateRun], right: Callable[[CandidateRun], bool]
+) -> str:  # fmt: skip
+    """Which loads a wrong result depends on; empty where it is wrong with other numbers there too.
+
+    ``again``: the wrong run once more, where the lanes of the loads at these places stay undefined and others hold a number.
+    """
+
+    def good(places: tuple[str, ...], fill: float) -> bool:
+        try:
+            return right(again(places, fill))
+        except CandidateFailure:
+            return False
+
+    try:
+        places = process.report().undefined_lanes
+    except CandidateFailure:  # the worker is gone
+        return ""
+    fill = next((fill for fill in _FILLS if good((), fill)), None) if places else None
+    if fill is None or good(places, fill) or good(places, fill):  # a run as the wrong one was must be wrong again
+        return ""
+    named = " and ".join([place for place in places[:_MOST] if not good((place,), fill)][:3]) or places[0]
+    return (
+        f"The result depends on lanes that are masked off in a load of {named}, which gives them no value: they may hold anything. "
+        'Pass other= (0.0 for a sum, -inf for a maximum; padding_option="zero" for a block pointer), or replace them by tl.where before '
+        "they count."
+    )
+
+
+def stats(value: object) -> tuple[OutputStats, ...]:
+    """Figures of all tensors of an output."""
+    return tuple(tensor_stats(t) for t in values.flatten(value))
+
+
+def tensor_stats(tensor: torch.Tensor) -> OutputStats:
+    shape, kind = tuple(tensor.shape), values.dtype_name(tensor.dtype)
+    digest = hashlib.sha256(_some_bytes(tensor)).hexdigest()
+    if tensor.numel() == 0 or tensor.is_complex():
+        return OutputStats(shape, kind, 0.0, 0.0, 0.0, 0.0, 0.0, digest)
+    numbers = tensor.detach().reshape(-1)
+    numbers = numbers[:: max(1, numbers.numel() // _SAMPLE)]
+    numbers = numbers.double() if numbers.numel() <= _DIGEST_LIMIT else numbers.float()
+    finite = numbers[torch.isfinite(numbers)]
+    if finite.numel() == 0:
+        return OutputStats(shape, kind, 0.0, 0.0, 0.0, 0.0, 0.0, digest)
+    zeros = float((numbers == 0).sum()) / numbers.numel()
+    deviation = float(finite.std(correction=0))
+    return OutputStats(shape, kind, float(finite.mean()), deviation, float(finite.min()), float(finite.max()), zeros, digest)
+
+
+def _some_bytes(tensor: torch.Tensor) -> bytes:
+    """All bytes of a small tensor; of a large one a strided sample with its sum."""
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > 2**20:
+        step = flat.numel() // 2**18
+        sample = flat[::step].contiguous()
+        tail = repr(float(flat.double().sum() if flat.numel() <= _DIGEST_LIMIT else flat.float().sum())).encode()
+    else:
+        sample, tail = flat.contiguous(), b""
+    return bytes(sample.view(torch.uint8).cpu().numpy().tobytes()) + tail if flat.numel() else b""

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 READING = frozenset({"_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "equal", "_unique2", "unique_dim",

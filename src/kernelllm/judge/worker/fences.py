@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.judge.transport.arenas import GUARD, POISON, extent
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "clone",

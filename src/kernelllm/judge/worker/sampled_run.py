@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
-from kernelllm.problems.operator_mode import OperatorMode
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _MOST = 2**18
 """Elements of an output that are looked at."""

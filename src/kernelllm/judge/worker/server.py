@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from importlib import import_module
 
@@ -22,10 +23,14 @@ import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core import registry
-from kernelllm.judge.isolation import sandbox
-from kernelllm.judge.isolation.limits import Ended, Spawn
+from kernelllm.core.errors import KernelLLMError
+from kernelllm.judge.isolation import folders, sandbox
+from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
 from kernelllm.judge.worker import process
-from kernelllm.judge.worker.supervisor import supervise
+
+_HEAD, _TAIL = 24 * 1024, 8 * 1024
+_TICK_MS = 50
+_DISK_S = 0.5
 
 
 def main() -> None:
@@ -116,6 +121,167 @@ def _start(request: Spawn, fds: list[int], control: socket.socket, mode: Mode, t
             os.write(fds[1], msgspec.msgpack.encode(Ended(reason=traceback.format_exc()[-2000:])))
     finally:
         os._exit(0)
+
+
+def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: Mode, target: str, backend: Backend) -> None:
+    """Fork the worker, drain what it prints, watch its limits, clean up after it, report how it ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    process.die_with_parent()
+    os.setsid()
+    process.prctl(process.SET_CHILD_SUBREAPER, 1)
+    out_r, out_w = os.pipe()
+    try:
+        level = str(sandbox.prepare(mode, request.sandbox))
+    except (OSError, RuntimeError, ValueError, KernelLLMError) as error:
+        os.write(status_fd, msgspec.msgpack.encode(Ended(code=1, reason=f"sandbox: {error}")))
+        return
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for fd in (status_fd, leash_fd, out_r):
+                os.close(fd)
+            _become_worker(request, worker_fd, out_w, mode, target, backend)
+        except BaseException:  # noqa: BLE001 (a child must never return into the forkserver's loop)
+            text = traceback.format_exc().encode()
+            for fd in (out_w, 2):  # the pipe is standard error once the worker has come that far
+                with contextlib.suppress(OSError):
+                    os.write(fd, text)
+                    break
+        finally:
+            os._exit(70)
+    os.close(out_w)
+    os.close(worker_fd)
+    watcher = Watcher(pid, out_r, leash_fd, request)
+    code, ended_by = watcher.watch()
+    process.kill_descendants()
+    watcher.drain()
+    report = Ended(
+        code=code,
+        signal=ended_by,
+        reason=watcher.reason,
+        printed=watcher.printed(),
+        printed_bytes=watcher.total,
+        processes=watcher.processes,
+        peak_bytes=watcher.peak,
+        sandbox=level,
+    )
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status_fd, msgspec.msgpack.encode(report))
+
+
+class Watcher:
+    """Watches one worker until it ends or is ended."""
+
+    def __init__(self, pid: int, out: int, leash: int, request: Spawn) -> None:
+        self.pid, self.out, self.leash, self.limits, self.folder = pid, out, leash, request.limits, request.folder
+        self._next_disk = 0.0
+        self.reason = ""
+        self.total = self.processes = self.peak = self.arena_bytes = 0
+        self._head, self._tail = bytearray(), bytearray()
+        self._base = process.memory(os.getpid())[0]
+        os.set_blocking(out, False)
+
+    def watch(self) -> tuple[int | None, int]:
+        """Exit code (or None) and signal of the worker."""
+        pidfd = os.pidfd_open(self.pid)
+        poll = select.poll()
+        for fd in (pidfd, self.out, self.leash):
+            poll.register(fd, select.POLLIN)
+        next_look = 0.0
+        while True:
+            ready = {fd for fd, _ in poll.poll(_TICK_MS)}
+            if self.out in ready and not self.drain(2**20):
+                poll.unregister(self.out)
+            if pidfd in ready:
+                break
+            if self.leash in ready:
+                self._read_leash()
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + _TICK_MS / 1000
+                self._look()
+        os.close(pidfd)
+        _, status = os.waitpid(self.pid, 0)
+        if os.WIFSIGNALED(status):
+            return None, os.WTERMSIG(status)
+        return os.WEXITSTATUS(status), 0
+
+    def _look(self) -> None:
+        everyone = [self.pid, *process.descendants(self.pid)]
+        everyone += [p for p in process.children(os.getpid()) if p != self.pid]  # detached
+        self.processes = max(self.processes, len(everyone) - 1)
+        sizes = [process.memory(p) for p in everyone]
+        shared = max(sum(size[1] for size in sizes) - self.arena_bytes, 0)
+        used = sum(size[0] for size in sizes) + shared
+        self.peak = max(self.peak, used)
+        if self.limits.memory_bytes and used > self.limits.memory_bytes + self._base:
+            self._end("memory")
+        elif self.limits.processes and len(everyone) - 1 > self.limits.processes:
+            self._end("processes")
+        elif self._folder_is_full():
+            self._end("disk")
+
+    def _folder_is_full(self) -> bool:
+        now = time.monotonic()
+        if now < self._next_disk:
+            return False
+        self._next_disk = now + _DISK_S
+        size, files = folders.usage(self.folder, self.limits.files)
+        return size > self.limits.disk_bytes or files > self.limits.files
+
+    def _read_leash(self) -> None:
+        """Note the sizes of arenas that the judge announces; without a judge at the other end, kill the worker."""
+        told = os.read(self.leash, 512 * SIZE.size)
+        if not told:
+            os.kill(self.pid, signal.SIGKILL)
+        self.arena_bytes += sum(size for (size,) in SIZE.iter_unpack(told))
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def drain(self, most: int = 2**16) -> bool:
+        """Read what was printed, keeping its first and last part; False at the end of the pipe."""
+        taken = 0
+        while taken < most:
+            try:
+                piece = os.read(self.out, 2**16)
+            except BlockingIOError:
+                return True
+            if not piece:
+                return False
+            taken += len(piece)
+            self.total += len(piece)
+            room = _HEAD - len(self._head)
+            self._head += piece[:room]
+            self._tail = (self._tail + piece[max(room, 0) :])[-_TAIL:]
+        return True
+
+    def printed(self) -> bytes:
+        """First and last part of the output."""
+        lost = self.total - len(self._head) - len(self._tail)
+        middle = f"\n... {lost} bytes left out ...\n".encode() if lost > 0 else b""
+        return bytes(self._head) + middle + bytes(self._tail)
+
+
+def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, target: str, backend: Backend) -> None:
+    process.die_with_parent()
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out_w, 1)
+    os.dup2(out_w, 2)
+    if worker_fd != 3:
+        os.dup2(worker_fd, 3, inheritable=False)
+    os.closerange(4, 4096)
+    sys.stdin, sys.stdout, sys.stderr = (open(n, m, buffering=1, closefd=False) for n, m in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.chdir(request.folder)
+    sandbox.enter(request.folder, request.limits, mode, backend)
+    main = import_module("kernelllm.judge.worker.worker_main")
+    main.serve(socket.socket(fileno=3), request.folder, mode, target, backend)
+    os._exit(0)
 
 
 if __name__ == "__main__":

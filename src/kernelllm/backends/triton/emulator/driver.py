@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import types
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,10 @@ import triton
 import triton.testing
 from triton.backends.compiler import GPUTarget
 
-from kernelllm.backends.triton.emulator import cubin
 from kernelllm.core import gpus
+
+_REGCOUNT, _FRAME = 0x2F, 0x11
+_WITH_SIZE = 4
 
 
 class StubDriver:
@@ -34,7 +37,7 @@ class StubDriver:
         }  # fmt: skip
 
     def _load(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
-        registers, stack = cubin.resources(binary, name)
+        registers, stack = resources(binary, name)
         return 0, 0, registers, stack // 4, 1024
 
     def get_current_device(self) -> int:
@@ -79,3 +82,45 @@ def install(target: str) -> None:
     triton.runtime.driver.set_active(StubDriver(gpus.by_arch(target)))
     triton.testing.do_bench = do_bench
     triton.testing.do_bench_cudagraph = do_bench
+
+
+def resources(binary: bytes, name: str = "") -> tuple[int, int]:
+    """Registers a thread and bytes of stack a thread (where spills go). (0, 0) when the file cannot be read."""
+    registers = stack = 0
+    try:
+        for attribute, value in _attributes(binary):
+            if attribute == _REGCOUNT:
+                registers = max(registers, value)
+            elif attribute == _FRAME:
+                stack = max(stack, value)
+    except (struct.error, IndexError, ValueError):
+        return 0, 0
+    return registers, stack
+
+
+def _attributes(binary: bytes) -> list[tuple[int, int]]:
+    if binary[:4] != b"\x7fELF":
+        raise ValueError("not an ELF file")
+    (table,) = struct.unpack_from("<Q", binary, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", binary, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", binary, table + i * entry_size) for i in range(count)]
+    names = headers[names_index][4]
+    found: list[tuple[int, int]] = []
+    for name_at, _, _, _, offset, size in headers:
+        start = names + name_at
+        if binary[start : binary.index(b"\0", start)] == b".nv.info":
+            found += _parse_info(binary[offset : offset + size])
+    return found
+
+
+def _parse_info(data: bytes) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at + 4 <= len(data):
+        kind, attribute, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if kind == _WITH_SIZE:
+            if size == 8:
+                found.append((attribute, struct.unpack_from("<II", data, at)[1]))
+            at += size
+    return found

@@ -13,7 +13,7 @@ from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import arithmetic, functions, lockstep, memory, program_order
+from kernelllm.backends.triton.emulator import functions, lockstep, memory, program_order
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of, tuned
@@ -81,7 +81,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     if _EmulatorState.suppressed:
         return FakeCompiledKernel(self, args, kwargs, launched=True)
     was, observer.in_launch = observer.in_launch, True
-    before = arithmetic.Arithmetic.flops
+    before = functions.Arithmetic.flops
     try:
         _interpret(self, size, bound, args, kwargs)
     except Exception as error:
@@ -89,7 +89,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         raise
     finally:
         observer.in_launch = was
-        seen.flops += arithmetic.Arithmetic.flops - before
+        seen.flops += functions.Arithmetic.flops - before
     return FakeCompiledKernel(self, args, kwargs, launched=True)
 
 

@@ -109,3 +109,21 @@ def _refuse_python(function: ast.FunctionDef) -> None:
             raise NotInAKernel(f"A kernel cannot contain {type(node).__name__.lower()} (line {node.lineno}).")
         if isinstance(node, ast.Attribute) and (node.attr in _IN_PYTHON_ALONE or node.attr.startswith("__")):
             raise NotInAKernel(f"A kernel cannot use the attribute {node.attr!r} (line {node.lineno}).")
+
+
+class Arithmetic:
+    """Of this process so far. ``flops``: two for each multiplication of a dot product, one for each element of any other operation
+    on floating-point values; lanes that are masked count as well."""
+
+    flops = 0.0
+
+
+def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An elementwise operation of the interpreter's builder whose results are counted."""
+
+    def count(self: Any, *args: Any) -> Any:
+        result = operation(self, *args)
+        Arithmetic.flops += result.data.size
+        return result
+
+    return count

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import arithmetic, functions, libdevice, lockstep, memory
+from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -57,12 +57,12 @@ def install() -> None:
     builder = ti.InterpreterBuilder
     for name in _FLOAT_OPS:
         if hasattr(builder, name):
-            setattr(builder, name, arithmetic.counted(_in_float32(getattr(builder, name))))
+            setattr(builder, name, functions.counted(_in_float32(getattr(builder, name))))
     _patch_casts(builder)
     builder.create_dot = _dot
     erf = _in_float32(lambda self, arg: ti.TensorHandle(libdevice.apply(torch.erf, arg.data), arg.dtype.scalar))
-    builder.create_erf = arithmetic.counted(erf)
-    builder.create_extern_elementwise = arithmetic.counted(libdevice.create_extern_elementwise)
+    builder.create_erf = functions.counted(erf)
+    builder.create_extern_elementwise = functions.counted(libdevice.create_extern_elementwise)
     builder.create_inline_asm_elementwise = _inline_asm
     builder.create_inline_asm = _inline_asm
     builder.get_bf16 = lambda self, value: ti.TensorHandle(f32_to_bf16(np.array([value], dtype=np.float32)), BF16)
@@ -135,10 +135,10 @@ def _dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprec
     accumulator = bf16_to_f32(d.data) if d.dtype.scalar is BF16 else d.data
     if accumulator.dtype == np.float16:
         total = np.matmul(left, right) + accumulator.astype(np.float32)
-        arithmetic.Arithmetic.flops += 2 * total.size * left.shape[-1]
+        functions.Arithmetic.flops += 2 * total.size * left.shape[-1]
         return ti.TensorHandle(total.astype(np.float16), d.dtype.scalar)
     total = np.matmul(left, right, dtype=accumulator.dtype) + accumulator
-    arithmetic.Arithmetic.flops += 2 * total.size * left.shape[-1]
+    functions.Arithmetic.flops += 2 * total.size * left.shape[-1]
     return ti.TensorHandle(f32_to_bf16(total) if d.dtype.scalar is BF16 else total, d.dtype.scalar)
 
 
@@ -167,7 +167,7 @@ def _device_assert(self: Any, condition: Any, message: Any, *rest: Any) -> None:
 
 def _sum(self: Any, input: Any) -> Any:
     data = input.handle.data
-    arithmetic.Arithmetic.flops += data.size if input.dtype.is_floating() else 0
+    functions.Arithmetic.flops += data.size if input.dtype.is_floating() else 0
     if input.dtype is BF16:
         total = f32_to_bf16(np.sum(bf16_to_f32(data), axis=self.axis, keepdims=self.keep_dims))
         return self.to_tensor(total[()], input.dtype)  # [()]: a sum over everything is a scalar, not a block of no dimensions

@@ -22,7 +22,7 @@ from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.base import Stopped
-from kernelllm.backends.triton.emulator import arithmetic, cooperative, memory, program_order
+from kernelllm.backends.triton.emulator import cooperative, functions, memory, program_order
 from kernelllm.backends.triton.emulator.sampling import Sampling
 
 ELEMENTS = 2**18
@@ -134,14 +134,14 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     def _some(self, programs: list[ProgramId]) -> None:
         if len(programs) > 1 and self.divergences <= MOST_DIVERGENCES and self.fn not in self.serial:
-            undo, flops = memory.Undo(), arithmetic.Arithmetic.flops
+            undo, flops = memory.Undo(), functions.Arithmetic.flops
             try:
                 with undo:
                     self._together(programs)
                 return
             except Diverged as divergence:
                 undo.restore()
-                arithmetic.Arithmetic.flops = flops
+                functions.Arithmetic.flops = flops
                 self.divergences += 1
                 parts = _by_value(programs, divergence.values)
                 if len(parts) <= max(2, len(programs) // 4):
@@ -151,7 +151,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                 self.divergences += MOST_DIVERGENCES // 4
             except Exception:  # noqa: BLE001 (whatever it is, single programs say it better, or do it right)
                 undo.restore()
-                arithmetic.Arithmetic.flops = flops
+                functions.Arithmetic.flops = flops
                 self.serial.add(self.fn)
         for program in programs:
             self._single(program)

@@ -113,7 +113,7 @@ CAPTURE = (
     ),
     *_each("compiler/capture/torch_export.py", "it prints a graph when it gives up", "torch.export._trace", "print", "added"),
     *_each(
-        "compiler/capture/functional.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",
+        "compiler/capture/fx_trace.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",
         "to_fun(t);from_fun(t);has_data_mutation(t)", "called",
     ),
 )  # fmt: skip
@@ -150,19 +150,19 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/heuristics.py", "block sizes are read", "torch._inductor.runtime.triton_heuristics", "cached_autotune"),
     *_each(
-        "compiler/inductor/library_calls.py", "layouts are those of cuDNN, which this build may lack", "torch._C",
+        "compiler/inductor/lower.py", "layouts are those of cuDNN, which this build may lack", "torch._C",
         "_conv_determine_backend_memory_format",
     ),
     *_each(
-        "compiler/inductor/library_calls.py", "attention that is written out becomes our stand-in for torch's",
+        "compiler/inductor/lower.py", "attention that is written out becomes our stand-in for torch's",
         "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention",
     ),
     *_each(
-        "compiler/inductor/library_calls.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",
+        "compiler/inductor/lower.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",
         "called",
     ),
     *_each(
-        "compiler/inductor/library_calls.py", "results keep their strides", "torch._inductor.compile_fx",
+        "compiler/inductor/lower.py", "results keep their strides", "torch._inductor.compile_fx",
         "record_original_output_strides(gm)", "called",
     ),
     *_each(

@@ -1,4 +1,4 @@
-"""Writes docs/reference: the pages that are generated, so that they cannot drift. ``python -m kernelllm.app.reference_pages [FOLDER]``."""
+"""Writes docs/reference: the pages that are generated, so that they cannot drift. ``python docs/reference_pages.py [FOLDER]``."""
 
 from __future__ import annotations
 
