@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 import kernelllm
 from kernelllm.core import gpus
 from kernelllm.core import settings as settings_of
+from kernelllm.core.closing import Closing
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, Store
 from kernelllm.core.types import Attempt, Problem
@@ -101,7 +101,7 @@ def writer_options(model: str, asking: Asking, *, target: str, extern: str = "av
     return {**options, **asking.options}
 
 
-class StoredSearch:
+class StoredSearch(Closing):
     """One writer at work on one problem, its attempts stored. A context manager; iterate over it for the attempts as they are judged.
 
     ``judge`` is a ``Judge`` or anything with its ``judge(problem, candidate)``; ``judge_identity`` is what of its
@@ -195,12 +195,6 @@ class StoredSearch:
         self.writer.close()
         if self._owns_store:
             self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _device() -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kernelllm.core.closing import Closing
 from kernelllm.core.database import as_url, brief, opened
 from kernelllm.core.errors import StoreError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Verdict, digest, from_json, to_json
@@ -55,7 +56,7 @@ def run_id(kind: str, identity: Mapping[str, Any]) -> str:
     return digest(kind + "\n" + msgspec.json.encode(identity, order="sorted").decode())[:12]
 
 
-class Store:
+class Store(Closing):
     """A database of runs. Thread-safe; one object a process is enough. Raises StoreError.
 
     ``url`` is a SQLAlchemy URL, or a path of an SQLite file (its folder is created).
@@ -88,12 +89,6 @@ class Store:
 
     def close(self) -> None:
         self._engine.dispose()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     # -- plumbing ------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import gc
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 import msgspec
 import torch
 
+from kernelllm.core.closing import Closing
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Candidate, Floor, Problem, Status, Verdict
 from kernelllm.judge import checks as all_checks
@@ -29,7 +29,7 @@ _BESIDE = 8
 """Threads for what goes on beside trials: compiles, floors, spare workers."""
 
 
-class Judge:
+class Judge(Closing):
     """Judges candidates one after another, or from several threads; holds the warm worker servers. Use as a context manager."""
 
     def __init__(self, settings: JudgeSettings | None = None) -> None:
@@ -53,12 +53,6 @@ class Judge:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Judge:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all workers and servers and remove their files."""

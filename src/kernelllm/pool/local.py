@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from kernelllm.core.closing import Closing
 from kernelllm.core.quiet import no_results_here, quiet_libraries
 from kernelllm.pool import cores
 
@@ -58,7 +59,7 @@ class PoolResult(Generic[Item, Result]):
     error: str = ""
 
 
-class LocalPool(Generic[Item, Result]):
+class LocalPool(Closing, Generic[Item, Result]):
     """A context manager over processes that run ``work(state, item)`` with ``state = setup(slot)``.
 
     ``setup`` and ``work`` must be importable module-level functions (or picklable objects); items and results
@@ -83,12 +84,6 @@ class LocalPool(Generic[Item, Result]):
         for slot in self.slots:
             self._idle.put(slot)
         self._running: dict[int, tuple[BaseProcess, Connection]] = {}
-
-    def __enter__(self) -> LocalPool[Item, Result]:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def call(self, item: Item) -> PoolResult[Item, Result]:
         """Run one item on the next free slot and wait for it. Many threads may call at once."""

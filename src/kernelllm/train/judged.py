@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from kernelllm.bench.metrics import pass_at_k
+from kernelllm.core.closing import Closing
 from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Status, Verdict
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.judge_settings import KERNELS_ONLY
@@ -41,7 +41,7 @@ def judge_job(judge: Judge, job: _Job) -> Verdict:
     return judge.judge(*job)
 
 
-class JudgePool:
+class JudgePool(Closing):
     """Judges many candidates at once, in processes of their own; equal candidates are judged once. A context manager."""
 
     def __init__(self, device: str = "auto", workers: int = 1, **settings: Any) -> None:
@@ -64,12 +64,6 @@ class JudgePool:
     def close(self) -> None:
         """End the processes."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 class Sampler:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 
+from kernelllm.core.closing import Closing
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure, death, failure
 from kernelllm.judge.isolation.forkserver import ForkServer
@@ -59,7 +59,7 @@ class SampledRun:
     configurations_left: bool
 
 
-class CandidateProcess:
+class CandidateProcess(Closing):
     """A worker that holds one candidate. ``seconds``: what one command may take; all together may take :data:`TOTAL` times that."""
 
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
@@ -74,12 +74,6 @@ class CandidateProcess:
         self.reference_output_bytes: Callable[[], int] = lambda: 0
         """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
         self.ended: Ended | None = None
-
-    def __enter__(self) -> CandidateProcess:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def cut(self) -> None:
         """Have the worker killed, from any thread; a command that is under way then fails."""

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +22,7 @@ import msgspec
 import kernelllm
 from kernelllm.backends.base import COMPILE_THREADS, Backend, Mode
 from kernelllm.core import registry
+from kernelllm.core.closing import Closing
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.text import printable
 from kernelllm.core.types import DEFAULT_BACKEND
@@ -141,7 +141,7 @@ class Worker:
             return Ended(reason="the supervisor was killed")
 
 
-class ForkServer:
+class ForkServer(Closing):
     """One forkserver process for a mode and a kernel language. Starts in the background; thread-safe. Raises UnknownName.
 
     ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
@@ -274,12 +274,6 @@ class ForkServer:
                 self._process.wait()
             self._process = None
             folders.remove(self.root)
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _environment(home: Path) -> dict[str, str]:

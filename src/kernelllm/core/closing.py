@@ -1,0 +1,19 @@
+"""Objects that have to be closed after use."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class Closing:
+    """As a context manager it closes itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> object:
+        """Free what it holds."""
+        raise NotImplementedError
