@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.models.extras import key_or_error, lacking, need
+from kernelllm.models.extras import key_or_error, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat
 from kernelllm.models.served import Served
 
@@ -24,6 +24,8 @@ class Anthropic(Served):
     provider: ClassVar[str] = "anthropic"
     families: ClassVar[tuple[str, ...]] = ("claude",)
     summary: ClassVar[str] = "Anthropic's models"
+    package: ClassVar[str] = "anthropic"
+    key: ClassVar[str] = "ANTHROPIC_API_KEY"
     example: ClassVar[str] = "anthropic/NAME, for example anthropic/claude-sonnet-5-5"
 
     def __init__(
@@ -31,15 +33,10 @@ class Anthropic(Served):
     ) -> None:
         super().__init__(model, concurrency=concurrency, retries=retries, timeout_s=timeout_s, base_url=base_url)
 
-    @classmethod
-    def lacks(cls) -> str:
-        """The SDK, or else the key."""
-        return lacking("anthropic", "anthropic", "ANTHROPIC_API_KEY")
-
     def client(self) -> Any:
         if self._client is None:
             sdk = need("anthropic", "anthropic")
-            self._key = key_or_error("ANTHROPIC_API_KEY", "Anthropic")
+            self._key = key_or_error(self.key, "Anthropic")
             self._client = sdk.Anthropic(api_key=self._key, base_url=self.base_url, max_retries=0, timeout=self.timeout_s)
         return self._client
 

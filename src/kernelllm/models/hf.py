@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelllm.core.errors import MissingExtra, ModelError, UsageError
-from kernelllm.models.extras import lacking, need
+from kernelllm.core.errors import ModelError, UsageError
+from kernelllm.models.extras import need
 from kernelllm.models.language_model import (
     Completion,
     LanguageModel,
@@ -47,6 +47,10 @@ class HF(LanguageModel):
 
     provider: ClassVar[str] = "hf"
     summary: ClassVar[str] = "weights on this machine, by transformers: batched samples, 4/8 bit, LoRA adapters"
+    package: ClassVar[str] = "transformers"
+    extra: ClassVar[str] = "hf"
+    needs: ClassVar[str] = "a repository or a folder"
+    example: ClassVar[str] = "hf/REPO_OR_PATH, for example hf/facebook/KernelLLM"
     local = True
 
     def __init__(
@@ -62,8 +66,6 @@ class HF(LanguageModel):
         trust_remote_code: bool = False,
     ) -> None:
         super().__init__(model)
-        if not model:
-            raise UsageError("hf needs a repository or a folder.", fix="Write it as hf/REPO_OR_PATH, for example hf/facebook/KernelLLM.")
         if quantization not in (None, "4bit", "8bit"):
             raise UsageError(f"Unknown quantization {quantization!r}.", fix="Known: 4bit, 8bit.")
         self.device = device
@@ -83,16 +85,6 @@ class HF(LanguageModel):
         made = cls(name, batch=batch)
         made._model, made._tokenizer = model.eval(), tokenizer
         return made
-
-    @classmethod
-    def lacks(cls) -> str:
-        """The extra, where it is not installed."""
-        return lacking("transformers", "hf")
-
-    def ready(self) -> None:
-        """Look for the package."""
-        if self.lacks():
-            raise MissingExtra("transformers", "hf")
 
     @property
     def identity(self) -> str:

@@ -11,7 +11,9 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.types import digest
+from kernelllm.models.extras import installed, lacking
 
 AGAIN = 100_000
 """The sample index of a request that repeats an equal one is higher by this: another draw, with another seed."""
@@ -75,6 +77,16 @@ class LanguageModel:
     """What it is, in one sentence for ``kernelllm list models``."""
     families: ClassVar[tuple[str, ...]] = ()
     """How the names of its best known models begin: a person who forgets the provider is told it."""
+    package: ClassVar[str] = ""
+    """The optional package that it needs; empty where it needs none."""
+    extra: ClassVar[str] = ""
+    """The extra that brings the package, where that is called otherwise."""
+    key: ClassVar[str] = ""
+    """The variable that holds its key, where it needs one."""
+    needs: ClassVar[str] = ""
+    """What stands behind the slash, such as ``a file``; empty where nothing need."""
+    example: ClassVar[str] = ""
+    """How a name of it is written."""
     local: bool = False
     """True where no request leaves the machine."""
 
@@ -84,6 +96,8 @@ class LanguageModel:
     """How many requests may be under way at once."""
 
     def __init__(self, model: str) -> None:
+        if self.needs and not model:
+            raise UsageError(f"{self.provider} needs {self.needs}.", fix=f"Write it as {self.example}.")
         self.model = model
         self.name = f"{self.provider}/{model}" if model else self.provider
         self._cancelled = threading.Event()
@@ -93,7 +107,7 @@ class LanguageModel:
     @classmethod
     def lacks(cls) -> str:
         """What is missing for it to be usable here, in a few words; empty when it is usable."""
-        return ""
+        return lacking(cls.package, cls.extra or cls.package, cls.key) if cls.package else ""
 
     @property
     def identity(self) -> str:
@@ -102,6 +116,8 @@ class LanguageModel:
 
     def ready(self) -> None:
         """Raise what would keep the first request from being sent, a missing package or key; loads no weights and asks nobody."""
+        if self.package and not installed(self.package):
+            raise MissingExtra(self.package, self.extra or self.package)
 
     def load(self) -> object:
         """Load now what the first request would load."""

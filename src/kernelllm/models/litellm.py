@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.models.extras import lacking, need
+from kernelllm.models.extras import need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
 from kernelllm.models.served import Served
 
@@ -18,17 +18,13 @@ class LiteLLM(Served):
     provider: ClassVar[str] = "litellm"
     families: ClassVar[tuple[str, ...]] = ("gemini", "bedrock", "vertex_ai", "deepseek-", "mistral-", "grok", "command-")
     summary: ClassVar[str] = "the rest of the services, by LiteLLM"
+    package: ClassVar[str] = "litellm"
     example: ClassVar[str] = "litellm/SERVICE/NAME, for example litellm/bedrock/NAME"
 
     def __init__(
         self, model: str, *, base_url: str | None = None, concurrency: int = 4, retries: int = 6, timeout_s: float = 600.0
     ) -> None:
         super().__init__(model, concurrency=concurrency, retries=retries, timeout_s=timeout_s, base_url=base_url)
-
-    @classmethod
-    def lacks(cls) -> str:
-        """The extra, where it is not installed."""
-        return lacking("litellm", "litellm")
 
     def client(self) -> Any:
         """LiteLLM, told not to fetch its table of prices over the network when it is imported."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from kernelllm.core.errors import UsageError
-from kernelllm.models.extras import find_key, key_or_error, lacking, need
+from kernelllm.models.extras import find_key, key_or_error, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
 from kernelllm.models.served import Served
 
@@ -34,6 +34,7 @@ class OpenAI(Served):
     provider: ClassVar[str] = "openai"
     families: ClassVar[tuple[str, ...]] = ("gpt-", "chatgpt", "o1", "o3", "o4", "codex")
     summary: ClassVar[str] = "OpenAI, or any server with its protocol by --base-url (vLLM, SGLang, Ollama, llama.cpp, OpenRouter, ...)"
+    package: ClassVar[str] = "openai"
     example: ClassVar[str] = "openai/NAME, for example openai/gpt-5"
 
     def __init__(
@@ -57,7 +58,7 @@ class OpenAI(Served):
     @classmethod
     def lacks(cls) -> str:
         """The SDK, or else a key or a server of one's own."""
-        missing = lacking("openai", "openai")
+        missing = super().lacks()
         if missing or find_key("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
             return missing
         return "OPENAI_API_KEY in the environment or the keyring, or a server by --base-url"

@@ -42,12 +42,12 @@ class ReplayedAnswers(LanguageModel):
 
     provider: ClassVar[str] = "replay"
     summary: ClassVar[str] = "recorded answers from a JSON-lines file: offline, deterministic"
+    needs: ClassVar[str] = "a file of recorded answers"
+    example: ClassVar[str] = "replay/FILE"
     local = True
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
-        if not model:
-            raise UsageError("replay needs a file of recorded answers.", fix="Write it as replay/FILE.")
         self._rows: list[Recorded] | None = None
 
     @property

@@ -35,13 +35,10 @@ _SHOWN = 160
 class Served(LanguageModel):
     """A provider that asks a server: at most ``concurrency`` requests at once, in all threads together."""
 
-    example: ClassVar[str]
-    """How a name of it is written, for the error where there is none."""
+    needs: ClassVar[str] = "a model's name"
 
     def __init__(self, model: str, *, concurrency: int, retries: int, timeout_s: float, base_url: str | None = None) -> None:
         super().__init__(model)
-        if not model:
-            raise UsageError(f"{self.provider} needs a model's name.", fix=f"Write it as {self.example}.")
         self.concurrency = int(concurrency)
         self.retries = int(retries)
         self.timeout_s = float(timeout_s)

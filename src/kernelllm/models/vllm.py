@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from kernelllm.core.errors import MissingExtra, ModelError, UsageError
-from kernelllm.models.extras import lacking, need
+from kernelllm.core.errors import ModelError
+from kernelllm.models.extras import need
 from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, as_chat, plain_text
 
 
@@ -17,6 +17,9 @@ class VLLM(LanguageModel):
 
     provider: ClassVar[str] = "vllm"
     summary: ClassVar[str] = "weights on this machine, by vLLM's offline engine: the fastest for many samples"
+    package: ClassVar[str] = "vllm"
+    needs: ClassVar[str] = "a repository or a folder"
+    example: ClassVar[str] = "vllm/REPO_OR_PATH"
     local = True
 
     def __init__(
@@ -31,8 +34,6 @@ class VLLM(LanguageModel):
         max_length: int | None = None,
     ) -> None:
         super().__init__(model)
-        if not model:
-            raise UsageError("vllm needs a repository or a folder.", fix="Write it as vllm/REPO_OR_PATH.")
         self.adapter = adapter
         self._arguments: dict[str, Any] = {
             "model": model,
@@ -45,16 +46,6 @@ class VLLM(LanguageModel):
         }
         self._engine: Any = None
         self._lock = threading.Lock()
-
-    @classmethod
-    def lacks(cls) -> str:
-        """The extra, where it is not installed."""
-        return lacking("vllm", "vllm")
-
-    def ready(self) -> None:
-        """Look for the package."""
-        if self.lacks():
-            raise MissingExtra("vllm", "vllm")
 
     @property
     def identity(self) -> str:

@@ -92,16 +92,9 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0
 
 
-class Validation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is looked at while training, on the split ``validation``."""
+class JudgedSamples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How kernels are sampled from the model and judged."""
 
-    every: int = 500
-    """Steps between two looks; 0: never."""
-    best: Literal["loss", "pass@1"] = "loss"
-    """Which checkpoint is the best: by held-out perplexity, or by judged pass@1."""
-    problems: int = 0
-    """Modules for which kernels are sampled and judged; 0: none."""
-    samples: int = 4
     temperature: float = 1.0
     top_p: float = 0.97
     max_tokens: int = 3072
@@ -111,7 +104,19 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Processes that judge on one device."""
 
 
-class Rejection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Validation(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is looked at while training, on the split ``validation``."""
+
+    every: int = 500
+    """Steps between two looks; 0: never."""
+    best: Literal["loss", "pass@1"] = "loss"
+    """Which checkpoint is the best: by held-out perplexity, or by judged pass@1."""
+    problems: int = 0
+    """Modules for which kernels are sampled and judged; 0: none."""
+    samples: int = 4
+
+
+class Rejection(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Best-of-n self-distillation: sample, judge, keep, train again."""
 
     rounds: int = 1
@@ -121,14 +126,9 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     repairs: float = 0.1
     """Share of the kept rows that show a wrong kernel and its verdict before the right one."""
     problems: int | None = None
-    temperature: float = 1.0
-    top_p: float = 0.97
-    max_tokens: int = 3072
-    device: str = "auto"
-    workers: int = 2
 
 
-class Reinforcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reinforcement(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy gradients whose reward is the verdict."""
 
     group: int = 8
@@ -146,11 +146,7 @@ class Reinforcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     clip_low: float = 0.2
     clip_high: float = 0.28
     problems: int | None = None
-    temperature: float = 1.0
     top_p: float = 1.0
-    max_tokens: int = 3072
-    device: str = "auto"
-    workers: int = 2
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

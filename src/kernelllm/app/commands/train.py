@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,59 +31,44 @@ def train() -> None:
     """Train models that write kernels, on verified pairs."""
 
 
-@train.command()
-@recipe_options
-def sft(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
-    """Train on pairs: prompt in, kernel out. CONFIG is a TOML file, or a shipped recipe: mini, kernelllm-8b.
+METHODS = {
+    "sft": """Train on pairs: prompt in, kernel out. CONFIG is a TOML file, or a shipped recipe: mini, kernelllm-8b.
 
     The same command goes on from the last checkpoint. With several GPUs: torchrun --nproc-per-node 8 -m kernelllm train sft ...
 
     \b
     kernelllm train sft mini --pairs my-pairs -o runs/mini
     kernelllm train sft my.toml -o runs/mine --set training.max_steps=200
-    """
-    from kernelllm.train.sft import sft as run
-
-    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
-
-
-@train.command()
-@recipe_options
-def reject(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
-    """Sample kernels from a trained model, judge them, keep what is right, and train again.
+    """,
+    "reject": """Sample kernels from a trained model, judge them, keep what is right, and train again.
 
     \b
     kernelllm train reject mini --set base=runs/mini/model --pairs my-pairs -o runs/mini-2
-    """
-    from kernelllm.train.reject import reject as run
-
-    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
-
-
-@train.command()
-@recipe_options
-def rl(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
-    """Reinforcement learning whose reward is the judge's verdict: 0 unless right and honest.
+    """,
+    "rl": """Reinforcement learning whose reward is the judge's verdict: 0 unless right and honest.
 
     \b
     kernelllm train rl mini --set base=runs/mini/model --set training.max_steps=200 --pairs my-pairs -o runs/mini-rl
-    """
-    from kernelllm.train.rl import rl as run
-
-    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
-
-
-@train.command()
-@recipe_options
-def dpo(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
-    """Preference training: the right kernel against the wrong one, the fast one against the slow one.
+    """,
+    "dpo": """Preference training: the right kernel against the wrong one, the fast one against the slow one.
 
     \b
     kernelllm train dpo mini --set base=runs/mini/model --pairs runs/mini-2/round-1/kept -o runs/mini-dpo
-    """
-    from kernelllm.train.dpo import dpo as run
+    """,
+}
+"""Each way of training, in ``kernelllm.train`` under its name, with its help."""
 
-    _shown(run, _recipe(config, sets, changes), output, fresh, as_json)
+
+def _command(name: str, help_text: str) -> None:
+    @train.command(name, help=inspect.cleandoc(help_text))
+    @recipe_options
+    def run(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
+        method: Callable[..., Any] = getattr(import_module(f"kernelllm.train.{name}"), name)
+        _shown(method, _recipe(config, sets, changes), output, fresh, as_json)
+
+
+for _name, _help in METHODS.items():
+    _command(_name, _help)
 
 
 @train.command()
