@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kernelllm.core import registry
 from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Finding, Problem
-
-if TYPE_CHECKING:
-    from kernelllm.suites.contract import Suite
+from kernelllm.suites.contract import Suite
 
 
 def find(spec: str) -> Iterator[Problem]:

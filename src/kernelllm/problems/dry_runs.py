@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -13,9 +15,6 @@ from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.trace import BUILD, WAYS, Trace
-
-if TYPE_CHECKING:
-    import torch
 
 
 class DryRuns:

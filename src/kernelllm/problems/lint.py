@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import torch
 
 from kernelllm.core.types import Finding, Problem, Severity, SizeSet
 from kernelllm.problems import shrink
@@ -20,9 +21,6 @@ from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import Budget
 from kernelllm.problems.seeds import own_generators, seed_all
 from kernelllm.problems.trace import tensors
-
-if TYPE_CHECKING:
-    import torch
 
 BUDGET = Budget(elements=4_000_000, flops=3_000_000_000, work=60_000_000, leading=1e9)
 LOOSE = 0.01

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import without_dynamo
-
-if TYPE_CHECKING:
-    import torch
 
 MAX_OPS = 3_000
 """Where a run stops being followed: a recurrent network over a long sequence says nothing new after so many operators."""

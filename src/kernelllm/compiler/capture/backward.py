@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.captured import Backward, Captured
-from kernelllm.compiler.capture.fake_module import Leaf, Untraceable
+from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, Untraceable
 from kernelllm.compiler.capture.finalize import RETURNED, to_captured
-
-if TYPE_CHECKING:
-    from kernelllm.compiler.capture.fake_module import FakeModule
-    from kernelllm.compiler.options import Options
+from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
 

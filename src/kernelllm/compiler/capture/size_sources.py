@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 
 from kernelllm.compiler.capture.captured import Size, SizeSource
 from kernelllm.compiler.capture.derived_sizes import hints
-
-if TYPE_CHECKING:
-    from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
+from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
 
 _RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture.captured import GraphInput, SizeExpression
+from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
 from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit.any_dtype import FollowedDtype
+from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
 from kernelllm.problems.sizes import DTYPES
-
-if TYPE_CHECKING:
-    from kernelllm.compiler.capture.captured import Captured
-    from kernelllm.compiler.emit.any_dtype import FollowedDtype
-    from kernelllm.compiler.emit.forward import HostPrinter
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
