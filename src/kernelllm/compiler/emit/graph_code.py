@@ -306,9 +306,5 @@ class _ArgumentReader:
     def _size(self, expression: Any) -> Value:
         if expression.is_Integer:
             return const(int(expression))
-        value = expression.xreplace(self.hints)
-        for _ in range(4):
-            if value.is_Integer:
-                return Unknown(int(value))
-            value = value.xreplace(self.hints).doit()
-        return UNKNOWN
+        value = expression.xreplace(self.hints).doit()
+        return Unknown(int(value)) if value.is_Integer else UNKNOWN

@@ -7,8 +7,9 @@ Only used on expressions known to be integers. Rewrites keep the value for sizes
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
@@ -17,28 +18,39 @@ import sympy
 from sympy.printing.str import StrPrinter
 
 
-class FLOORDIV(sympy.Function):  # type: ignore[misc]
-    """``a // b``, opaque to sympy."""
+class Opaque(sympy.Function):  # type: ignore[misc]
+    """A function that sympy does not rewrite; ``doit()`` computes it where its arguments are numbers."""
 
     is_integer = True
+    python: Callable[..., int]
+
+    def doit(self, **hints: Any) -> Any:
+        args = [a.doit(**hints) for a in self.args]
+        return sympy.Integer(type(self).python(*map(int, args))) if all(a.is_Integer for a in args) else self.func(*args)
 
 
-class MOD(sympy.Function):  # type: ignore[misc]
-    """``a % b``, opaque to sympy."""
+class FLOORDIV(Opaque):
+    """``a // b``."""
 
-    is_integer = True
-
-
-class MAX(sympy.Function):  # type: ignore[misc]
-    """``max(a, b)``, opaque to sympy."""
-
-    is_integer = True
+    python = operator.floordiv
 
 
-class MIN(sympy.Function):  # type: ignore[misc]
-    """``min(a, b)``, opaque to sympy."""
+class MOD(Opaque):
+    """``a % b``."""
 
-    is_integer = True
+    python = operator.mod
+
+
+class MAX(Opaque):
+    """``max(a, b)``."""
+
+    python = max
+
+
+class MIN(Opaque):
+    """``min(a, b)``."""
+
+    python = min
 
 
 _INDEX = re.compile(r"[xyzri]\d+(_\d+)?|tmp\d+|\w*(index|offset|offsets)")
