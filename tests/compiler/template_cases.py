@@ -132,7 +132,10 @@ def attention() -> None:
         case(f"attention {d, t, s}", A.attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
         case(f"attention causal {d, t, s}", A.attention(q, k, v, None, True), F.scaled_dot_product_attention(q, k, v, is_causal=True))
         case(f"attention bool {d, t, s}", A.attention(q, k, v, keep), F.scaled_dot_product_attention(q, k, v, keep))
+        bias[0], bias[1] = torch.finfo(torch.float32).min, float("-inf")  # hidden from all alike, and from everything
         case(f"attention added {d, t, s}", A.attention(q, k, v, bias), F.scaled_dot_product_attention(q, k, v, bias))
+        written = torch.softmax(q.double() @ k.double().transpose(-2, -1) / d**0.5 + bias, -1) @ v.double()
+        case(f"attention written out {d, t, s}", A.attention(q, k, v, bias, nan_rows=True), written.float())
     q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)
     want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=0.3, enable_gqa=True)
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):

@@ -41,3 +41,33 @@ def test_activations_gates_repeated_heads_wide_rows_and_integers() -> None:
     assert len({str(n.meta["val"].shape[1]) for n in (key, value)} | {str(query.meta["val"].shape[1])}) == 2
     assert Counter(n.kwargs.get("activation") for n in calls if "half_matmul" in str(n.target))["gelu_tanh"] == 1
     assert sum("half_matmul" in str(n.target) for n in calls) == 4  # two ends of gates, and the pair before q
+
+
+WRITTEN = """
+class Model(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(width, 3 * width)
+
+    def forward(self, x, mask):
+        b, t, c = x.shape
+        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(x).chunk(3, dim=-1))
+        weights = (q @ k.transpose(-2, -1) / math.sqrt(c // self.heads)).masked_fill(mask == 0, float("-inf")).softmax(-1)
+        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
+        q, k, v = (z.reshape(b * self.heads, t, -1) for z in (q, k, v))
+        z = torch.bmm(torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.5 + mask, dim=-1), v)
+        shown = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+        return y, z, shown, shown @ v
+batch, tokens, width, heads = 2, 24, 64, 4
+def get_inputs(): return [torch.randn(batch, tokens, width), torch.ones(tokens, tokens)]
+def get_init_inputs(): return [width, heads]
+"""
+
+
+def test_attention_that_is_written_out_is_one_operator_where_nothing_else_reads_its_weights() -> None:
+    calls = [n for n in captured(WRITTEN).graph.graph.nodes if n.op == "call_function"]
+    found = Counter(str(n.target) for n in calls)
+    assert found["kernelllm.attention.default"] == 2
+    assert found["kernelllm.batched_matmul.default"] == 2  # of the weights that are returned
+    masks = [n.args[3].meta["val"].dtype for n in calls if str(n.target) == "kernelllm.attention.default"]
+    assert {str(m) for m in masks} == {"torch.bool", "torch.float32"}

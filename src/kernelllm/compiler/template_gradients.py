@@ -15,7 +15,7 @@ def register() -> None:
 
 
 def _attention_kept(ctx: Any, inputs: Any, output: Any) -> None:
-    query, key, value, mask, ctx.is_causal, ctx.scale, _ = inputs
+    query, key, value, mask, ctx.is_causal, ctx.scale, *ctx.rest = inputs
     ctx.save_for_backward(query, key, value, mask, output)
 
 
@@ -46,7 +46,7 @@ def _attention_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad_value = weights.to(grad.dtype).transpose(-2, -1) @ grad
     if shared:
         grad_key, grad_value = (t.reshape(batch, kv_heads, groups, kv_length, t.shape[-1]).sum(2) for t in (grad_key, grad_value))
-    return grad_query, grad_key, grad_value, None, None, None, None
+    return grad_query, grad_key, grad_value, None, None, None, *[None for _ in ctx.rest]
 
 
 def _repeated(tensor: torch.Tensor, times: Any) -> torch.Tensor:

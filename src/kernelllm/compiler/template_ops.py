@@ -32,7 +32,7 @@ SCHEMAS: dict[str, str] = {
     "conv_transpose": "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] output_padding, "
     "SymInt[] dilation, SymInt groups, bool allow_tf32=False) -> Tensor",
     "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
-    "bool allow_tf32=False) -> Tensor",
+    "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
     "bool allow_tf32=False) -> Tensor",
     "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",

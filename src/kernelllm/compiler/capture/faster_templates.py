@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.capture.node_groups import HALF
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus
@@ -47,7 +48,7 @@ def _gains(node: Node, target: str) -> bool:
     dtype, cores = left.meta["val"].dtype, gpus.by_arch(target).sms
     if dtype == torch.float32:
         return bool(_SPLIT(math.prod(batch), m, n, k))
-    if dtype not in fusions.HALF or batch:
+    if dtype not in HALF or batch:
         return False
     if m <= 16:
         return bool(n * k >= _FEW_ROWS)

@@ -11,10 +11,11 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import Editor
+from kernelllm.compiler.capture.node_groups import CONVERT, HALF, VIEWS, called, closed, group_of
+from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
-HALF = (torch.float16, torch.bfloat16)
 _ACTIVATIONS = {
     "aten.relu.default": ("relu", (aten.relu.default,)),
     "aten.sigmoid.default": ("sigmoid", (aten.sigmoid.default,)),
@@ -28,21 +29,22 @@ _WIDE = 1024
 """Rows of so many elements are read by templates; shorter ones are held in registers by Inductor's kernels too."""
 _HEAVY = ("kernelllm.", "aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution.")
 """Operators that read and write memory: no kernel is fused with them."""
-_CONVERT = torch.ops.prims.convert_element_type.default
 _END = 2**63 - 1
-_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
     """Apply all fusions, in place. ``wide``: elements from which on rows are read by templates."""
     namespace = template_ops.register()
     for node in list(graph.graph.nodes):
+        join_attention(Editor(graph, node, namespace, options))
+    graph.graph.eliminate_dead_code()
+    for node in list(graph.graph.nodes):
         edit = Editor(graph, node, namespace, options)
         if node.target in (namespace.attention.default, namespace.half_attention.default):
             _share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit)
-        elif _called(node) in _ROWS:
+        elif called(node) in _ROWS:
             _wide_rows(edit, wide)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
@@ -53,13 +55,13 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
 def _wide_rows(edit: Editor, wide: int) -> None:
     """Softmax over wide rows that lie in memory as one operator; log-softmax and logsumexp by one that reads the rows once."""
     node = edit.node
-    called = _called(node)
-    group, outside = _group(node)
+    kind = called(node)
+    group, outside = group_of(node)
     tops = [n for n in group if n.target is aten.amax.default]
-    if len(tops) != 1 or len(outside) != 1 or not _closed(node, group) or any(_called(u) == called for u in node.users):
+    if len(tops) != 1 or len(outside) != 1 or not closed(node, group) or any(called(u) == kind for u in node.users):
         return
     (source,) = outside
-    x = source.args[0] if source.target is _CONVERT and source.args[0].meta["val"].dtype in HALF else source
+    x = source.args[0] if source.target is CONVERT and source.args[0].meta["val"].dtype in HALF else source
     value = x.meta["val"]
     dims = tops[0].args[1]
     length = value.shape[-1] if value.dim() else 0
@@ -67,24 +69,24 @@ def _wide_rows(edit: Editor, wide: int) -> None:
     if list(dims) not in ([-1], [value.dim() - 1]) or known is None or known < wide or not _stored(x) or value.dtype == torch.float64:
         return
     with edit.graph.graph.inserting_before(node):
-        if called == "aten._softmax.default":
+        if kind == "aten._softmax.default":
             if node.meta["val"].dtype != value.dtype or not all(_reads_memory(u) for u in node.users):
                 return
             out = edit.template("row_softmax", x)
         else:
             out = edit.template("row_logsumexp", x)
-            if called == "aten._log_softmax.default":
-                out = edit.call(aten.sub.Tensor, edit.call(_CONVERT, x, torch.float32), edit.call(aten.unsqueeze.default, out, -1))
+            if kind == "aten._log_softmax.default":
+                out = edit.call(aten.sub.Tensor, edit.call(CONVERT, x, torch.float32), edit.call(aten.unsqueeze.default, out, -1))
             elif node.meta["val"].dim() == value.dim():
                 out = edit.call(aten.unsqueeze.default, out, -1)
             if node.meta["val"].dtype != torch.float32:
-                out = edit.call(_CONVERT, out, node.meta["val"].dtype)
+                out = edit.call(CONVERT, out, node.meta["val"].dtype)
     node.replace_all_uses_with(out)
 
 
 def _stored(node: Node) -> bool:
     """Whether a tensor lies in memory, row by row, whatever is made of it."""
-    while node.target in _VIEWS:
+    while node.target in VIEWS:
         node = node.args[0]
     return node.op == "placeholder" or str(node.target).startswith(_HEAVY)
 
@@ -100,7 +102,7 @@ def _share_heads(edit: Editor) -> None:
 
 def _unrepeated(node: Any) -> Node | None:
     """[B, H, 1, S, D] where the node is that, each head repeated, as [B, H * times, S, D]."""
-    if node.target not in _VIEWS:
+    if node.target not in VIEWS:
         return None
     inner = node.args[0]
     inner = inner.args[0] if inner.target is aten.clone.default else inner
@@ -122,7 +124,7 @@ def _activate(node: Node) -> bool:
         return False
     name, source, group = found
     chain = [source]
-    while chain[-1].target in _VIEWS:
+    while chain[-1].target in VIEWS:
         chain.append(chain[-1].args[0])
     product = chain[-1]
     if not _is_product(product) or product.kwargs.get("activation"):
@@ -139,47 +141,24 @@ def _is_product(node: Node) -> bool:
 
 
 def _reads_memory(user: Node) -> bool:
-    if user.target in _VIEWS:
+    if user.target in VIEWS:
         return all(_reads_memory(u) for u in user.users)
     return user.op == "output" or str(user.target).startswith(_HEAVY)
 
 
-def _called(node: Node) -> str:
-    """The operator that the module called, of which ``node`` is a part."""
-    return str(node.meta.get("original_aten"))
-
-
 def _activation(node: Node) -> tuple[str, Node, set[Node]] | None:
     """The activation whose result ``node`` is, decomposed or not: its name, its input and its nodes."""
-    called = _called(node)
-    if node.op != "call_function" or called not in _ACTIVATIONS:
+    kind = called(node)
+    if node.op != "call_function" or kind not in _ACTIVATIONS:
         return None
-    name, telling = _ACTIVATIONS[called]
-    group, outside = _group(node)
+    name, telling = _ACTIVATIONS[kind]
+    group, outside = group_of(node)
     targets = [n.target for n in group]
     if name == "gelu" and aten.tanh.default in targets:
         name, telling = "gelu_tanh", (aten.tanh.default,)
     whole = len(outside) == 1 and sum(t in telling for t in targets) == 1
-    closed = _closed(node, group) and not any(_called(u) == called for u in node.users)
-    return (name, outside.pop(), group) if whole and closed else None
-
-
-def _group(node: Node) -> tuple[set[Node], set[Node]]:
-    """The operators of the decomposition that ``node`` is the end of, and what they read."""
-    group, outside, todo = {node}, set(), [node]
-    while todo:
-        for source in todo.pop().all_input_nodes:
-            if source.op != "call_function" or _called(source) != _called(node):
-                outside.add(source)
-            elif source not in group:
-                group.add(source)
-                todo.append(source)
-    return group, outside
-
-
-def _closed(node: Node, group: set[Node]) -> bool:
-    """Whether nothing outside reads an operator of the group but its end."""
-    return all(u in group for n in group - {node} for u in n.users)
+    alone = closed(node, group) and not any(called(u) == kind for u in node.users)
+    return (name, outside.pop(), group) if whole and alone else None
 
 
 @dataclass(frozen=True)
@@ -230,7 +209,7 @@ def _one_pair(one: _Columns, other: _Columns) -> bool:
 def _viewed(node: Node) -> tuple[Node, list[str]]:
     """What a node is a view of, and in which shape."""
     shape = [str(n) for n in node.meta["val"].shape]
-    while node.target in _VIEWS:
+    while node.target in VIEWS:
         node = node.args[0]
     return node, shape
 
@@ -250,7 +229,7 @@ def _columns(node: Node) -> _Columns | None:
         if at.op != "call_function" or not at.args or not isinstance(at.args[0], Node):
             return None
         last = at.meta["val"].dim() - 1 if isinstance(at.meta.get("val"), torch.Tensor) else -1
-        if at.target in _VIEWS and not rows and str(at.args[0].meta["val"].shape[-1]) == str(at.meta["val"].shape[-1]):
+        if at.target in VIEWS and not rows and str(at.args[0].meta["val"].shape[-1]) == str(at.meta["val"].shape[-1]):
             rows = tuple(at.args[1][:-1])
         elif at.target is operator.getitem and at.args[0].target is aten.split.Tensor and start is None:
             _, size, *dim = at.args[0].args

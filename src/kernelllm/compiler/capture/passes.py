@@ -17,6 +17,7 @@ from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import faster_templates, fusions, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import Editor
+from kernelllm.compiler.capture.node_groups import HALF
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 
@@ -116,7 +117,7 @@ def _heavy_dtype(node: Node) -> bool:
 
 
 def _product(a: Node) -> str:
-    return "half_matmul" if a.meta["val"].dtype in fusions.HALF else "matmul"
+    return "half_matmul" if a.meta["val"].dtype in HALF else "matmul"
 
 
 _OF_ONE = ("aten.permute.default", "aten.view.default", "aten.clone.default", "aten.mul.Tensor", "aten.sub.Tensor", "aten.add.Tensor",
@@ -138,7 +139,7 @@ def _row_product(w: Editor, a: Node, b: Node) -> Node:
 
 
 def _batched(a: Node) -> str:
-    return "half_batched_matmul" if a.meta["val"].dtype in fusions.HALF else "batched_matmul"
+    return "half_batched_matmul" if a.meta["val"].dtype in HALF else "batched_matmul"
 
 
 def _mm(w: Editor, a: Node, b: Node) -> Node | None:

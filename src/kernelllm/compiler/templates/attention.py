@@ -13,7 +13,7 @@ from .matmul import batched_matmul
 def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, Dv, scale,
                      stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                      stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                     MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+                     MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, PRECISION: tl.constexpr,
                      BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head against all keys. MASK_KIND: 0 none, 1 boolean (true: attend), 2 added to the scores."""
     pid = tl.program_id(0)
@@ -45,7 +45,9 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
         if MASK_KIND == 1:
             keep = keep & (tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0) != 0)
         elif MASK_KIND == 2:
-            scores += tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32) * 1.4426950408889634
+            added = tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32)
+            keep = keep & (added != float("-inf"))
+            scores += tl.maximum(added * 1.4426950408889634, -3.4028234663852886e38)  # the lowest number is not minus infinity
         scores = tl.where(keep, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1))
         safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)  # a query that may see no key yet
@@ -55,14 +57,17 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
         v = tl.load(v_base + s[:, None] * stride_vs, mask=(s < S)[:, None] & (dvs < Dv)[None, :], other=0.0)
         acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new_top
-    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]  # a query with no key at all gives zeros
+    if not NAN_ROWS:
+        total = tl.where(total == 0.0, 1.0, total)  # a query with no key at all gives zeros
+    acc = acc / total[:, None]
     out = out_ptr + ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & (dvs < Dv)[None, :])
 
 
 @triton.jit
 def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, stride_mh, stride_mt, stride_ms,
-                             SCALE: tl.constexpr, MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_S: tl.constexpr):
+                             SCALE: tl.constexpr, MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr,
+                             BLOCK_S: tl.constexpr):
     """Softmax over one row of SCALE * scores [batch, H, T, S] under the mask; BLOCK_S >= S."""
     row = tl.program_id(0).to(tl.int64)
     t = row % T
@@ -80,11 +85,13 @@ def attention_softmax_kernel(scores_ptr, mask_ptr, out_ptr, H, T, S, stride_mb, 
     top = tl.max(scores, axis=0)
     weights = tl.exp(scores - tl.where(top == float("-inf"), 0.0, top))
     total = tl.sum(weights, axis=0)
-    weights = weights / tl.where(total == 0.0, 1.0, total)
+    if not NAN_ROWS:
+        total = tl.where(total == 0.0, 1.0, total)
+    weights = weights / total
     tl.store(out_ptr + row * S + s, weights.to(out_ptr.dtype.element_ty), mask=s < S)
 
 
-def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32):
+def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32, nan_rows):
     """Attention whose heads are too wide for the fused kernel: scores, softmax, weighted sum."""
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
@@ -94,7 +101,7 @@ def attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32):
     mask_strides = mask.stride() if mask_kind else (0, 0, 0, 0)
     weights = torch.empty_like(scores)
     attention_softmax_kernel[(batch * heads * t,)](
-        scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, scale, mask_kind, is_causal,
+        scores, mask if mask_kind else q, weights, heads, t, s, *mask_strides, scale, mask_kind, is_causal, nan_rows,
         triton.next_power_of_2(max(s, 1)), num_warps=4 if s <= 4096 else 16,
     )
     out = batched_matmul(weights, v, None, allow_tf32).view(batch, heads, t, dv)
@@ -114,11 +121,12 @@ def attention_tiles(t, s, width, element_size):
     return block_t, block_s, 8 if block_t == 128 else 4, 2
 
 
-def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
+def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False, nan_rows=False):
     """softmax(scale * q @ k^T, masked) @ v: q [B,H,T,D], k [B,Hk,S,D], v [B,Hk,S,Dv], mask broadcasting to [B,H,T,S] -> [B,H,T,Dv].
 
     The result lies in memory as [B,T,H,Dv]. Hk divides H.
     A boolean mask says where to attend, any other is added to the scores. Causal: query t sees keys up to t.
+    A query that sees no key gives zeros, with nan_rows NaN.
     """
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
@@ -137,12 +145,12 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False)
     if out.numel() == 0:
         return out.transpose(1, 2)
     if precision == "sum" or attention_should_be_in_parts(max(d, dv), q.dtype):
-        return attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32)
+        return attention_wide(q, k, v, mask, mask_kind, is_causal, scale, allow_tf32, nan_rows)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
     block_t, block_s, warps, stages = attention_tiles(t, s, max(block_d, block_dv), q.element_size())
     attention_kernel[(batch * heads * triton.cdiv(t, block_t),)](
         q, k, v, mask if mask_kind else q, out, heads, heads // k.shape[1], t, s, d, dv, scale, *q.stride(), *k.stride(), *v.stride(),
-        *mask_strides, mask_kind, is_causal, precision, block_t, block_s, block_d, block_dv,
+        *mask_strides, mask_kind, is_causal, nan_rows, precision, block_t, block_s, block_d, block_dv,
         num_warps=warps, num_stages=stages,
     )
     return out.transpose(1, 2)
