@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from kernelllm.app.interrupt import remembered
+from kernelllm.app.progress import remembered
 
 
 def test_a_swallowed_interrupt_comes_back() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kernelllm.app.interrupt import remembered
+from kernelllm.app.progress import remembered
 from kernelllm.backends.base import open_backend
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError

@@ -16,9 +16,8 @@ import msgspec
 
 import kernelllm
 from kernelllm.app import output
-from kernelllm.app.interrupt import remembered
 from kernelllm.app.judge_options import LEAVE_WORK, default_extern, extern_of, tracked
-from kernelllm.app.progress import Progress, Silent
+from kernelllm.app.progress import Progress, Silent, remembered
 from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
 from kernelllm.core.attempts import best
@@ -81,7 +80,7 @@ def check(
     candidate: str | os.PathLike[str], problem: Problem | str | os.PathLike[str], *, judge: JudgeSettings | None = None
 ) -> Result:
     """Judge a candidate, a path or its text. The result has one attempt. Raises UsageError, ProblemError."""
-    from kernelllm.app.candidate_text import read_candidate
+    from kernelllm.app.output import read_candidate
     from kernelllm.judge import JudgeSettings
     from kernelllm.judge import judge as judged
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import click
@@ -169,3 +172,34 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def remembered() -> Iterator[Callable[[], None]]:
+    """Inside it Ctrl-C raises KeyboardInterrupt as usual; the function that it yields raises it again if that was swallowed.
+
+    Does nothing outside the main thread, or where somebody else handles the signal.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: None
+        return
+    seen = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    except Exception as error:
+        if seen:  # the interrupt in other clothes: Python 3.11 makes a SystemError of one that falls into its parser
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -37,7 +37,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "builtin": "kernelllm.suites.builtin:BuiltinSuite",
         "file": "kernelllm.suites.file:FileSuite",
         "flashinfer": "kernelllm.suites.definitions:DefinitionSuite",
-        "folder": "kernelllm.suites.folder:FolderSuite",
+        "folder": "kernelllm.suites.file:FolderSuite",
         "hf": "kernelllm.suites.hf_datasets:HFSuite",
         "kernelbench": "kernelllm.suites.kernelbench:KernelBench",
         "kernelbench-x": "kernelllm.suites.tritonbench.suite:KernelBenchX",

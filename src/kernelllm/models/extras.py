@@ -6,10 +6,12 @@ import importlib.util
 import logging
 import os
 import re
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from kernelllm.core.errors import MissingExtra, ModelError
+from kernelllm.core.errors import MissingExtra, ModelError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -76,3 +78,21 @@ def scrubbed(text: str, *secrets: str | None) -> str:
         if secret:
             text = text.replace(secret, "***")
     return _SECRET_SHAPES.sub("***", text)
+
+
+def upload(
+    folder: Path, repository: str, kind: Literal["dataset", "model"], *, private: bool = False, message: str = "", leave: Sequence[str] = ()
+) -> str:
+    """Upload a folder, without the patterns to ``leave``, with the login of the ``hf`` command; its address.
+
+    Raises UsageError where the hub refuses it, MissingExtra.
+    """
+    hub = need("huggingface_hub", "hf")
+    try:
+        api = hub.HfApi()
+        address = api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository, repo_type=kind, folder_path=folder, commit_message=message, ignore_patterns=list(leave))
+    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise UsageError(f"{folder} was not uploaded: {why}", where=repository, fix="Log in with: hf auth login.") from error
+    return str(address)

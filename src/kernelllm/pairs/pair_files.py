@@ -14,7 +14,7 @@ from kernelllm import __version__
 from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.types import Problem, to_json
 from kernelllm.lm import prompts
-from kernelllm.models.hub import upload
+from kernelllm.models.extras import upload
 from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.pairs.row import Pair
 

@@ -16,8 +16,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.problems import attention_gradients, observed
-from kernelllm.problems.graph_text import GraphText, noted
-from kernelllm.problems.state_text import HOLDER, LISTED, Holders, known_text, path_text
+from kernelllm.problems.graph_text import HOLDER, LISTED, GraphText, Holders, known_text, noted, path_text
 
 SIZE = "size"
 """Symbolic sizes become module-level constants of this name with a number."""

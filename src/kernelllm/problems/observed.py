@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kernelllm.problems.state_text import number_text
+from kernelllm.problems.graph_text import number_text
 
 MOST_READ = 2**22
 """Values of a tensor that are looked at."""

@@ -17,7 +17,7 @@ from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.suites import contract, file
-from kernelllm.suites.folder import FolderSuite
+from kernelllm.suites.file import FolderSuite
 
 _INPUTS = '''
 

@@ -15,7 +15,7 @@ import msgspec
 from kernelllm import __version__
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import to_json
-from kernelllm.models.hub import upload
+from kernelllm.models.extras import upload
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Recipe

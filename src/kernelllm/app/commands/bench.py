@@ -62,7 +62,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
     if as_json:
         click.echo(to_json(summaries))
     else:
-        from kernelllm.app.scores import show_scores
+        from kernelllm.app.verdict_view import show_scores
 
         for one, found in zip(opened, summaries, strict=True):
             show_scores(f"{one.plan.model} on {one.plan.suite} (run {one.id})", found["scores"], found["note"])
@@ -112,8 +112,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
 
 def run_shown(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
-    from kernelllm.app.interrupt import remembered
-    from kernelllm.app.progress import Console, Meter
+    from kernelllm.app.progress import Console, Meter, remembered
     from kernelllm.app.suite_runs import SPENT
 
     stored = one.stored()

@@ -42,9 +42,9 @@ def check(
     kernelllm check hinge_loss_triton.py --against examples/hinge_loss.py
     kernelllm check - --against examples/hinge_loss.py < answer.md
     """
-    from kernelllm.app.candidate_text import STDIN, read_candidate
     from kernelllm.app.judge_options import judge_settings as settings_of
     from kernelllm.app.judge_options import start_servers
+    from kernelllm.app.output import STDIN, read_candidate
     from kernelllm.app.progress import Console
     from kernelllm.core.types import Candidate, Status, to_json
     from kernelllm.judge import source_refusal

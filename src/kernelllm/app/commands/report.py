@@ -47,7 +47,7 @@ def report(
     """
     from kernelllm.app import suite_runs as wiring
     from kernelllm.app.output import check_writable, write_text
-    from kernelllm.app.scores import show_scores
+    from kernelllm.app.verdict_view import show_scores
     from kernelllm.bench import summary
     from kernelllm.core.types import to_json
 

@@ -20,7 +20,7 @@ from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems.graph_problem import graph_problem
-from kernelllm.problems.state_text import LISTED, plain_text
+from kernelllm.problems.graph_text import LISTED, plain_text
 
 _ALL = 2**63 - 1
 _BLOCKS: dict[Any, tuple[int, int | None]] = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelllm.backends import base
 from kernelllm.backends.base import Availability, AvailabilityState, Example, Launches, Mode, Observer
-from kernelllm.backends.triton import kernel_syntax, masked_loads, prompt_rules
+from kernelllm.backends.triton import kernel_syntax, prompt_rules
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Triton(base.Backend):
         return kernel_syntax.keeps_remainder(kernel)
 
     def undefined_results(self, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-        return masked_loads.undefined_results(kernel)
+        return kernel_syntax.undefined_results(kernel)
 
     def examples(self) -> Mapping[str, Example]:
         """One worked example for each operator family."""

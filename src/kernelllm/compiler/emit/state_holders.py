@@ -14,8 +14,8 @@ import torch
 
 from kernelllm.compiler.emit.model_class import KeptParts
 from kernelllm.problems import sizes
+from kernelllm.problems.graph_text import HOLDER, Holders, known_text, path_text, tensor_text
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.state_text import HOLDER, Holders, known_text, path_text, tensor_text
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
