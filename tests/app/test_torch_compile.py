@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelllm.app.dynamo import graph_kernel, orders
+from kernelllm.app.dynamo import graph_kernel, graph_pieces, orders
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
@@ -99,6 +99,49 @@ def test_forward_and_backward_are_eager_s(process: References) -> None:
     assert any("size0 = 7" in o.problem.source for o in process.orders)
     assert not any("size0 = 9" in o.problem.source for o in process.orders)
     assert not any(o.conv_tf32 for o in process.orders)  # eager on a CPU does not round
+
+
+class Layers(nn.Module):
+    """Equal layers, an operator that torch does not know, a mask and a size that every layer takes, a result that is a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.LayerNorm(6)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for layer in self.layers:
+            x = x + layer(x) * mask[:, None] / x.shape[0]
+        x = torch.ops.kernelllm_tests.twice(x)
+        return (x * 3)[1:], mask[1:]
+
+
+def test_a_long_graph_is_written_in_pieces_and_equal_layers_once(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = torch.library.custom_op("kernelllm_tests::twice", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda _, gradient: twice(gradient))
+    for name, size in (("LONG", 12), ("PIECE", 4), ("LARGEST", 12)):
+        monkeypatch.setattr(graph_pieces, name, size)
+    eager, other = Layers(), Layers()
+    other.load_state_dict(eager.state_dict())
+    fast = compiled(other)
+    for n in (5, 7, 9, 9):
+        both = []
+        for net, of in ((eager, eager), (fast, other)):
+            torch.manual_seed(n)
+            x = torch.randn(n, 6, requires_grad=True)
+            of.zero_grad()
+            out, mask = net(x, torch.rand(n))
+            (out.square().sum() + mask.sum()).backward()
+            both.append([out, mask, x.grad, *(p.grad for p in of.parameters())])
+        for one, two in zip(*both, strict=True):
+            torch.testing.assert_close(one, two)
+            assert one.stride() == two.stride()
+    report = compile_report()
+    left = [g for g in report.graphs if g.state == "eager"]
+    assert len(left) == 4, str(report)  # the operator, forward and backward, fixed and dynamic
+    assert all("registered elsewhere" in g.cause for g in left)
+    assert report.count("written") == len(report.graphs) - 4
+    assert len(process.orders) <= report.count("written") - 6  # two of four layers, at least, are as another one
 
 
 def test_the_second_process_takes_files_from_the_disk(process: References) -> None:

@@ -180,6 +180,17 @@ def attention(node: fx.Node) -> dict[str, Any]:
     return {**{n: values[n] for n in ("query", "key", "value")}, **{n: v for n, v in options.items() if v is not None}}
 
 
+def foreign(node: fx.Node) -> str:
+    """Why a call has no text wherever it stands; empty where it has one."""
+    if node.target in (attention_gradients.in_order, operator.getitem) or node.target in _INFIX or node.target in _METHODS:
+        return ""
+    try:
+        _function(node.target)
+    except CaptureError as error:
+        return error.what
+    return ""
+
+
 def _pure(node: fx.Node) -> bool:
     """Whether a node whose result nobody uses can go."""
     if isinstance(node.target, torch._ops.OpOverload):

@@ -34,12 +34,12 @@ def kernelllm(
     from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
     from kernelllm.app.dynamo.any_device import partitioned
-    from kernelllm.app.dynamo.graph_kernel import GraphKernel
+    from kernelllm.app.dynamo.graph_pieces import runner
 
     number = next(_numbers)
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
-        return lambda made, inputs: GraphKernel(f"{kind} {number}", made, chosen)
+        return lambda made, inputs: runner(f"{kind} {number}", made, chosen)
 
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),

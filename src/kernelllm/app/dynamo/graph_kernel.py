@@ -38,11 +38,11 @@ class GraphKernel:
         self._boxed_call = True  # of the object: torch copies it to what it wraps around
         self._graph, self._options = graph, options
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
-        self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self._settle))
+        self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
         compile_report().graphs.append(self.record)
         self._run: Run | None = None
         self._inductor: Run | None = None
-        self._decided = False
+        self._decided = self._waited = False
         self._lock = threading.Lock()
         self._answer: Future[Written] | None = None
         self._key = ""
@@ -57,20 +57,35 @@ class GraphKernel:
         with torch.no_grad():
             return (self._run or self._eager)(inputs)
 
+    def begun(self, inputs: list[Any]) -> Sequence[Any]:
+        """Eager's results, once, while the file is being written: :meth:`settle` waits for it."""
+        with self._lock:
+            self._decide(inputs, wait=False)
+        with torch.no_grad():
+            return self._eager(inputs)
+
+    def settle(self) -> None:
+        """Take the file; wait for it as a first call does."""
+        with self._lock:
+            if self._answer is not None:
+                self._decide([])
+
     # -- what runs it ----------------------------------------------------------------------------
 
     def _eager(self, inputs: list[Any]) -> Sequence[Any]:
         result: Sequence[Any] = self._graph(*inputs)
         return result
 
-    def _decide(self, inputs: list[Any]) -> None:
-        """Choose what runs the graph from now on; left open while it is being written."""
+    def _decide(self, inputs: list[Any], *, wait: bool = True) -> None:
+        """Choose what runs the graph from now on; left open while it is being written. The first that waits does so once."""
         if self._decided:
             return
         start = time.perf_counter()
         try:
             if self._answer is None:
                 self._begin(inputs)
+            if self._answer is not None and wait and not self._waited:
+                self._wait(self._answer)
             if self._answer is not None and self._answer.done():
                 self._decided = True
                 self._take(self._answer.result())
@@ -81,14 +96,8 @@ class GraphKernel:
             self._leave(f"{type(error).__name__}: {error}")  # plain torch.compile would not raise it
         self.record.seconds += time.perf_counter() - start
 
-    def _settle(self) -> None:
-        """Take the file if there is one by now."""
-        with self._lock:
-            if self._answer is not None:
-                self._decide([])
-
     def _begin(self, inputs: list[Any]) -> None:
-        """Look for the file on disk, or have it written, and wait for it as long as the options allow."""
+        """Look for the file on disk, or have it written."""
         from kernelllm.app.dynamo import disk
 
         parts = self._parts = apart(self._graph)
@@ -109,12 +118,16 @@ class GraphKernel:
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
         order = f"{self._key} {self._options.verify == 'off'}"
         self._answer = orders.ordered(order, lambda: self._written(problem, device))
-        behind = self._options.verify == "background"
-        if not orders.wait_for(self._answer, 0.0 if behind else self._options.wait_s):
-            if not behind and device != "cpu" and self._options.fallback == "inductor":
-                self._inductor = self._run = self._by_inductor()
-            self.record.became("waiting", f"it is being written, {'Inductor' if self._run else 'eager'} runs it until then")
+        self._inductor = self._by_inductor() if device != "cpu" and self._options.fallback == "inductor" else None
         return None
+
+    def _wait(self, answer: Future[Written]) -> None:
+        """Wait as long as the options allow; then Inductor or eager runs the graph until it is written."""
+        self._waited = True
+        behind = self._options.verify == "background"
+        if not orders.wait_for(answer, 0.0 if behind else self._options.wait_s):
+            self._run = None if behind else self._inductor
+            self.record.became("waiting", f"it is being written, {'Inductor' if self._run else 'eager'} runs it until then")
 
     def _written(self, problem: Any, device: str) -> Written:
         from kernelllm.app.dynamo import disk

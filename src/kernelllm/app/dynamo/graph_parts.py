@@ -38,7 +38,7 @@ def apart(graph: fx.GraphModule) -> GraphParts:
     lifted, constants = _constants_lifted(graph)
     output = next(n for n in lifted.graph.nodes if n.op == "output")
     results = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
-    free = _free(lifted.graph)
+    free = free_nodes(lifted.graph)
     kinds = [isinstance(r, fx.Node) and r not in free for r in results]
     places: list[_Place] = []
     for kind in kinds:
@@ -73,7 +73,7 @@ def _attribute(graph: fx.GraphModule, name: str) -> Any:
     return getattr(graph.get_submodule(owner), last)
 
 
-def _free(graph: fx.Graph) -> set[fx.Node]:
+def free_nodes(graph: fx.Graph) -> set[fx.Node]:
     """Nodes that are inputs, views of inputs, or numbers."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
