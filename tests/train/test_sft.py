@@ -82,7 +82,7 @@ def test_examples_are_whole_and_learn_answers_alone(toy_set: Path, tmp_path: Pat
     repair = next(r for r in rows if r.kind == "repair")
     shown = words.decode(examples([repair], recipe.data, words)[0][0].ids)
     assert "<|verdict|>\nincorrect: off by one\n<|kernel|>" in shown
-    assert examples(rows, config.Data(max_length=60), words)[1] == len(rows)
+    assert examples(rows, config.Data(max_length=20), words)[1] == len(rows)
 
 
 def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kernelllm.core import gpus
 from kernelllm.core.attempts import best as best_of
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.text import parse as parse_source
+from kernelllm.core.text import without_comments
 from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Problem
 from kernelllm.lm import feedback
 from kernelllm.models.language_model import Message
@@ -60,6 +61,7 @@ class Templates:
             self._environment = jinja2.Environment(
                 loader=jinja2.ChoiceLoader(loaders), undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True
             )
+            self._environment.filters["without_comments"] = without_comments
         return self._environment
 
     def names(self) -> list[str]:

@@ -34,7 +34,9 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A byte-level BPE of one's own, for a model from scratch."""
 
-    vocabulary: int = 8192
+    vocabulary: int = 10240
+    blocks: int = 5120
+    """At most so many of them are whole lines and runs of lines that answers have in common."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +64,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epochs: float = 1
     max_steps: int = -1
     """Stops earlier than ``epochs`` where positive."""
+    max_seconds: int = 0
+    """Where positive, one call trains for so long, and the schedule follows the clock: ``epochs`` and ``max_steps`` do not count."""
     batch: int = 32
     """Rows (packs, or pairs without packing) of one step over all devices."""
     micro_batch: int = 8
@@ -77,14 +81,16 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What is computed in. ``auto``: bfloat16 on a GPU, float32 on a CPU."""
     weights: Literal["auto", "bfloat16", "float32"] = "auto"
     """What the weights are kept in. ``auto``: float32 where they are trained, ``dtype`` below adapters."""
-    attention: str = "sdpa"
-    """As transformers names it: ``sdpa``, ``flex_attention``, ``flash_attention_2``."""
+    attention: str = "auto"
+    """As transformers names it: ``sdpa``, ``flex_attention``, ... ``auto``: torch's FlashAttention within packed rows where a GPU
+    computes in half precision, ``sdpa`` elsewhere."""
     compile: bool = False
+    """The layers by ``torch.compile``."""
     checkpointing: bool = False
     """Activations are computed again in the backward."""
     fsdp: str = ""
     """As transformers takes it, e.g. ``full_shard auto_wrap``; with ``accelerate launch``."""
-    optimizer: str = "adamw_torch"
+    optimizer: str = "adamw_torch_fused"
     log_every: int = 10
     save_every: int = 500
     keep: int = 3
@@ -109,8 +115,8 @@ class Validation(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields
 
     every: int = 500
     """Steps between two looks; 0: never."""
-    best: Literal["loss", "pass@1"] = "loss"
-    """Which checkpoint is the best: by held-out perplexity, or by judged pass@1."""
+    best: Literal["loss", "pass@1", "last"] = "loss"
+    """Which checkpoint is exported: the best by held-out perplexity, or by judged pass@1, or the last one."""
     problems: int = 0
     """Modules for which kernels are sampled and judged; 0: none."""
     samples: int = 4

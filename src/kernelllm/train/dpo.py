@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Problem
-from kernelllm.lm import prompts
 from kernelllm.models.extras import need
 from kernelllm.models.language_model import as_chat, plain_text
 from kernelllm.train import card, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import answer_text, fits, rows_of
+from kernelllm.train.questions import Asked, question
 from kernelllm.train.sft import ToldLine, begin, callbacks, last_checkpoint, opened_tokenizer
 
 log = logging.getLogger(__name__)
@@ -69,13 +68,12 @@ def dpo(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
 
 def preferences(recipe: Recipe, rows: list[Any], words: Any) -> tuple[list[dict[str, Any]], int]:
     """Prompt, better and worse answer of each row that has both and fits; and how many do not fit."""
-    templates = prompts.Templates()
     made: list[dict[str, Any]] = []
     too_long = 0
     for row in rows:
         if row.kind == "pair" or row.split != "train":
             continue
-        messages = prompts.first_prompt(templates, recipe.data.template, Problem(name=row.name, source=row.python_code))
+        messages = question(recipe.data.template, Asked(row.python_code))
         if not all(fits(messages, code, recipe.data, words) for code in (row.triton_code, row.before_code)):
             too_long += 1
             continue

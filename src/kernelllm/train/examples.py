@@ -11,13 +11,14 @@ import msgspec
 import torch
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Problem, digest
-from kernelllm.lm import prompts
+from kernelllm.core.types import digest
 from kernelllm.models import Message
 from kernelllm.models.hf import prompt_ids
+from kernelllm.models.language_model import plain_text
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Data
+from kernelllm.train.questions import Asked, questions
 
 NO_LOSS: Final = -100
 """The label of a token that is not to be learned."""
@@ -42,20 +43,6 @@ def data_digest(rows: Iterable[Pair]) -> str:
     return digest("\n".join(f"{r.uuid} {r.split}" for r in rows))
 
 
-def question(row: Pair, data: Data, templates: prompts.Templates) -> tuple[Message, ...]:
-    """What is asked for a row: the first prompt, or that of a later round where the row repairs or hastens a kernel."""
-    problem = Problem(name=row.name, source=row.python_code)
-    if row.kind == "pair":
-        return prompts.first_prompt(templates, data.template, problem)
-    return prompts.follow_up(templates, data.template, problem, row.before_code, row.before_verdict)
-
-
-def example(row: Pair, data: Data, tokenizer: Any, templates: prompts.Templates) -> TokenExample:
-    """A row in tokens, the end token included."""
-    asked = prompt_ids(tokenizer, question(row, data, templates))
-    return TokenExample([*asked, *answer_ids(row.triton_code, data, tokenizer)], len(asked))
-
-
 def answer_ids(code: str, data: Data, tokenizer: Any) -> list[int]:
     """The answer that a kernel's file makes, in tokens."""
     return [*tokenizer(answer_text(code, data), add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
@@ -72,9 +59,15 @@ def fits(asked: Sequence[Message], code: str, data: Data, tokenizer: Any) -> boo
 
 
 def examples(rows: Sequence[Pair], data: Data, tokenizer: Any) -> tuple[list[TokenExample], int]:
-    """The rows that fit in ``max_length``, and how many do not."""
-    templates = prompts.Templates()
-    made = [example(row, data, tokenizer, templates) for row in rows]
+    """The rows that fit in ``max_length``, the end token included, and how many do not."""
+    asked = questions(data.template, [Asked(r.python_code, r.before_code, r.before_verdict) for r in rows])
+    plain = [plain_text(messages) for messages in asked]
+    if tokenizer.bos_token_id is None and rows and None not in plain:
+        prompts = tokenizer(plain, add_special_tokens=False)["input_ids"]
+    else:
+        prompts = [prompt_ids(tokenizer, messages) for messages in asked]
+    answers = tokenizer([answer_text(r.triton_code, data) for r in rows], add_special_tokens=False)["input_ids"] if rows else []
+    made = [TokenExample([*p, *a, tokenizer.eos_token_id], len(p)) for p, a in zip(prompts, answers, strict=True)]
     kept = [one for one in made if len(one.ids) <= data.max_length]
     return kept, len(made) - len(kept)
 
@@ -114,17 +107,23 @@ class Rows(torch.utils.data.Dataset[list[TokenExample]]):
 
 
 class Collator:
-    """Rows to tensors. Positions begin anew with each example, which keeps examples of a row apart (transformers reads it from them)."""
+    """Rows to tensors. Positions begin anew with each example, which keeps examples of a row apart (transformers reads it from them).
 
-    def __init__(self, pad: int, length: int | None = None, multiple: int = 64) -> None:
+    ``count`` rows, empty ones where there are fewer: with ``length``, all batches have one shape, which is compiled once.
+    ``starts``: also where examples begin in the flat batch (:mod:`kernelllm.train.packed_attention`).
+    """
+
+    def __init__(self, pad: int, length: int | None = None, multiple: int = 64, *, count: int = 0, starts: bool = False) -> None:
         self.pad, self.length, self.multiple = pad, length, multiple
+        self.count, self.starts = count, starts
 
     def __call__(self, rows: Sequence[Sequence[TokenExample]]) -> dict[str, torch.Tensor]:
         longest = max(sum(len(one.ids) for one in row) for row in rows)
         length = self.length or -(-longest // self.multiple) * self.multiple
-        ids = torch.full((len(rows), length), self.pad)
-        labels = torch.full((len(rows), length), NO_LOSS)
-        positions = torch.zeros((len(rows), length), dtype=torch.long)
+        shape = (max(len(rows), self.count), length)
+        ids = torch.full(shape, self.pad)
+        labels = torch.full(shape, NO_LOSS)
+        positions = torch.arange(length).repeat(shape[0], 1)
         for index, row in enumerate(rows):
             at = 0
             for one in row:
@@ -134,4 +133,10 @@ class Collator:
                 positions[index, at:end] = torch.arange(end - at)
                 at = end
             positions[index, at:] = torch.arange(length - at)
-        return {"input_ids": ids, "labels": labels, "position_ids": positions}
+        made = {"input_ids": ids, "labels": labels, "position_ids": positions}
+        if self.starts:
+            begin = (positions.view(-1) == 0).nonzero().view(-1)
+            room = max(len(begin), shape[0] * length // 64) + 1  # the same for all batches: the end again and again
+            made["example_starts"] = torch.full((room,), shape[0] * length, dtype=torch.int32)
+            made["example_starts"][: len(begin)] = begin
+        return made

@@ -15,19 +15,23 @@ from typing import Any
 import msgspec
 
 from kernelllm.core.errors import UsageError
+from kernelllm.core.text import without_comments
 from kernelllm.core.types import from_json, to_json
 from kernelllm.models import LanguageModel
 from kernelllm.models.extras import installed, need
 from kernelllm.models.hf import HF
 from kernelllm.models.mini import Mini
 from kernelllm.pairs.row import Pair
-from kernelllm.train import card, judged, tokenizer, weights
+from kernelllm.train import card, judged, packed_attention, time_budget, tokenizer, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
-from kernelllm.train.examples import Collator, Rows, TokenExample, data_digest, examples, rows_of
+from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
+from kernelllm.train.time_budget import TimeBudget
 
 log = logging.getLogger(__name__)
 ToldLine = Callable[[str], None]
+_TOKENIZER_ROWS = 4000
+"""Rows that merges of characters are learnt from; more do not change them."""
 
 
 def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False) -> TrainingRun:
@@ -43,7 +47,8 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
             return done
         words = opened_tokenizer(recipe, rows, folder)
     transformers.set_seed(recipe.training.seed)
-    model = weights.opened(recipe, words)
+    # transformers' own sampling knows nothing of packed rows
+    model = weights.opened(recipe, words, packed=recipe.small or not recipe.validation.problems)
     parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
     train = fitting["train"][0][: recipe.data.limit]
@@ -105,8 +110,12 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
         return found
     kept = folder / "tokenizer"
     if not kept.exists():
-        texts = [text for r in rows if r.split == "train" for text in (r.python_code, r.triton_code)]
-        tokenizer.trained(texts, recipe.tokenizer.vocabulary).save_pretrained(kept)
+        own = [r for r in rows if r.split == "train"]
+        answers = [answer_text(r.triton_code, recipe.data) for r in own]
+        blocks = tokenizer.frequent_blocks(answers, recipe.tokenizer.blocks)
+        step = -(-len(own) // _TOKENIZER_ROWS)
+        texts = [*(without_comments(r.python_code) for r in own[::step]), *answers[::step]]
+        tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
     return transformers.AutoTokenizer.from_pretrained(kept)
 
 
@@ -115,9 +124,22 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
     transformers = need("transformers", "train")
     arguments = weights.arguments(recipe, folder, len(train))
     base: Any = transformers.Trainer
+    how = recipe.training
+    budget = TimeBudget(how.max_seconds) if how.max_seconds else None
+    step_tokens = train.tokens / max(len(train), 1) * how.batch
+    if how.compile:
+        weights.compile_layers(model)
 
     class PairTrainer(base):  # type: ignore[misc]
         scored: Callable[[], dict[str, float]] | None = None
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            if budget is None:
+                return super().create_scheduler(num_training_steps, optimizer)
+            if self.lr_scheduler is None:
+                schedule = need("torch", "train").optim.lr_scheduler.LambdaLR
+                self.lr_scheduler = schedule(optimizer or self.optimizer, lambda _: time_budget.factor(how, budget.used))
+            return self.lr_scheduler
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
             metrics: dict[str, float] = super().evaluate(*args, **kwargs)
@@ -130,11 +152,20 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
             return metrics | named
 
     made = PairTrainer(
-        model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=callbacks(folder, told, train.tokens),
-        data_collator=Collator(words.pad_token_id, recipe.data.max_length if recipe.data.packing else None), processing_class=words,
+        model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=callbacks(folder, told, step_tokens, budget),
+        data_collator=collator(recipe, model, words, arguments.per_device_train_batch_size), processing_class=words,
     )  # fmt: skip
     made.remove_callback(transformers.PrinterCallback)
+    if budget is not None:
+        made.add_callback(time_budget.callback(budget))
     return made
+
+
+def collator(recipe: Recipe, model: Any, words: Any, rows: int) -> Collator:
+    """Batches for a model; all of one shape where rows are packed."""
+    packed = recipe.data.packing
+    starts = model.config._attn_implementation == packed_attention.NAME
+    return Collator(words.pad_token_id, recipe.data.max_length if packed else None, count=rows if packed else 0, starts=starts)
 
 
 def _on_all(trainer: Any, scored: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -147,8 +178,8 @@ def _on_all(trainer: Any, scored: Callable[[], dict[str, float]]) -> dict[str, f
     return box[0] or {}
 
 
-def callbacks(folder: Path, told: ToldLine, tokens: int) -> list[Any]:
-    """A line for each log, and TensorBoard where it is installed. ``tokens``: of one epoch, 0 where it is not known."""
+def callbacks(folder: Path, told: ToldLine, tokens: float, budget: TimeBudget | None = None) -> list[Any]:
+    """A line for each log, and TensorBoard where it is installed. ``tokens``: of one step, 0 where it is not known."""
     import time
 
     base: Any = need("transformers", "train").TrainerCallback
@@ -156,21 +187,23 @@ def callbacks(folder: Path, told: ToldLine, tokens: int) -> list[Any]:
     class Progress(base):  # type: ignore[misc]
         """A line for each log, with the rate and what is left."""
 
-        began = (0.0, 0)
+        began = last = (0.0, 0)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.began = (time.monotonic(), state.global_step)
+            self.began = self.last = (time.monotonic(), state.global_step)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
             shown = {k: v for k, v in (logs or {}).items() if k in ("loss", "learning_rate") or k.startswith(("eval_", "reward"))}
             if not shown or not state.is_world_process_zero:
                 return
             seconds, steps = time.monotonic() - self.began[0], state.global_step - self.began[1]
-            done = steps * tokens * state.num_train_epochs / max(state.max_steps, 1)
-            rate = f", {done / max(seconds, 1e-9):,.0f} tokens/s" if tokens else ""
-            left = (state.max_steps - state.global_step) * seconds / max(steps, 1)
+            recent, taken = time.monotonic() - self.last[0], state.global_step - self.last[1]
+            rate = f", {taken * tokens / max(recent, 1e-9):,.0f} tokens/s" if tokens and taken else ""
+            if taken:
+                self.last = (time.monotonic(), state.global_step)
+            left = budget.seconds - seconds if budget else (state.max_steps - state.global_step) * seconds / max(steps, 1)
             figures = ", ".join(f"{k.removeprefix('eval_')} {float(v):.4g}" for k, v in shown.items() if not k.endswith("per_second"))
-            told(f"step {state.global_step} of {state.max_steps}: {figures}{rate}, {left:.0f} s left")
+            told(f"step {state.global_step}{'' if budget else f' of {state.max_steps}'}: {figures}{rate}, {max(left, 0):.0f} s left")
 
     found = [Progress()]
     if installed("tensorboard"):

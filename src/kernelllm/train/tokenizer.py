@@ -1,8 +1,13 @@
-"""A byte-level BPE for PyTorch and Triton source: digits stand alone, a line's indentation is one token."""
+"""A byte-level BPE for PyTorch and Triton source: digits stand alone, a line's indentation is one token.
+
+Kernels repeat whole lines and whole functions. The most frequent ones are tokens of their own, so that an answer takes a
+fraction of the tokens and of the draws that can go wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kernelllm.models.extras import need
@@ -11,12 +16,16 @@ END: Final = "<|end|>"
 PAD: Final = "<|pad|>"
 SPECIAL: Final = (PAD, END, "<|module|>", "<|kernel|>", "<|verdict|>")
 """The last three part a prompt, as the template ``mini`` writes it."""
-PIECES: Final = r"\n[ \n]*|\d| ?[A-Za-z]+| ?_+| +|[^\sA-Za-z\d_]+|\s"
-"""What merges never cross: a line's end with the next indentation, one digit, a word, underscores, runs of other characters."""
+PIECES: Final = r"\n[ \n]*| ?(?:b?float|u?int)(?:8|16|32|64)\b|\d| ?[A-Za-z_]+| ?[^\s\w]+| +|\s|\w"
+"""What merges never cross: a line's end with the next indentation, a type, one digit, a name, a run of other characters."""
+_SHORTEST: Final = 12
+"""Characters of a line that is worth a token."""
+_LINES: Final = 100_000
+"""Different lines that are looked at, the most frequent first."""
 
 
-def trained(texts: Iterable[str], vocabulary: int) -> Any:
-    """A tokenizer of transformers. Raises MissingExtra."""
+def trained(texts: Iterable[str], vocabulary: int, blocks: Sequence[str] = ()) -> Any:
+    """A tokenizer of transformers with ``vocabulary`` tokens at most, ``blocks`` among them. Raises MissingExtra."""
     tokenizers = need("tokenizers", "train")
     transformers = need("transformers", "train")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -26,10 +35,38 @@ def trained(texts: Iterable[str], vocabulary: int) -> Any:
     ])
     made.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False,
+        vocab_size=vocabulary - len(blocks), special_tokens=list(SPECIAL), show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     made.train_from_iterator(texts, trainer)
+    made.add_tokens([tokenizers.AddedToken(block, normalized=False) for block in blocks])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=made, pad_token=PAD, eos_token=END, additional_special_tokens=list(SPECIAL[2:]), clean_up_tokenization_spaces=False
     )
+
+
+def frequent_blocks(texts: Sequence[str], most: int, least: int = 8) -> list[str]:
+    """Up to ``most`` runs of lines, each with the line's end before it, that stand in at least ``least`` places: where they save most.
+
+    Lines are joined as BPE joins characters: each frequent line becomes a character, and a tokenizer is trained on these.
+    """
+    tokenizers = need("tokenizers", "train")
+    lines = [["\n" + line for line in text.split("\n")][1:] for text in texts]
+    found = Counter(line for text in lines for line in text)
+    kept = [line for line, count in found.most_common(_LINES) if count >= least]
+    names = {line: chr(0x10000 + number) for number, line in enumerate(kept)}
+    own = {name: line for line, name in names.items()}
+    words = [word for text in lines for word in "".join(names.get(line, " ") for line in text).split(" ") if word]
+    joined = tokenizers.Tokenizer(tokenizers.models.BPE())
+    joined.train_from_iterator(
+        words, tokenizers.trainers.BpeTrainer(vocab_size=len(names) + 2 * most, min_frequency=least, show_progress=False)
+    )
+    used = Counter(token for one in joined.encode_batch(words) for token in one.tokens if len(token) > 1)
+    blocks = {"".join(own[name] for name in token): count for token, count in used.items() if count >= least}
+    chosen = _worthiest({line: found[line] for line in kept}, most * 2 // 3)
+    return sorted({*chosen, *_worthiest(blocks, most - len(chosen))})
+
+
+def _worthiest(counts: dict[str, int], most: int) -> list[str]:
+    worth = {text: count * len(text) for text, count in counts.items() if len(text.strip()) >= _SHORTEST}
+    return sorted(worth, key=lambda text: (-worth[text], text))[:most]

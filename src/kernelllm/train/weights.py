@@ -11,17 +11,22 @@ import torch
 
 from kernelllm.models import small_weights
 from kernelllm.models.extras import need
+from kernelllm.train import packed_attention
 from kernelllm.train.config import Recipe
 
 
-def opened(recipe: Recipe, words: Any) -> Any:
-    """A Llama from scratch, or the base, with adapters where the recipe asks for them. Raises MissingExtra."""
+def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
+    """A Llama from scratch, or the base, with adapters where the recipe asks for them. Raises MissingExtra.
+
+    ``packed``: its batches come from a :class:`~kernelllm.train.examples.Collator`, so that the attention ``auto`` may go by their marks.
+    """
     transformers = need("transformers", "train")
     kept = _kept_in(recipe)
+    attention = packed_attention.chosen(recipe.training.attention, computed_in(recipe) if packed else torch.float32)
     if recipe.base:
-        model = transformers.AutoModelForCausalLM.from_pretrained(recipe.base, dtype=kept, attn_implementation=recipe.training.attention)
+        model = transformers.AutoModelForCausalLM.from_pretrained(recipe.base, dtype=kept, attn_implementation=attention)
     else:
-        model = scratch(recipe, words).to(kept)
+        model = scratch(recipe, words, attention).to(kept)
     model.config.use_cache = False  # transformers keeps examples of a row apart only without one
     if recipe.lora is None:
         return model
@@ -35,7 +40,7 @@ def opened(recipe: Recipe, words: Any) -> Any:
     return peft.get_peft_model(model, adapters)
 
 
-def scratch(recipe: Recipe, words: Any) -> Any:
+def scratch(recipe: Recipe, words: Any, attention: str = "sdpa") -> Any:
     """A Llama with random weights, its vocabulary a multiple of 64."""
     transformers = need("transformers", "train")
     size = recipe.architecture
@@ -45,7 +50,7 @@ def scratch(recipe: Recipe, words: Any) -> Any:
         rope_theta=size.rope_theta, tie_word_embeddings=True, pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id,
         bos_token_id=None,
     )  # fmt: skip
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=recipe.training.attention)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
 
 
 def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
@@ -56,21 +61,23 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
     world = int(processes().num_processes)
     micro = min(how.micro_batch, how.batch)
     every = look.every or how.save_every
-    best = {"loss": "eval_loss", "pass@1": "eval_pass@1"}[look.best]
-    return transformers.TrainingArguments(
-        output_dir=str(folder / "checkpoints"), num_train_epochs=how.epochs, max_steps=how.max_steps,
+    best = {"loss": "eval_loss", "pass@1": "eval_pass@1", "last": None}[look.best] if look.every else None
+    made = transformers.TrainingArguments(
+        output_dir=str(folder / "checkpoints"), num_train_epochs=how.epochs, max_steps=how.max_steps if not how.max_seconds else 10**6,
         per_device_train_batch_size=micro, per_device_eval_batch_size=micro,
         gradient_accumulation_steps=max(1, how.batch // (micro * world)),
         learning_rate=how.learning_rate, lr_scheduler_type=how.schedule, warmup_steps=how.warmup, weight_decay=how.weight_decay,
         adam_beta2=how.beta2, max_grad_norm=how.max_grad_norm, optim=how.optimizer,
-        bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, torch_compile=how.compile,
+        bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, logging_nan_inf_filter=False,  # it waits for the GPU at each step
         **checkpointing(recipe, transformers.TrainingArguments),
         fsdp=how.fsdp or None, seed=how.seed, data_seed=how.seed, logging_steps=how.log_every, logging_first_step=True, report_to="none",
         eval_strategy="steps" if look.every else "no", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=how.keep,
-        load_best_model_at_end=bool(look.every), metric_for_best_model=best if look.every else None,
-        greater_is_better=look.best != "loss" if look.every else None,
+        load_best_model_at_end=best is not None, metric_for_best_model=best, greater_is_better=best != "eval_loss" if best else None,
         remove_unused_columns=False, label_names=["labels"], prediction_loss_only=True, disable_tqdm=True, dataloader_drop_last=False,
     )  # fmt: skip
+    if made.n_gpu > 1:  # without torchrun transformers would cut each batch in parts, one a GPU: packed rows do not bear that
+        made._n_gpu = 1
+    return made
 
 
 def checkpointing(recipe: Recipe, arguments: Any) -> dict[str, bool]:
@@ -78,6 +85,14 @@ def checkpointing(recipe: Recipe, arguments: Any) -> dict[str, bool]:
     name = "activation_checkpointing"
     known = name in inspect.signature(arguments).parameters
     return {name if known else "gradient_checkpointing": recipe.training.checkpointing}
+
+
+def compile_layers(model: Any) -> None:
+    """Compile each layer, which are alike, and the loss: one short compilation serves them all."""
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    for layer in plain.model.layers:
+        layer.compile()
+    plain.loss_function = torch.compile(plain.loss_function)
 
 
 def processes() -> Any:
