@@ -9,6 +9,7 @@ import torch
 
 from kernelllm.core.errors import ModelError
 from kernelllm.models import decoding, open_model, small_weights
+from kernelllm.models.llama_steps import LlamaWeights
 from kernelllm.models.python_prefix import PythonPrefix
 
 transformers = pytest.importorskip("transformers")
@@ -26,7 +27,7 @@ def llama() -> torch.nn.Module:
 
 def drawn(model: torch.nn.Module, prompts: list[list[int]], most: int, check: decoding.Continuation | None = None) -> list[decoding.Drawn]:
     chooser = decoding.Chooser(0.0, 1.0, 0, 256, check)
-    return decoding.generate(model, prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
+    return decoding.generate(LlamaWeights(model, torch.float32), prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
 
 
 def test_greedy_answers_are_those_of_transformers(llama: torch.nn.Module) -> None:

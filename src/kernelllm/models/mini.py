@@ -10,14 +10,19 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from kernelllm.core.errors import ModelError
+from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
 from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop
 from kernelllm.models.python_prefix import PythonPrefix
+
+if TYPE_CHECKING:
+    from kernelllm.models.decoding import Continuation
+    from kernelllm.models.llama_steps import LlamaWeights
 
 _LOG = logging.getLogger(__name__)
 _LIKELIEST = 256
@@ -26,6 +31,10 @@ _TOP_P = 0.97
 """Where none is asked for: the tail of a small model's distribution is noise."""
 _TRIES = 32
 """Tokens that may be refused before the answer goes on as it is."""
+_ON_CPU, _ON_GPU = 32, 2048
+"""Most rows of a batch where ``batch`` is 0."""
+_FREE = 0.5
+"""Share of a GPU's free memory for keys and values: judges may need the rest."""
 
 
 class Mini(HF):
@@ -35,13 +44,13 @@ class Mini(HF):
     summary: ClassVar[str] = "the small model that comes with this package (mini), or one that 'kernelllm train' made (mini/FOLDER)"
 
     def __init__(
-        self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 32, valid_python: bool = True
+        self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 0, valid_python: bool = True
     ) -> None:
         super().__init__(model or "mini", device=device, dtype=dtype, batch=batch)
         self.name = f"mini/{model}" if model else "mini"
         self.folder = Path(model).expanduser() if model else None
         self.valid_python = valid_python
-        self._pieces: list[str] = []
+        self._check: Continuation | None = None
 
     @property
     def identity(self) -> str:
@@ -89,12 +98,17 @@ class Mini(HF):
         self._cancelled.clear()
         ids = [self.encode(messages) for messages in prompts]
         todo = [(p, first + i) for p in sorted(range(len(ids)), key=lambda p: len(ids[p])) for i in range(n)]
-        for at in range(0, len(todo), self.batch):
+        if not todo:
+            return
+        with self._lock:
+            weights = self._weights()
+        batch = self.batch or self._fitting(weights, min(max(map(len, ids)) + params.max_tokens, weights.longest))
+        for at in range(0, len(todo), batch):
             if self._cancelled.is_set():
                 return
-            part = todo[at : at + self.batch]
+            part = todo[at : at + batch]
             with self._lock:
-                found = self._drawn([ids[p] for p, _ in part], [sample for _, sample in part], params)
+                found = self._drawn(weights, [ids[p] for p, _ in part], [sample for _, sample in part], params)
             yield from ((p, completion) for (p, _), completion in zip(part, found, strict=True))
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
@@ -103,14 +117,28 @@ class Mini(HF):
             self.last = completion
             yield completion.text
 
-    def _drawn(self, prompts: list[list[int]], samples: list[int], params: SamplingParams) -> list[Completion]:
+    def _weights(self) -> LlamaWeights:
+        from kernelllm.models.llama_steps import LlamaWeights
+
+        model, _ = self.load()
+        return LlamaWeights(model, model.dtype if model.device.type == "cpu" else need("torch", "hf").bfloat16)
+
+    @staticmethod
+    def _fitting(weights: LlamaWeights, tokens: int) -> int:
+        """Rows of so many tokens that are drawn at once."""
+        if weights.device.type != "cuda":
+            return _ON_CPU
+        free, _ = need("torch", "hf").cuda.mem_get_info(weights.device)
+        return int(max(1, min(_ON_GPU, _FREE * free / (tokens * weights.bytes_a_token()))))
+
+    def _drawn(self, weights: LlamaWeights, prompts: list[list[int]], samples: list[int], params: SamplingParams) -> list[Completion]:
         from kernelllm.models import decoding
 
-        model, tokenizer = self.load()
+        _, tokenizer = self.load()
         started = time.monotonic()
         seeds = [None if params.seed is None else params.seed + i for i in samples]
         ends, choose = self._end_tokens(), self._chooser(params)
-        drawn = decoding.generate(model, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set)
+        drawn = decoding.generate(weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set)
         seconds = time.monotonic() - started
         total = sum(len(row.tokens) for row in drawn)
         _LOG.info("%s: %d tokens in %.1f s, %.0f tokens/s", self.name, total, seconds, total / max(seconds, 1e-9))
@@ -121,11 +149,9 @@ class Mini(HF):
     def _chooser(self, params: SamplingParams) -> Any:
         from kernelllm.models import decoding
 
-        check = None
-        if self.valid_python:
-            self._pieces = self._pieces or self._texts()
-            check = decoding.Continuation(self._pieces, PythonPrefix(), _TRIES)
-        return decoding.Chooser(params.temperature, params.top_p or _TOP_P, params.top_k or 0, _LIKELIEST, check)
+        if self.valid_python and self._check is None:
+            self._check = decoding.Continuation(self._texts(), PythonPrefix(), _TRIES)
+        return decoding.Chooser(params.temperature, params.top_p or _TOP_P, params.top_k or 0, _LIKELIEST, self._check)
 
     def _texts(self) -> list[str]:
         """Each token's text; bytes that are no character of their own become letters."""

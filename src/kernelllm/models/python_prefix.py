@@ -36,6 +36,11 @@ class PythonPrefix:
         return state if all(state._take(c) for c in piece) else None
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for states behind which the same texts are valid."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    @property
     def may_end(self) -> bool:
         """Whether the text may stop here."""
         inside = self._quote and not (len(self._run) == 3 == len(self._quote))

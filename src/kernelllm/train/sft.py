@@ -136,7 +136,7 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if budget is None:
                 return super().create_scheduler(num_training_steps, optimizer)
-            if self.lr_scheduler is None:
+            if getattr(self, "lr_scheduler", None) is None:
                 schedule = need("torch", "train").optim.lr_scheduler.LambdaLR
                 self.lr_scheduler = schedule(optimizer or self.optimizer, lambda _: time_budget.factor(how, budget.used))
             return self.lr_scheduler
@@ -227,7 +227,7 @@ def judged_by(how: Validation) -> Any:
 def wrapped(recipe: Recipe, model: Any, words: Any) -> LanguageModel:
     """The model in memory as a provider, so that it is asked as it will be."""
     plain = getattr(model, "_orig_mod", model)
-    return Mini.wrapping(plain, words, name="") if recipe.small else HF.wrapping(plain, words)
+    return Mini.wrapping(plain, words, name="", batch=0) if recipe.small else HF.wrapping(plain, words)
 
 
 def finished(trainer: Any, test: Sequence[TokenExample], recipe: Recipe) -> dict[str, float]:
