@@ -26,8 +26,8 @@ def llama() -> torch.nn.Module:
 
 
 def drawn(model: torch.nn.Module, prompts: list[list[int]], most: int, check: decoding.Continuation | None = None) -> list[decoding.Drawn]:
-    chooser = decoding.Chooser(0.0, 1.0, 0, 256, check)
-    return decoding.generate(LlamaWeights(model, torch.float32), prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
+    chooser, weights = decoding.Chooser(0.0, 1.0, 0, 256, check), LlamaWeights(model, torch.float32)
+    return decoding.generate(weights, prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
 
 
 def test_greedy_answers_are_those_of_transformers(llama: torch.nn.Module) -> None:
