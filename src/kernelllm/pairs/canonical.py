@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from functools import lru_cache
 from typing import Final
 
 from kernelllm.core.errors import UsageError
@@ -13,6 +14,7 @@ _KEPT: Final = frozenset(dir(builtins)) | {"self", "get_inputs", "get_init_input
 _OUTSIDE: Final = ("get_inputs", "get_init_inputs")
 
 
+@lru_cache(maxsize=64)
 def canonical(source: str, *, numbers: bool = True) -> str:
     """The module with every name of its own replaced by ``v0``, ``v1``, ... in the order of their first use.
 

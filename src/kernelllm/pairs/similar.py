@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
+from functools import lru_cache
 from typing import Any, Final
 
 from kernelllm.core.errors import MissingExtra
@@ -24,27 +25,30 @@ class Similar:
             import datasketch
         except ImportError as error:
             raise MissingExtra("datasketch", "pairs") from error
-        self._sketches = datasketch
         self._threshold = threshold
         self._index: Any = datasketch.MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
         self._known: dict[str, Any] = {}
 
     def add(self, key: str, source: str) -> None:
         """Put a module's text into the index."""
-        self._known[key] = made = self._hashed(source)
+        self._known[key] = made = _sketch(canonical(source, numbers=False))
         self._index.insert(key, made)
 
     def nearest(self, source: str) -> str:
         """The key of the most similar text at or above the threshold, "" where there is none."""
-        made = self._hashed(source)
+        made = _sketch(canonical(source, numbers=False))
         found = [(made.jaccard(self._known[key]), key) for key in self._index.query(made)]
         share, key = max(found, default=(0.0, ""))
         return key if share >= self._threshold else ""
 
-    def _hashed(self, source: str) -> Any:
-        made = self._sketches.MinHash(num_perm=PERMUTATIONS)
-        made.update_batch([" ".join(run).encode() for run in _runs(_tokens(canonical(source, numbers=False)))])
-        return made
+
+@lru_cache(maxsize=64)
+def _sketch(text: str) -> Any:
+    from datasketch import MinHash
+
+    made = MinHash(num_perm=PERMUTATIONS)
+    made.update_batch([" ".join(run).encode() for run in _runs(_tokens(text))])
+    return made
 
 
 def _tokens(text: str) -> list[str]:

@@ -10,10 +10,13 @@ from kernelllm.core.types import Problem
 from kernelllm.suites import contract
 from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
+from kernelllm.suites.synth.single import single
 
-VERSION = "1"
+VERSION = "2"
 """The grammar's version: the same version, seed and number give the same text."""
-_LENGTHS = {1: 0.15, 2: 0.25, 3: 0.25, 4: 0.17, 5: 0.1, 6: 0.08}
+_SINGLE = 0.45
+"""Share of single operators with all of their settings."""
+_LENGTHS = {1: 0.1, 2: 0.38, 3: 0.27, 4: 0.14, 5: 0.07, 6: 0.04}
 
 
 class SynthSuite(contract.Suite):
@@ -43,6 +46,8 @@ def drawn(seed: int, number: int) -> tuple[ModuleText, str]:
     """Problem ``number`` of a seed: the module and its text."""
     rng = random.Random(f"{VERSION}/{seed}/{number}")
     module = ModuleText(rng, Style.drawn(rng))
+    if rng.random() < _SINGLE:
+        return module, module.text(single(module))
     value = _start(module)
     length = rng.choices(list(_LENGTHS), list(_LENGTHS.values()))[0]
     for place in range(length):

@@ -73,27 +73,28 @@ LOSSES: Final = {
 }  # fmt: skip
 
 CHANNEL_AXIS: Final[dict[Kind, int]] = {"rows": 1, "sequence": 2, "signal": 1, "image": 1, "volume": 1}
-_SPATIAL: Final[dict[Kind, int]] = {"signal": 1, "image": 2, "volume": 3}
+SPATIAL: Final[dict[Kind, int]] = {"signal": 1, "image": 2, "volume": 3}
 
 
-def _written(m: ModuleText, ways: tuple[str, ...]) -> str:
+def written(m: ModuleText, ways: tuple[str, ...]) -> str:
     """One of the ways, more often in the style of the module."""
     liked = {"layers": "nn.", "functional": "F.", "methods": "{x}"}[m.style.prefer]
     fitting = [w for w in ways if w.startswith(liked)]
     return m.rng.choice(fitting if fitting and m.rng.random() < 0.7 else list(ways))
 
 
-def _number(m: ModuleText) -> str:
+def number(m: ModuleText) -> str:
+    """A factor or a bound, as text."""
     return str(m.rng.choice((0.1, 0.25, 0.5, 1.5, 2.0, 3.0, round(m.rng.uniform(0.05, 4), 2))))
 
 
 def pointwise(m: ModuleText, v: Value) -> Value | None:
     """A function of each element."""
     name = m.rng.choice(list(POINTWISE))
-    way = _written(m, POINTWISE[name])
+    way = written(m, POINTWISE[name])
     if way.startswith("nn."):
         return m.step(name, f"{m.layer(m.rng.choice((name, 'activation', 'act')), way)}({v.text})", v)
-    return m.step(name, way.format(x=v.text, c=_number(m)), v)
+    return m.step(name, way.format(x=v.text, c=number(m)), v)
 
 
 def two_inputs(m: ModuleText, v: Value) -> Value | None:
@@ -122,7 +123,7 @@ def softmax(m: ModuleText, v: Value) -> Value | None:
     log = m.rng.random() < 0.3
     layer, plain = ("nn.LogSoftmax", "log_softmax") if log else ("nn.Softmax", "softmax")
     ways = (f"{layer}(dim={dim})", f"F.{plain}({{x}}, dim={dim})", f"torch.{plain}({{x}}, dim={dim})", f"{{x}}.{plain}({dim})")
-    way = _written(m, ways)
+    way = written(m, ways)
     made = f"{m.layer(plain, way)}({v.text})" if way.startswith("nn.") else way.format(x=v.text)
     return m.step(plain, made, v)
 
@@ -139,7 +140,7 @@ def normalize(m: ModuleText, v: Value) -> Value | None:
         made.append(("l2_normalize", "F.normalize({x}, dim=-1)"))
         made.append(("rms", "{x} * torch.rsqrt({x}.pow(2).mean(-1, keepdim=True) + 1e-6)"))
     else:
-        d = _SPATIAL[v.kind]
+        d = SPATIAL[v.kind]
         made += [("batch_norm", f"nn.BatchNorm{d}d({c})"), ("instance_norm", f"nn.InstanceNorm{d}d({c})")]
         if channels.value % 8 == 0:
             made.append(("group_norm", f"nn.GroupNorm({{groups}}, {c})"))
@@ -175,9 +176,9 @@ def linear(m: ModuleText, v: Value) -> Value | None:
 
 def convolve(m: ModuleText, v: Value) -> Value | None:
     """A convolution, plain, grouped by channel, or transposed."""
-    if v.kind not in _SPATIAL:
+    if v.kind not in SPATIAL:
         return None
-    d = _SPATIAL[v.kind]
+    d = SPATIAL[v.kind]
     c = v.dims[1]
     kernel = m.rng.choice((1, 3, 3, 3, 5) if d < 3 else (1, 3, 3))
     if min(s.value for s in v.dims[2:]) < kernel + 2:
@@ -203,21 +204,21 @@ def convolve(m: ModuleText, v: Value) -> Value | None:
 
 def pool(m: ModuleText, v: Value) -> Value | None:
     """Pooling with a window of two or three."""
-    if v.kind not in _SPATIAL or min(s.value for s in v.dims[2:]) < 6:
+    if v.kind not in SPATIAL or min(s.value for s in v.dims[2:]) < 6:
         return None
-    d, window = _SPATIAL[v.kind], m.rng.choice((2, 3))
+    d, window = SPATIAL[v.kind], m.rng.choice((2, 3))
     name = m.rng.choice(("max_pool", "avg_pool"))
     ways = (f"nn.{'MaxPool' if name == 'max_pool' else 'AvgPool'}{d}d({window})", f"F.{name}{d}d({{x}}, {window})")
-    way = _written(m, ways)
+    way = written(m, ways)
     made = f"{m.layer(m.rng.choice(('pool', name)), way)}({v.text})" if way.startswith("nn.") else way.format(x=v.text)
     return m.step(name, made, v, dims=(*v.dims[:2], *(Dim(s.value // window) for s in v.dims[2:])))
 
 
 def global_pool(m: ModuleText, v: Value) -> Value | None:
     """The mean over all places, as rows."""
-    if v.kind not in _SPATIAL:
+    if v.kind not in SPATIAL:
         return None
-    d = _SPATIAL[v.kind]
+    d = SPATIAL[v.kind]
     over = ", ".join(str(2 + i) for i in range(d))
     ways = (f"F.adaptive_avg_pool{d}d({{x}}, 1).flatten(1)", f"torch.mean({{x}}, dim=[{over}])", f"{{x}}.mean(dim=({over},))")
     return m.step("global_average_pool", m.rng.choice(ways).format(x=v.text), v, "rows", v.dims[:2])
@@ -231,7 +232,7 @@ def reduce(m: ModuleText, v: Value) -> Value | None:
     dim = m.rng.randrange(1, len(v.dims))
     keep = m.rng.random() < 0.4 and name != "argmax"
     axis = dim if m.rng.random() < 0.6 else dim - len(v.dims)
-    text = _written(m, REDUCTIONS[name]).format(x=v.text, d=axis, k=", keepdim=True" if keep else "")
+    text = written(m, REDUCTIONS[name]).format(x=v.text, d=axis, k=", keepdim=True" if keep else "")
     dims = tuple(Dim(1) if i == dim else d for i, d in enumerate(v.dims) if keep or i != dim)
     if keep:
         return m.step(name, text, v, dims=dims)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+Constant = bool | int | float | tuple[int, ...] | None
 Kind = Literal["rows", "sequence", "signal", "image", "volume", "vector", "scalar"]
 """[N, F]; [N, S, F]; [N, C, L]; [N, C, H, W]; [N, C, D, H, W]; [N]; no dimension."""
 
@@ -48,6 +50,14 @@ class Style:
     """Each result under a name of its own, instead of ``x`` again."""
     uniform: bool
     dtype: str
+    direct: bool
+    """The last result is returned without a name."""
+    named_draws: bool
+    """Inputs have names in ``get_inputs`` as well."""
+    constants_first: bool
+    """The file's constants stand above the class."""
+    documented: bool
+    """Arguments and results are told in docstrings of the methods."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Style:
@@ -55,7 +65,8 @@ class Style:
         return cls(
             inline=rng.random() < 0.25, docstring=rng.random() < 0.5, hints=rng.random() < 0.5, super_with_names=rng.random() < 0.4,
             prefer=rng.choice(("layers", "functional", "methods")), fresh_names=rng.random() < 0.35, uniform=rng.random() < 0.4,
-            dtype=rng.choices(("", "bfloat16", "float16"), (0.8, 0.14, 0.06))[0],
+            dtype=rng.choices(("", "bfloat16", "float16"), (0.86, 0.08, 0.06))[0], direct=rng.random() < 0.5,
+            named_draws=rng.random() < 0.45, constants_first=rng.random() < 0.2, documented=rng.random() < 0.35,
         )  # fmt: skip
 
 
@@ -65,9 +76,11 @@ class ModuleText:
 
     rng: random.Random
     style: Style
-    constants: dict[str, int | float] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
     parameters: list[str] = field(default_factory=list)
     """Parameters of the constructor, named as the constants that they are given."""
+    defaults: dict[str, Constant] = field(default_factory=dict)
+    """Of those that have one. Without a constant of its own, a parameter keeps its default."""
     layers: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     inputs: list[tuple[str, str]] = field(default_factory=list)
@@ -89,12 +102,26 @@ class ModuleText:
         self.constants[name] = value
         return Dim(value, name)
 
-    def parameter(self, hint: str, value: int | float) -> str:
+    def parameter(self, hint: str, value: Constant) -> str:
         """A parameter of the constructor with a constant of its own; its name, which holds in the constructor."""
         name = self.name(hint)
         self.constants[name] = value
         self.parameters.append(name)
         return name
+
+    def option(self, hint: str, value: Constant, default: Constant) -> str:
+        """A parameter of the constructor that has a default."""
+        name = self.name(hint)
+        self.defaults[name] = default
+        if value != default:
+            self.constants[name] = value
+        self.parameters.append(name)
+        return name
+
+    def kept(self, parameter: str) -> str:
+        """The attribute under which the constructor keeps a parameter."""
+        self.layers.append(f"self.{parameter} = {parameter}")
+        return f"self.{parameter}"
 
     def of_constructor(self, dim: Dim) -> str:
         """The text of a size in the constructor: a parameter for one of the problem's constants, else its value."""
@@ -119,9 +146,9 @@ class ModuleText:
         self.inputs.append((name, (draw or plain).format(shape=shape)))
         return name
 
-    def start(self, kind: Kind, dims: tuple[Dim, ...]) -> Value:
+    def start(self, kind: Kind, dims: tuple[Dim, ...], hint: str = "") -> Value:
         """The forward's first input."""
-        return Value(self.input(self.rng.choice(_INPUT_NAMES), dims), kind, dims)
+        return Value(self.input(hint or self.rng.choice(_INPUT_NAMES), dims), kind, dims)
 
     def other(self, like: Value) -> str | None:
         """A second input of the same shape, None where a size is none of the constants."""
@@ -142,30 +169,58 @@ class ModuleText:
 
     def text(self, result: Value) -> str:
         """The whole file."""
+        head = ["import torch", "import torch.nn as nn"]
+        if any(re.search(r"\bF\.", line) for line in (*self.steps, *self.layers)):
+            head.append("import torch.nn.functional as F")
+        constants = [] if self.style.inline else [f"{name} = {value!r}" for name, value in self.constants.items()]
+        parts = [self._class(result), [*self._inputs(), "", "", "def get_init_inputs():", f"    return [{', '.join(self._given())}]", ""]]
+        if constants:
+            parts.insert(0 if self.style.constants_first else 1, constants)
+        return "\n\n\n".join("\n".join(part) for part in [head, *parts])
+
+    def _class(self, result: Value) -> list[str]:
         hint, out = (": torch.Tensor", " -> torch.Tensor") if self.style.hints else ("", "")
-        arguments = "".join(f", {p}: {type(self.constants[p]).__name__}" if self.style.hints else f", {p}" for p in self.parameters)
-        lines = ["import torch", "import torch.nn as nn"]
-        if any("F." in line for line in (*self.steps, *self.layers)):
-            lines.append("import torch.nn.functional as F")
-        lines += ["", "", "class Model(nn.Module):"]
+        lines = ["class Model(nn.Module):"]
         if self.style.docstring:
-            lines.append(f'    """{self._summary()}"""')
-            lines.append("")
-        lines.append(f"    def __init__(self{arguments}):")
+            lines += [f'    """{self._summary()}"""', ""]
+        lines.append(f"    def __init__(self{''.join(self._argument(p) for p in self._ordered())}):")
         lines.append("        super(Model, self).__init__()" if self.style.super_with_names else "        super().__init__()")
         lines += [f"        {line}" for line in self.layers]
         if self.style.dtype and self.layers:
             lines.append(f"        self.to(torch.{self.style.dtype})")
         names = "".join(f", {name}{hint}" for name, _ in self.inputs)
         lines += ["", f"    def forward(self{names}){out}:"]
-        lines += [f"        {line}" for line in self.steps]
-        lines.append(f"        return {result.text}")
-        if not self.style.inline and self.constants:
-            lines += ["", "", *(f"{name} = {value}" for name, value in self.constants.items())]
-        drawn = ", ".join(draw for _, draw in self.inputs)
-        given = ", ".join(str(self.constants[c]) if self.style.inline else c for c in self.parameters)
-        lines += ["", "", "def get_inputs():", f"    return [{drawn}]", "", "", "def get_init_inputs():", f"    return [{given}]", ""]
-        return "\n".join(lines)
+        if self.style.documented:
+            told = [f"            {name}: {self.rng.choice(('a tensor', 'input tensor', 'torch.Tensor'))}" for name, _ in self.inputs]
+            lines += [f'        """{self._summary()}', "", "        Args:", *told, '        """']
+        steps, returned = self.steps, result.text
+        if self.style.direct and steps[-1].startswith(f"{result.text} = "):
+            steps, returned = steps[:-1], steps[-1].partition(" = ")[2]
+        return [*lines, *(f"        {line}" for line in steps), f"        return {returned}"]
+
+    def _ordered(self) -> list[str]:
+        """Parameters of the constructor, those with a default last."""
+        return sorted(dict.fromkeys(self.parameters), key=lambda p: p in self.defaults)
+
+    def _argument(self, name: str) -> str:
+        default = f"{' = ' if self.style.hints else '='}{self.defaults.get(name)!r}"
+        value = self.constants.get(name, self.defaults.get(name))
+        kind = f": {type(value).__name__}" if self.style.hints and value is not None else ""
+        return f", {name}{kind}" + (default if name in self.defaults else "")
+
+    def _given(self) -> list[str]:
+        """Arguments of the constructor, as far as one is needed."""
+        ordered = self._ordered()
+        while ordered and ordered[-1] not in self.constants:
+            ordered.pop()
+        told = {name: repr(value) if self.style.inline else name for name, value in self.constants.items()}
+        return [told.get(name, repr(self.defaults.get(name))) for name in ordered]
+
+    def _inputs(self) -> list[str]:
+        taken = [name for name, _ in self.inputs if name in self.constants]
+        if not self.style.named_draws or taken:
+            return ["def get_inputs():", f"    return [{', '.join(draw for _, draw in self.inputs)}]"]
+        return ["def get_inputs():", *(f"    {n} = {d}" for n, d in self.inputs), f"    return [{', '.join(n for n, _ in self.inputs)}]"]
 
     def _summary(self) -> str:
         ops = ", ".join(o.replace("_", " ") for o in self.operators)
