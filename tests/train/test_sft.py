@@ -97,6 +97,22 @@ def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) 
         torch.testing.assert_close(model(**together).logits[0, at : at + length], model(**alone).logits[0, :length])
 
 
+@pytest.mark.gpu
+def test_packed_rows_are_kept_apart_by_flash_attention(toy_set: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(toy_set, "architecture.width=128")
+    rows = rows_of(recipe.data)
+    words = opened_tokenizer(recipe, rows, tmp_path)
+    model = weights.opened(recipe, words, packed=True).eval().to("cuda", torch.bfloat16)
+    (first, second), _ = examples(rows[:2], recipe.data, words)
+    packs = Collator(0, 384, count=2, starts=True)([[first, second]])
+    at, length = len(first.ids), len(second.ids)
+    with torch.inference_mode():
+        found = model(**{k: v.cuda() for k, v in packs.items()}).logits[0, at : at + length]
+        model.set_attn_implementation("sdpa")
+        alone = model(**{k: v.cuda() for k, v in Collator(0)([[second]]).items()}).logits[0, :length]
+    torch.testing.assert_close(found, alone, atol=0.05, rtol=0.05)
+
+
 def test_digits_stand_alone_and_indentation_is_one_token(toy_set: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(toy_set)
     words = opened_tokenizer(recipe, rows_of(recipe.data), tmp_path)

@@ -56,7 +56,7 @@ class LlamaWeights:
     def bytes_a_token(self) -> int:
         """Keys and values of one token."""
         numbers: int = 2 * len(self.layers) * self.kv_heads * self.size
-        return numbers * self.embedding.element_size()
+        return numbers * self.dtype.itemsize
 
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
         """[rows, length] to [rows, length, width]. ``attend(layer, q, k, v)``: heads before length, as attention has them."""

@@ -8,8 +8,10 @@ import torch
 
 from kernelllm.models.extras import need
 
-NAME: Final = "packed_flash"
-"""As transformers knows it. It wants ``example_starts`` (see :class:`kernelllm.train.examples.Collator`), half precision and a GPU."""
+NAME: Final = "packed_rows"
+"""As transformers knows it, which looks for packages behind a name with "flash".
+
+It wants half precision, a GPU, and ``example_starts`` (see :class:`kernelllm.train.examples.Collator`)."""
 
 
 def chosen(attention: str, dtype: torch.dtype) -> str:
