@@ -37,7 +37,7 @@ from mutants import mutants
 
 from kernelllm.core.types import Candidate, Problem, Verdict
 from kernelllm.judge import Judge, JudgeSettings
-from kernelllm.judge.worker.process import descendants
+from kernelllm.judge.worker.server import descendants
 from kernelllm.pool.local import LocalPool, Slot
 from kernelllm.suites import open_suite
 

@@ -34,7 +34,7 @@ class Machine:
 
     def judged(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=lambda seconds: None))
-        return [f.check for f in measure.findings(self, self.run_ms * self.told, 2, random.Random(0))]
+        return [f.check for f in measure.clock_findings(self, self.run_ms * self.told, 2, random.Random(0))]
 
 
 def test_an_honest_clock_is_believed_even_after_hiccups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ class Memory:
         return self.first + 5.0 * (self.slow >= 0), self.later
 
     def told(self) -> list[str]:
-        return [f.check for f in fresh_inputs.findings(self, lambda seed: [seed], self.later, random.Random(0))]
+        return [f.check for f in fresh_inputs.kept_results(self, lambda seed: [seed], self.later, random.Random(0))]
 
 
 def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:

@@ -12,7 +12,7 @@ from judge.problems import SQUARE, elementwise
 
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
-from kernelllm.judge.worker import process
+from kernelllm.judge.worker import server
 
 GOOD = elementwise("v * v")
 
@@ -28,7 +28,7 @@ def _all_gone(judge: Judge) -> bool:
     """Whether no process is left below the worker servers (a supervisor that has just ended may still wait to be reaped)."""
     servers = [server._process.pid for server in judge.context.workers.servers() if server._process]
     deadline = time.monotonic() + 5
-    while any(process.descendants(pid) for pid in servers):
+    while any(server.descendants(pid) for pid in servers):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)

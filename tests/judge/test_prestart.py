@@ -11,7 +11,7 @@ import pytest
 
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation import prestart
-from kernelllm.judge.worker.process import descendants
+from kernelllm.judge.worker.server import descendants
 
 pytestmark = pytest.mark.usefixtures("own_servers")
 

@@ -21,7 +21,7 @@ from kernelllm.core.errors import SandboxError, UnknownName
 from kernelllm.judge.isolation import allowed_paths, folders, landlock, sandbox, seccomp
 from kernelllm.judge.isolation.limits import SIZE, Limits, Spawn
 from kernelllm.judge.isolation.sandbox import Level, Policy, Strength
-from kernelllm.judge.worker import process
+from kernelllm.judge.worker import server
 from kernelllm.judge.worker.server import Watcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="candidates are confined on Linux only")
@@ -221,12 +221,12 @@ def test_memory_that_no_limit_counts_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_shared_memory_is_counted() -> None:
-    own, shared = process.memory(os.getpid())
+    own, shared = server.memory(os.getpid())
     with mmap.mmap(-1, 64 * MIB) as hoard:
         hoard.write(bytes(64 * MIB))
-        assert process.memory(os.getpid())[1] - shared >= 64 * MIB
+        assert server.memory(os.getpid())[1] - shared >= 64 * MIB
     assert own > 0
-    assert process.memory(2**22 + 1) == (0, 0)
+    assert server.memory(2**22 + 1) == (0, 0)
 
 
 def _watched(folder: Path, shared: int, arenas: int) -> str:

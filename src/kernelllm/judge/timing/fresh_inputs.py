@@ -26,7 +26,7 @@ class TimedTwice(Protocol):
         ...
 
 
-def findings(candidate: TimedTwice, draw: Callable[[int], list[Any]], median_ms: float, rng: random.Random) -> list[Finding]:
+def kept_results(candidate: TimedTwice, draw: Callable[[int], list[Any]], median_ms: float, rng: random.Random) -> list[Finding]:
     """A finding where the first run on new inputs takes far longer than the second, each time that it is tried. ``draw``: new inputs."""
     pairs = _PAIRS if median_ms < _LONG_MS else _PAIRS_IF_LONG
     for _ in range(_TRIES):

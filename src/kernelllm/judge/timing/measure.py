@@ -97,9 +97,9 @@ def measure(
         contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
         median = rounds.median_ms(measured, candidate.name)
-        found.findings += findings(candidate, median, launches, rng)
+        found.findings += clock_findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
-            found.findings += fresh_inputs.findings(candidate, reference.inputs, median, rng)
+            found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
         seen = watched_runs.watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
@@ -205,7 +205,7 @@ class TimedInBatches(Protocol):
         ...
 
 
-def findings(candidate: TimedInBatches, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
+def clock_findings(candidate: TimedInBatches, median_ms: float, launches: int, rng: random.Random) -> list[Finding]:
     """A finding where far more time passes in this process than the worker reports.
 
     ``median_ms``: what the worker claims for a run; ``launches``: kernels of a run. A hiccup of the machine passes with another

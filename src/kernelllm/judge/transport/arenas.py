@@ -14,13 +14,18 @@ import math
 import mmap
 import os
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import torch
 
+from kernelllm.core.errors import KernelLLMError
 from kernelllm.judge.transport import plain
 from kernelllm.judge.transport.protocol import ArenaRef, ProtocolError, TensorSpec
 from kernelllm.judge.transport.values import ValueProblem, dtype, dtype_name
 
+HANDLE_BYTES = 64
+_LAZY_PEER_ACCESS = 1
 ALIGN = 512
 GUARD = 512
 """Bytes before the first tensor, between tensors and behind the last, at least."""
@@ -86,15 +91,13 @@ class CudaArena:
     fd = -1
 
     def __init__(self, size: int, device: int = 0, handle: bytes | None = None, key: int | None = None) -> None:
-        from kernelllm.judge.transport import cuda_ipc
-
         # whole 2 MiB pages: smaller allocations share a page, and IPC would then share the neighbours too
         self.size = -(-max(size, 1) // 2**21) * 2**21
         self.device = device
         self.key = next(_keys) if key is None else key
         self._owned = handle is None
-        self._pointer = cuda_ipc.allocate(self.size, device) if handle is None else cuda_ipc.open_handle(handle, device)
-        self.handle = cuda_ipc.export_handle(self._pointer) if handle is None else handle
+        self._pointer = allocate(self.size, device) if handle is None else open_handle(handle, device)
+        self.handle = export_handle(self._pointer) if handle is None else handle
 
     def ref(self, opened: bool) -> ArenaRef:
         """The reference that goes over the wire."""
@@ -102,38 +105,30 @@ class CudaArena:
 
     def view(self, spec: TensorSpec) -> torch.Tensor:
         """A tensor over the arena's own bytes. Raises ProtocolError where it does not fit."""
-        from kernelllm.judge.transport import cuda_ipc
-
         kind = checked_dtype(spec, self.size)
         count = extent(spec.shape, spec.stride)
         if count == 0:
             return torch.empty(spec.shape, dtype=kind, device=f"cuda:{self.device}")
-        flat = cuda_ipc.as_tensor(self._pointer + spec.offset, count * kind.itemsize, self.device).view(kind)
+        flat = as_tensor(self._pointer + spec.offset, count * kind.itemsize, self.device).view(kind)
         return plain.as_strided(flat, spec.shape, spec.stride)
 
     def poison(self, start: int = 0, stop: int | None = None) -> None:
         """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
-        from kernelllm.judge.transport import cuda_ipc
-
         stop = self.size if stop is None else min(stop, self.size)
         if stop > start:
-            cuda_ipc.as_tensor(self._pointer + start, stop - start, self.device).fill_(POISON)
+            as_tensor(self._pointer + start, stop - start, self.device).fill_(POISON)
 
     def written(self, start: int, stop: int) -> torch.Tensor:
         """bool[] on the device: whether any byte from ``start`` to ``stop`` is not :data:`POISON`."""
-        from kernelllm.judge.transport import cuda_ipc
-
         stop = min(stop, self.size)
         if stop <= start:
             return torch.zeros((), dtype=torch.bool, device=f"cuda:{self.device}")
-        return (cuda_ipc.as_tensor(self._pointer + start, stop - start, self.device) != POISON).any()
+        return (as_tensor(self._pointer + start, stop - start, self.device) != POISON).any()
 
     def close(self) -> None:
         """Free (judge) or unmap (worker) the memory; no tensor over it may be used afterwards."""
-        from kernelllm.judge.transport import cuda_ipc
-
         if self._pointer:
-            (cuda_ipc.free if self._owned else cuda_ipc.close_handle)(self._pointer, self.device)
+            (free if self._owned else close_handle)(self._pointer, self.device)
             self._pointer = 0
 
 
@@ -257,3 +252,81 @@ def take(arena: Arena, spec: TensorSpec) -> torch.Tensor:
 def unwritten(tensor: torch.Tensor) -> bool:
     """True for a bool tensor that holds bytes other than 0 and 1: poison that was never overwritten."""
     return tensor.dtype is torch.bool and tensor.numel() > 0 and bool((tensor.view(torch.uint8) > 1).any())
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
+
+
+class _Memory:
+    """What ``torch.as_tensor`` understands: a pointer with a length. ``owner``: lives as long as a tensor over it."""
+
+    def __init__(self, pointer: int, size: int, owner: object) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 2}
+
+
+@cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *args: Any) -> None:
+    code = getattr(_driver(), name)(*args)
+    if code != 0:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        detail = (text.value or b"unknown error").decode()
+        kind = torch.OutOfMemoryError if code == 2 else KernelLLMError
+        raise kind(f"{name} failed: CUDA error {code}, {detail}.")
+
+
+def _context(device: int) -> None:
+    torch.cuda.init()
+    torch.cuda.set_device(device)
+    torch.cuda.current_stream(device).synchronize()  # makes torch's primary context current in this thread
+
+
+def allocate(size: int, device: int) -> int:
+    """Device memory of ``size`` bytes; frees torch's cache once before giving up. Raises torch.OutOfMemoryError."""
+    _context(device)
+    pointer = ctypes.c_uint64()
+    try:
+        _call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        _call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+    return pointer.value
+
+
+def free(pointer: int, device: int) -> None:
+    """Give device memory back."""
+    _context(device)
+    _call("cuMemFree_v2", ctypes.c_uint64(pointer))
+
+
+def export_handle(pointer: int) -> bytes:
+    """The handle by which another process of this machine can open an allocation."""
+    handle = _Handle()
+    _call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(pointer))
+    return bytes(bytearray(handle))
+
+
+def open_handle(handle: bytes, device: int) -> int:
+    """Map another process's allocation; the pointer in this process."""
+    _context(device)
+    pointer = ctypes.c_uint64()
+    raw = _Handle.from_buffer_copy(handle)
+    opener = "cuIpcOpenMemHandle_v2" if hasattr(_driver(), "cuIpcOpenMemHandle_v2") else "cuIpcOpenMemHandle"
+    _call(opener, ctypes.byref(pointer), raw, ctypes.c_uint(_LAZY_PEER_ACCESS))
+    return pointer.value
+
+
+def close_handle(pointer: int, device: int) -> None:
+    _context(device)
+    _call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
+
+
+def as_tensor(pointer: int, size: int, device: int, owner: object = None) -> torch.Tensor:
+    """uint8[size] over device memory, without a copy; ``owner``, where the memory has one, lives as long as the tensor."""
+    return torch.as_tensor(_Memory(pointer, size, owner), device=f"cuda:{device}")

@@ -9,6 +9,7 @@ Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD M
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import select
@@ -18,6 +19,7 @@ import sys
 import time
 import traceback
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 
@@ -26,8 +28,10 @@ from kernelllm.core import registry
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.judge.isolation import folders, sandbox
 from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
-from kernelllm.judge.worker import process
 
+SET_PDEATHSIG = 1
+SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
 _HEAD, _TAIL = 24 * 1024, 8 * 1024
 _TICK_MS = 50
 _DISK_S = 0.5
@@ -38,7 +42,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     mode, target = Mode(sys.argv[2]), sys.argv[3]
     backend: Backend = registry.imported(sys.argv[4])()
-    process.prctl(process.SET_CHILD_SUBREAPER, 1)
+    prctl(SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # imports make objects that stay: looking through them again and again takes a third of the start
     setup = import_module("kernelllm.judge.worker.setup")
@@ -77,7 +81,7 @@ def _serve(control: socket.socket, mode: Mode, target: str, backend: Backend) ->
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    process.kill_descendants()
+    kill_descendants()
 
 
 def _child_bell() -> int:
@@ -100,7 +104,7 @@ def _reap(supervisors: set[int]) -> None:
         if pid == 0:
             break
         supervisors.discard(pid)
-    for pid in process.children(os.getpid()):
+    for pid in children(os.getpid()):
         if pid not in supervisors:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -126,9 +130,9 @@ def _start(request: Spawn, fds: list[int], control: socket.socket, mode: Mode, t
 def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mode: Mode, target: str, backend: Backend) -> None:
     """Fork the worker, drain what it prints, watch its limits, clean up after it, report how it ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    process.die_with_parent()
+    die_with_parent()
     os.setsid()
-    process.prctl(process.SET_CHILD_SUBREAPER, 1)
+    prctl(SET_CHILD_SUBREAPER, 1)
     out_r, out_w = os.pipe()
     try:
         level = str(sandbox.prepare(mode, request.sandbox))
@@ -153,7 +157,7 @@ def supervise(request: Spawn, worker_fd: int, status_fd: int, leash_fd: int, mod
     os.close(worker_fd)
     watcher = Watcher(pid, out_r, leash_fd, request)
     code, ended_by = watcher.watch()
-    process.kill_descendants()
+    kill_descendants()
     watcher.drain()
     report = Ended(
         code=code,
@@ -178,7 +182,7 @@ class Watcher:
         self.reason = ""
         self.total = self.processes = self.peak = self.arena_bytes = 0
         self._head, self._tail = bytearray(), bytearray()
-        self._base = process.memory(os.getpid())[0]
+        self._base = memory(os.getpid())[0]
         os.set_blocking(out, False)
 
     def watch(self) -> tuple[int | None, int]:
@@ -207,10 +211,10 @@ class Watcher:
         return os.WEXITSTATUS(status), 0
 
     def _look(self) -> None:
-        everyone = [self.pid, *process.descendants(self.pid)]
-        everyone += [p for p in process.children(os.getpid()) if p != self.pid]  # detached
+        everyone = [self.pid, *descendants(self.pid)]
+        everyone += [p for p in children(os.getpid()) if p != self.pid]  # detached
         self.processes = max(self.processes, len(everyone) - 1)
-        sizes = [process.memory(p) for p in everyone]
+        sizes = [memory(p) for p in everyone]
         shared = max(sum(size[1] for size in sizes) - self.arena_bytes, 0)
         used = sum(size[0] for size in sizes) + shared
         self.peak = max(self.peak, used)
@@ -266,7 +270,7 @@ class Watcher:
 
 
 def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, target: str, backend: Backend) -> None:
-    process.die_with_parent()
+    die_with_parent()
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -282,6 +286,67 @@ def _become_worker(request: Spawn, worker_fd: int, out_w: int, mode: Mode, targe
     main = import_module("kernelllm.judge.worker.worker_main")
     main.serve(socket.socket(fileno=3), request.folder, mode, target, backend)
     os._exit(0)
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2) with one argument; failures are ignored (they only make cleaning up weaker)."""
+    _libc.prctl(option, value, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Ask for SIGKILL when the parent ends; exits at once when it already has."""
+    parent = os.getppid()
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process, of all its threads."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All descendants, nearest first."""
+    found: list[int] = []
+    queue = [pid]
+    while queue and len(found) < 100_000:
+        below = children(queue.pop(0))
+        found += below
+        queue += below
+    return found
+
+
+def memory(pid: int) -> tuple[int, int]:
+    """Bytes of a process in memory: (its own, shared without a file); zeros when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
+    return found.get("RssAnon", 0), found.get("RssShmem", 0)
+
+
+def kill_descendants(seconds: float = 15.0) -> None:
+    """Kill and reap until this process has no descendant left. Gives up after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        below = descendants(os.getpid())
+        for signal_number in (signal.SIGSTOP, signal.SIGKILL):  # stop first: a fork bomb must not outrun the killing
+            for pid in below:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal_number)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
 
 
 if __name__ == "__main__":
