@@ -2,7 +2,11 @@
 
 from collections import Counter
 
-from compiled import captured
+import torch
+from compiled import captured, problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
 
 MODULE = """
 class Model(nn.Module):
@@ -71,3 +75,32 @@ def test_attention_that_is_written_out_is_one_operator_where_nothing_else_reads_
     assert found["kernelllm.batched_matmul.default"] == 2  # of the weights that are returned
     masks = [n.args[3].meta["val"].dtype for n in calls if str(n.target) == "kernelllm.attention.default"]
     assert {str(m) for m in masks} == {"torch.bool", "torch.float32"}
+
+
+PACKED = """
+class Model(nn.Module):
+    def forward(self, x, packed, scale, zero):
+        weight = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(2).to(x.dtype)
+        return F.linear(x, ((weight - zero) * scale).flatten(1))
+groups, group, out = 3, 8, 5
+def get_inputs():
+    return [torch.randn(1, groups * group), torch.randint(0, 256, (out, groups, group // 2), dtype=torch.uint8),
+            torch.rand(out, groups, 1), torch.rand(out, groups, 1)]
+"""
+
+
+def test_a_row_times_weights_packed_two_in_a_byte_takes_each_half_where_it_lies() -> None:
+    graph = captured(PACKED).graph
+    assert not any("cat" in str(n.target) for n in graph.graph.nodes)
+    x, packed = torch.randn(1, 24), torch.randint(0, 256, (5, 3, 4), dtype=torch.uint8)
+    scale, zero = torch.rand(5, 3, 1), torch.rand(5, 3, 1)
+    given = {"x": x, "packed": packed, "scale": scale, "zero": zero, "size_groups": 3, "size_group": 8, "size_out": 5}
+    (found,) = graph(*(given[n.target] for n in graph.graph.find_nodes(op="placeholder")))
+    weight = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(2)
+    torch.testing.assert_close(found, x @ ((weight - zero) * scale).flatten(1).T)
+
+
+def test_a_reduction_that_reads_along_memory_takes_whole_rows() -> None:
+    """Inductor takes it for one across memory: two of its operands are read with a stride."""
+    source = compiled(problem(PACKED.replace("groups, group, out = 3, 8, 5", "groups, group, out = 32, 128, 4096")), Options())
+    assert "kernel[(out,)]" in source

@@ -119,8 +119,9 @@ class Compiler(Writer):
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
         count, spent, attends, pathless = 0, 0.0, bool(feedback), False
+        allowed = self.options.write_time * (2 if self.options.extern == "auto" else 1)
         for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
-            if count == n or spent > options.write_time:
+            if count == n or spent > allowed:
                 break
             if GRADIENTS in problem.tags:
                 options = msgspec.structs.replace(options, backward=True)
@@ -132,7 +133,7 @@ class Compiler(Writer):
                 break
             start = time.thread_time()
             try:
-                with write_time.limited(options.write_time - spent):
+                with write_time.limited(allowed - spent):
                     source = compiled(problem, options)
                 refuse_idle(source, problem.name)
             except CaptureError as error:
@@ -177,7 +178,7 @@ def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | N
     if not as_torch.library or general.way == "static" or general.bound or other:
         return None
     try:
-        with write_time.limited(write_time.left() / 2):  # without the path the file is still whole
+        with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole
             return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))
     except CaptureError as error:
         log.info("%s: no path for its own sizes: %s", problem.name, error)

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import faster_templates, fusions, staged_reductions
+from kernelllm.compiler.capture import faster_templates, fusions, packed_weights, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import Editor
 from kernelllm.compiler.capture.node_groups import HALF
@@ -120,8 +120,7 @@ def _product(a: Node) -> str:
     return "half_matmul" if a.meta["val"].dtype in HALF else "matmul"
 
 
-_OF_ONE = ("aten.permute.default", "aten.view.default", "aten.clone.default", "aten.mul.Tensor", "aten.sub.Tensor", "aten.add.Tensor",
-           "prims.convert_element_type.default")  # fmt: skip
+_OF_ONE = ("aten.permute.default", "aten.view.default", *packed_weights.ELEMENTWISE)
 
 
 def _is_dequantized(node: Node) -> bool:
@@ -134,8 +133,12 @@ def _is_dequantized(node: Node) -> bool:
 def _row_product(w: Editor, a: Node, b: Node) -> Node:
     """One row times a matrix as a sum, which joins the kernel that makes the matrix: its integers are read once and nothing is written."""
     kind, wide = a.meta["val"].dtype, torch.ops.prims.convert_element_type.default
-    terms = w.call(aten.mul.Tensor, w.call(wide, b, torch.float32), w.call(wide, w.call(aten.permute.default, a, [1, 0]), torch.float32))
-    return w.call(wide, w.call(aten.sum.dim_IntList, terms, [0], True), kind)
+    out = packed_weights.row_product(w, a, b)
+    if out is None:
+        column = w.call(wide, w.call(aten.permute.default, a, [1, 0]), torch.float32)
+        terms = w.call(aten.mul.Tensor, w.call(wide, b, torch.float32), column)
+        out = w.call(aten.sum.dim_IntList, terms, [0], True)
+    return w.call(wide, out, kind)
 
 
 def _batched(a: Node) -> str:

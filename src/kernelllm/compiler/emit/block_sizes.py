@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelllm.compiler.inductor import heuristics
 from kernelllm.compiler.inductor.kernel_source import Kernel
+from kernelllm.compiler.inductor.strides import reads_along_rows
 from kernelllm.compiler.options import Options
 
 _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
@@ -36,7 +37,8 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
-    known = heuristics.tried(kernel) if options.library else []
+    mistaken = options.mixed and kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)
+    known = heuristics.tried(kernel) if options.library and not mistaken else []
     if len(known) == 1 or (known and options.autotune and not mutates):
         return _as_inductor(kernel, known)
     if not any(k.startswith("r") for k in kernel.hints):
@@ -98,7 +100,10 @@ def _pointwise(blocks: set[str], x: int, hints: dict[str, int], options: Options
 def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig:
     scale = _scale(options)
     persistent = "R0_BLOCK" not in kernel.blocks
-    inner = kernel.reduction_hint == "INNER" or x == 1
+    inner = kernel.reduction_hint == "INNER" or x == 1 or reads_along_rows(kernel)
+    if inner and not persistent and r < 512 and x > 1:
+        side = min(1024 // (1 << (r - 1).bit_length()), x)
+        return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=max(1, min(16, side * r // 256)))
     if (inner and (not persistent or r >= 256)) or x == 1:
         cap = r if persistent else min(r, max(512, int(4096 * scale)))
         warps = max(1, min(16, cap // 256))
