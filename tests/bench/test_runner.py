@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,8 @@ from kernelllm.bench.runner import Bench
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store
 from kernelllm.core.types import Problem
+from kernelllm.lm.lm_writer import LMWriter
+from kernelllm.models import Completion, LanguageModel, Message, SamplingParams
 from tests.bench import fakes
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +58,34 @@ def test_every_sample_is_judged_once_and_a_second_run_does_nothing(tmp_path: Pat
     assert len(counts) == 24
     assert set(counts.values()) == {1}
     assert len(judged.splitlines()) == 18
+
+
+class Batching(LanguageModel):
+    """Answers many prompts at once, and counts how often it is asked."""
+
+    local, batches = True, True
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.asked: list[int] = []
+
+    def sample_prompts(
+        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int = 0
+    ) -> Iterator[tuple[int, Completion]]:
+        self.asked.append(len(prompts))
+        for at in reversed(range(len(prompts))):
+            for sample in range(first, first + n):
+                yield at, Completion(text=f"class ModelNew:\n    sample = {sample}  # {at}\n", sample=sample)
+
+
+def test_a_model_that_takes_many_prompts_gets_them_at_once(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        model = Batching()
+        writer = LMWriter(model, template="mini")
+        writer.attach(store)
+        made = list(Bench(fakes.plan(6, 3), store, per_device=2, writer=writer).attempts())
+        assert sorted((a.problem, a.candidate.sample) for a in made) == sorted((f"level1/{i}_p", s) for i in range(1, 7) for s in range(3))
+        assert model.asked == [6]
 
 
 def test_a_writer_that_has_run_dry_is_not_asked_again(tmp_path: Path, log: Path) -> None:

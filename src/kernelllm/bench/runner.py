@@ -206,25 +206,32 @@ class Bench:
 
     def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
         """One thread a problem, as many as keep both the writer and the pool busy."""
-        todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for i in missing:
-            todo.put(i)
+        todo: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         made: queue.SimpleQueue[Attempt | BaseException | None] = queue.SimpleQueue()
         halt = threading.Event()
         width = min(len(missing), max(self._writer.concurrency, 2 * len(self._pool.slots)))
 
+        def feed() -> None:
+            try:
+                for place in self._writer.ahead([self.plan.problems[i] for i in missing], self.plan.n):
+                    todo.put(missing[place])
+            except KernelLLMError as error:
+                self.errors.append(str(error))
+            except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
+                made.put(error)
+            for _ in range(width):
+                todo.put(None)
+
         def drain() -> None:
             try:
-                while not halt.is_set():
-                    self._one(todo.get_nowait(), made, known, halt)
-            except queue.Empty:
-                pass
+                while (index := todo.get()) is not None and not halt.is_set():
+                    self._one(index, made, known, halt)
             except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
                 made.put(error)
             made.put(None)
 
         threads = [threading.Thread(target=drain, name=f"kernelllm-bench-{i}", daemon=True) for i in range(width)]
-        for thread in threads:
+        for thread in (threading.Thread(target=feed, name="kernelllm-bench-ahead", daemon=True), *threads):
             thread.start()
         try:
             open_threads = len(threads)

@@ -115,6 +115,11 @@ class Writer:
     def ready(self) -> None:
         """Raise now what would keep the first draft from being asked for: a missing package or key. Loads no weights and asks nobody."""
 
+    def ahead(self, problems: Sequence[Problem], n: int) -> Iterator[int]:
+        """The places of problems whose ``n`` first drafts can be asked for. A writer that draws for many problems at once does so
+        before it names them, and has the drafts at hand then."""
+        yield from range(len(problems))
+
     def prepare(self) -> None:
         """Do now what the first draft would do otherwise (load weights)."""
 

@@ -112,6 +112,12 @@ class LMWriter(Writer):
         """Load the model."""
         self.model.load()
 
+    def ahead(self, problems: Sequence[Problem], n: int) -> Iterator[int]:
+        """Where the model takes many prompts in a batch, and no budget counts single answers, all first answers are drawn together."""
+        if isinstance(self.model, Cached) and self.model.batches and not self.limit.bounded:
+            return self.model.record_ahead([self.messages(problem) for problem in problems], self.params, n)
+        return super().ahead(problems, n)
+
     def cancel(self) -> None:
         """Stop what is under way."""
         self.model.cancel()

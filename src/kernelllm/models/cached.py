@@ -23,7 +23,7 @@ class Cached(LanguageModel):
         self.inner = model
         self.name = model.name
         self.local = model.local
-        self.concurrency = model.concurrency
+        self.concurrency, self.batches = model.concurrency, model.batches
         self._answers = answers
         self._salt = salt
         self._run = run
@@ -85,6 +85,19 @@ class Cached(LanguageModel):
                 if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
                     self.record(messages, params, completion)
                 yield completion
+
+    def record_ahead(self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int) -> Iterator[int]:
+        """Draw ``n`` answers to each prompt that has none on record, together; yields a prompt's place once it lacks none of them."""
+        new = [i for i, prompt in enumerate(prompts) if all(self.recorded(prompt, params, k) is None for k in range(n))]
+        yield from sorted(set(range(len(prompts))) - set(new))  # those with some answers are asked for the others later
+        left = dict.fromkeys(new, n)
+        for place, completion in self.inner.sample_prompts([prompts[i] for i in new], params, n):
+            at = new[place]
+            if completion.finish != "cancelled":
+                self.record(prompts[at], params, sound(completion))
+            left[at] -= 1
+            if not left[at]:
+                yield at
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """Streams are not recorded."""

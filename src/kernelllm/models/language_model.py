@@ -89,6 +89,8 @@ class LanguageModel:
     """How a name of it is written."""
     local: bool = False
     """True where no request leaves the machine."""
+    batches: bool = False
+    """True where ``sample_prompts`` takes less time than one prompt after another."""
 
     name: str
     """``provider/name`` as a person writes it."""

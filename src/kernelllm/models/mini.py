@@ -42,6 +42,7 @@ class Mini(HF):
 
     provider: ClassVar[str] = "mini"
     summary: ClassVar[str] = "the small model that comes with this package (mini), or one that 'kernelllm train' made (mini/FOLDER)"
+    batches = True
 
     def __init__(
         self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 0, valid_python: bool = True
