@@ -349,7 +349,7 @@ def summary(verdict: Verdict) -> str:
     if verdict.timing is not None:
         text += f", {verdict.timing.candidate.median_ms:.3g} ms"
     if verdict.coverage is not None and verdict.coverage < 1:
-        text += f", {verdict_words.percent(verdict.coverage)} of the heavy work in its own kernels"
+        text += f", {verdict_words.percent(verdict.coverage)} of the work in its own kernels"
     if warned := verdict_words.warnings(verdict):
         text += f", warnings: {', '.join(warned)}"
     return text + (f" (recorded at {verdict.recorded})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")

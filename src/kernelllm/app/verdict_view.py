@@ -103,7 +103,7 @@ def verdict_rows(verdict: Verdict) -> Rows:
         rows.append(("not run", f"compiled, but only launched at larger sizes than were tried here: {', '.join(unrun)}"))
     if verdict.coverage is not None:
         share = verdict_words.percent(verdict.coverage)
-        rows.append(("coverage", f"{share} of the heavy operators' work runs in the candidate's own kernels"))
+        rows.append(("coverage", f"{share} of the work runs in the candidate's own kernels"))
     if verdict.correct or verdict.timing:
         rows.append(("speed", _speed(verdict)))
         rows += [("", line) for line in _floor_lines(verdict)]

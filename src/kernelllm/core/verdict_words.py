@@ -30,7 +30,7 @@ def right(
         where += f", only for these sizes: {', '.join(shown[:4])}" + (", ..." if len(shown) > 4 else "")
     parts = [f"Right in {trials} trials at {where}"]
     if coverage is not None and coverage < 1:
-        parts.append(f"{percent(coverage)} of the heavy work in its own kernels, the rest in torch")
+        parts.append(f"{percent(coverage)} of the work in its own kernels, the rest in torch")
     if warnings:
         parts.append(f"warning{'s' if len(warnings) > 1 else ''}: {', '.join(dict.fromkeys(warnings))}")
     return "; ".join(parts) + "."

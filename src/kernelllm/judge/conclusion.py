@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 import kernelllm
@@ -14,7 +16,7 @@ from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
-from kernelllm.judge.checks.operator_families import LIGHT
+from kernelllm.judge.checks.operator_families import LIGHT, coverage
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.judge_settings import device_name
@@ -24,6 +26,9 @@ from kernelllm.judge.transport.protocol import Reported
 from kernelllm.judge.trials.compare import tolerance_for
 from kernelllm.judge.trials.configurations import Configurations
 from kernelllm.judge.trials.evidence import TrialEvidence
+from kernelllm.problems.readable_sizes import readable
+
+V = TypeVar("V")
 
 
 @dataclass
@@ -64,9 +69,10 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
     ran = seen.report.kernels if seen.report else ()
     seen.kernels, lines = verdict.merge_kernels(ran, seen.compiled, context.target)
     if seen.report:
-        launches = sum(run.launches for run in seen.trials.runs)
-        more = seen.report.ops.get(LIGHT, 0) / max(seen.trials.observed_runs, 1) - seen.trials.reference_ops.get(LIGHT, 0)
-        seen.coverage = verdict.coverage(seen.left_to_torch(), seen.trials.reference_flops, launches, more)
+        ops = {LIGHT: seen.report.ops.get(LIGHT, 0) / max(seen.trials.observed_runs, 1)}
+        share = coverage(ops, seen.left_to_torch(), seen.trials.reference_ops, seen.trials.reference_flops)
+        launched = any(kernel.launches for kernel in ran)
+        seen.coverage = None if share is None else round(share, 4) if launched else 0.0
     found = all_checks.observed_findings(context.checks, _observation(context, seen))
     never_compiled = _never_compiled(context, seen)
     seen.findings = all_checks.tidy([*seen.findings, *never_compiled, *seen.trials.findings, *seen.measured.findings, *found])
@@ -84,9 +90,10 @@ def with_evidence(context: JudgeContext, seen: Evidence, status: Status, message
     trials = tuple(run.trial for run in seen.trials.runs)
     errors = [t.max_error for t in trials if t.max_error is not None]
     correct = status is Status.CORRECT
+    shapes = tuple(msgspec.structs.replace(size, changed=_readable(seen, size.changed)) for size in seen.sizes)
     return Verdict(
         status=status, message=message, findings=tuple(seen.findings), max_error=max(errors) if errors else None,
-        tolerance=_tolerance(context, seen), trials=trials, shapes=seen.sizes, kernels=seen.kernels, coverage=seen.coverage,
+        tolerance=_tolerance(context, seen), trials=trials, shapes=shapes, kernels=seen.kernels, coverage=seen.coverage,
         environment=_environment(context, seen), timing=seen.measured.timing if correct else None,
         floor=context.floors.of(seen.problem) if correct else None,
     )  # fmt: skip
@@ -96,7 +103,12 @@ def _right(seen: Evidence) -> str:
     """The message of a correct verdict."""
     sizes = tuple(dict.fromkeys(run.trial.sizes for run in seen.trials.runs))
     warnings = tuple(finding.check for finding in seen.findings if finding.severity is Severity.WARN)
-    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings, seen.sampled, seen.fixed)
+    return verdict_words.right(len(seen.trials.runs), sizes, seen.coverage, warnings, seen.sampled, _readable(seen, seen.fixed))
+
+
+def _readable(seen: Evidence, sizes: Mapping[str, V]) -> dict[str, V]:
+    names = readable(seen.problem.source)
+    return {names.get(name, name): value for name, value in sizes.items()}
 
 
 def _observation(context: JudgeContext, seen: Evidence) -> Observation:
@@ -140,7 +152,8 @@ def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Findin
         text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
         found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
     if seen.fixed:
-        shown = ", ".join(f"{name} = {value}" for name, value in list(seen.fixed.items())[:6]) + (", ..." if len(seen.fixed) > 6 else "")
+        fixed = [f"{name} = {value}" for name, value in _readable(seen, seen.fixed).items()]
+        shown = ", ".join(fixed[:6]) + (", ..." if len(fixed) > 6 else "")
         text = f"Judged with {shown} alone: the candidate declares, or says in an error of its own, that it was written for that."
         found.append(Finding(check="fixed_sizes", message=text, severity=Severity.WARN))
     if seen.trials.state_missing:

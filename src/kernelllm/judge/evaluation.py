@@ -21,7 +21,7 @@ from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import run_trials
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
-from kernelllm.judge.trials.other_uses import refused_sizes, try_other_sizes, try_other_uses
+from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
@@ -155,12 +155,15 @@ class Evaluation:
             trials.failure = failure.kept()
 
     def _try_other_uses(self, worker: CandidateProcess, reference: Reference) -> None:
-        """The other mode, other arguments, other layouts; gradients are asked for in one way alone."""
+        """The other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
         trials = self._seen.trials
-        if trials.failure is not None or self._rules.profile != STRICT or reference.gradients:
+        if trials.failure is not None or self._rules.profile != STRICT:
             return
         try:
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
+            if reference.gradients:
+                trials.findings += try_frozen(worker, reference, seed).findings()
+                return
             dtypes = dtypes_of(self._candidate.source)
             found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes)
             trials.findings += found.findings()

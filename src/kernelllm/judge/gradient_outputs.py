@@ -6,8 +6,9 @@ at gradients as well. The gradients that come in are random, the same on both si
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,8 @@ class Differentiated:
         """Called after the forward and before the backward."""
         self.layouts = False
         """Whether every other call gets incoming gradients that are not contiguous."""
+        self.frozen: tuple[str, ...] = ()
+        """Inputs and parameters that need no gradients."""
         self._calls = 0
 
     def __call__(self, *inputs: Any) -> dict[str, Any]:
@@ -66,7 +69,9 @@ class Differentiated:
         sources = {name: t for i, value in enumerate(given) for name, t in _tensors(self._argument(i), value) if t.requires_grad}
         parameters = dict(self._owner.named_parameters(remove_duplicate=False)) if isinstance(self._owner, torch.nn.Module) else {}
         known = {n: parameters[n] for n in self._of.parameters if n in parameters and parameters[n].requires_grad}
-        with torch.enable_grad():
+        with torch.enable_grad(), _frozen({**sources, **known}, self.frozen):
+            for name in self.frozen:
+                sources.pop(name, None), known.pop(name, None)
             output = self._model(*given)
             tensors: list[torch.Tensor] = []
             tree = values.encode(output, tensors, strict=not _fake(given))
@@ -114,6 +119,18 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
             yield from _tensors(f"{name}[{i}]", item)
+
+
+@contextlib.contextmanager
+def _frozen(tensors: dict[str, torch.Tensor], names: Sequence[str]) -> Iterator[None]:
+    frozen = [tensor for name, tensor in tensors.items() if name in names]
+    for tensor in frozen:
+        tensor.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for tensor in frozen:
+            tensor.requires_grad_(True)
 
 
 def _fake(value: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, weight
+from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, free, weight
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.without_dynamo import OperatorMode
 
@@ -18,20 +18,22 @@ _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 
 class OperatorCounter(OperatorMode):
-    """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now."""
+    """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now;
+    ``note``: called with the name of each that computes or moves something."""
 
-    def __init__(self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False, note: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__()
-        self.ops, self.flops, self._paused = ops, flops, paused
+        self.ops, self.flops, self._paused, self._note = ops, flops, paused, note
 
     def works(self) -> bool:
         """Whether the counter sees an operator now. Candidate code may have switched the dispatch to it off."""
-        name, before = "aten.neg.default", self.ops["aten.neg.default"]
+        name, before, self._note = "aten.neg.default", Counter(self.ops), None
         torch.neg(torch.zeros(()))
-        seen = self.ops[name] > before
-        self.ops[name] = before
-        if not before:
-            del self.ops[name]
+        seen = self.ops[name] > before[name]
+        self.ops.clear()
+        self.ops.update(before)
         return seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -45,6 +47,8 @@ class OperatorCounter(OperatorMode):
             if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
                 name = name.replace("index_put", "index_add")
             self.ops[name] += 1
+            if self._note is not None and not free(name):
+                self._note(name)
             if read := _to_the_host(name, args, result):
                 self.ops[ON_THE_HOST] += read
             amount = heavy_flops(func, args, kwargs or {}, result)

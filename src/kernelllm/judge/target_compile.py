@@ -161,7 +161,7 @@ class CompileBeside:
             return []
         pairs = zip_longest(theirs, ours, fillvalue="nothing")
         was, now = next(pair for pair in pairs if pair[0] != pair[1])
-        text = f"On the same inputs the candidate launched {was} in the interpreter, and {now} where kernels are compiled for a GPU."
+        text = f"On the same inputs the candidate ran {was} in the interpreter, and {now} where kernels are compiled for a GPU."
         return [Finding(check="other_launches", message=text)]
 
     def never_run(self, launched: Set[str], configurations: Configurations) -> list[Finding]:

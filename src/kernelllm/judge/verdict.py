@@ -113,15 +113,3 @@ def merge_ended(ended: Sequence[Ended]) -> Ended:
         ended[0], printed=b"".join(e.printed for e in ended), printed_bytes=sum(e.printed_bytes for e in ended),
         processes=max(e.processes for e in ended), peak_bytes=max(e.peak_bytes for e in ended),
     )  # fmt: skip
-
-
-def coverage(candidate: Mapping[str, float], reference: Mapping[str, float], launches: int, more: float = 0.0) -> float | None:
-    """Share of the reference's heavy FLOPs that the candidate did not leave to ATen; None when the reference has none.
-
-    ``more``: arithmetic of other operators beyond the reference's own, by which a heavy one can be written.
-    """
-    total = sum(reference.values())
-    if total <= 0:
-        return None
-    left = min(sum(v for v in candidate.values() if v > 0) + max(more, 0.0), total)
-    return round(max(0.0, 1.0 - left / total), 4) if launches else 0.0

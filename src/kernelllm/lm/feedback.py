@@ -81,7 +81,7 @@ def _success(verdict: Verdict, gpu: Gpu | None) -> str:
         lines.append(f"The least time this device needs is {needs}{share}.")
     if verdict.coverage is not None and verdict.coverage < 1:
         share = verdict_words.percent(verdict.coverage)
-        lines.append(f"{share} of the heavy operators' work runs in your kernels; the rest is still PyTorch's.")
+        lines.append(f"{share} of the work runs in your kernels; the rest is still PyTorch's.")
     lines.extend(_kernel(k, gpu) for k in verdict.kernels[:8])
     return "\n".join(line for line in lines if line)
 

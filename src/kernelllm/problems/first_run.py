@@ -11,6 +11,7 @@ import contextvars
 import ctypes
 import functools
 import logging
+import os
 import sys
 import threading
 import time
@@ -179,11 +180,13 @@ class _Watched(threading.Thread, Generic[T]):
 
 
 def watched(call: Callable[[], T], seconds: float) -> T:
-    """``call()``, which may take ``seconds``. The caller holds the generators (:func:`kernelllm.problems.seeds.own_generators`) for it.
+    """``call()``, which may take ``seconds``, and longer where more wants to run than there are cores.
 
+    The caller holds the generators (:func:`kernelllm.problems.seeds.own_generators`) for it.
     Raises GivenUp where it takes longer, Exited where it raises SystemExit, KeyboardInterrupt and the like, and its own exceptions.
     """
     thread = _Watched(call)
+    seconds *= min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _IMPORT_FACTOR)
     start = time.monotonic()
     thread.start()
     try:

@@ -88,7 +88,8 @@ def fixed_by(candidate: str, problem: Problem) -> dict[str, Any]:
 def dtypes_of(candidate: str) -> tuple[str, ...]:
     """The types that a candidate's source says it serves (:data:`DTYPES`), read from the text alone."""
     value = _declared(candidate, DTYPES)
-    named = [e.attr for e in value.elts if isinstance(e, ast.Attribute)] if isinstance(value, ast.Tuple) else []
+    elements = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    named = [e.attr if isinstance(e, ast.Attribute) else e.value for e in elements if isinstance(e, ast.Attribute | ast.Constant)]
     return tuple(n for n in named if n in ("float32", "float16", "bfloat16", "float64"))
 
 

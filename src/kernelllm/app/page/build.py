@@ -181,7 +181,7 @@ def _facts(verdict: Verdict) -> list[str]:
     if error := verdict_words.error(verdict):
         found.append(f"error: {error}")
     if verdict.coverage is not None:
-        found.append(f"{verdict_words.percent(verdict.coverage)} of the heavy work in its own kernels")
+        found.append(f"{verdict_words.percent(verdict.coverage)} of the work in its own kernels")
     return found
 
 

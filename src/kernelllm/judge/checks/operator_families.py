@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 
 _FREE = frozenset((
@@ -145,6 +146,24 @@ def computing(ops: dict[str, int]) -> dict[str, int]:
         if namespace(name) in _LIBRARIES and operator(name) not in _FREE | _MOVES:
             found[family(name)] = found.get(family(name), 0) + count
     return found
+
+
+def coverage(
+    ops: Mapping[str, float], flops: Mapping[str, float], reference_ops: Mapping[str, float], reference_flops: Mapping[str, float]
+) -> float | None:
+    """Share of the reference's work that was not left to torch, of one run; None where the reference computes nothing.
+
+    The work is the FLOPs of its heavy operators, which can be written with others as well; where it has none, what all others compute.
+    """
+    heavy, light, own = sum(reference_flops.values()), ops.get(LIGHT, 0), reference_ops.get(LIGHT, 0)
+    left = sum(v for v in flops.values() if v > 0) + (max(light - own, 0) if heavy > 0 else light)
+    return max(0.0, 1.0 - left / (heavy or own)) if heavy > 0 or own > 0 else None
+
+
+@lru_cache(maxsize=2**12)
+def free(name: str) -> bool:
+    """Whether an operator of torch's allocates, views, copies or casts, or draws random numbers."""
+    return namespace(name) not in _LIBRARIES or operator(name) in _FREE
 
 
 @lru_cache(maxsize=2**12)

@@ -167,7 +167,7 @@ class CandidateProcess(Closing):
         self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,
         observe: bool = False, apart: bool = False, bare: bool = False, grad: bool = False, in_order: bool = False,
         hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0, again: bool = False,
-        named: dict[str, Any] | None = None,
+        named: dict[str, Any] | None = None, frozen: tuple[str, ...] = (),
     ) -> CandidateRun:  # fmt: skip
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
@@ -185,7 +185,7 @@ class CandidateProcess(Closing):
             p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
             suppress=suppress, suppress_backward=suppress_backward,
             observe=observe, apart=apart, bare=bare, grad=grad, in_order=in_order,
-            hold=hold, undefined=undefined, fill=fill, again=again, named=named or {},
+            hold=hold, undefined=undefined, fill=fill, again=again, named=named or {}, frozen=frozen,
         )  # fmt: skip
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)

@@ -137,6 +137,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     """The run before once more, the programs of every launch from the first to the last."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
+    frozen: tuple[str, ...] = ()
+    """Inputs and parameters that need no gradients."""
     named: dict[str, bool | int | float] = {}
     """Keyword arguments beside the inputs."""
     again: bool = False

@@ -18,9 +18,8 @@ import torch
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import unwritten
+from kernelllm.judge.trials.error_sums import EAGER_FACTOR, FEW, ErrorSums, error_sums
 
-EAGER_FACTOR = 2.0
-"""A candidate may err by so many times eager's own error (largest and rms)."""
 PRECISION = 10.0
 """Beyond so many times eager's own relative rms error a candidate is clearly less exact than asked."""
 ROUNDINGS = 4.0
@@ -29,8 +28,8 @@ TIES = 0.01
 """Largest share of integers that rounding may decide."""
 FEW_TIES = 2
 """So many integers may differ where no perturbed run differs, or as many as where one does."""
-FEW, FEW_FACTOR = 256, 4.0
-"""With fewer elements than this, eager's error may be small by luck: the bound is wider."""
+FEW_FACTOR = 4.0
+"""The bound is so many times wider where there are few elements (:data:`kernelllm.judge.trials.error_sums.FEW`)."""
 NARROW = 5e-3
 """A relative rms error below this, all over the output, looks like TF32, bf16 or fp16 arithmetic."""
 _CHUNK = 2**26
@@ -206,11 +205,11 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
     equally_right = tuple(one for one in equally_right if rules.profile != KERNELBENCH and _usable(one, reference))
     quick = _clearly_right(mine, reference, rules)
     if quick is None:
-        return _decided(path, mine, reference, exact, _error_sums(mine, reference, exact, equally_right, rules), rules)
+        return _decided(path, mine, reference, exact, _sums(mine, reference, exact, equally_right, rules), rules)
     if exact is None or not rules.precise:
         return quick
     mine, reference, exact, *others = _sample(mine, reference, exact, *equally_right)
-    sampled = _decided(path, mine, reference, exact, _error_sums(mine, reference, exact, tuple(others), rules), rules)
+    sampled = _decided(path, mine, reference, exact, _sums(mine, reference, exact, tuple(others), rules), rules)
     return quick if sampled.ok else sampled
 
 
@@ -277,86 +276,12 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
     return Comparison(False, largest, message=text)
 
 
-@dataclass
-class _ErrorSums:
-    """Sums over all elements where reference and candidate are finite."""
-
-    elements: int = 0
-    bad_nonfinite: int = 0
-    first_nonfinite: int = -1
-    max_error: float = 0.0
-    at: int = -1
-    max_margin: float = 0.0
-    worst: int = -1
-    error: float = 0.0
-    """At the worst element, where the error is largest beside the tolerance."""
-    allowed: float = 0.0
-    """By the tolerance, at that element."""
-    beyond: int = 0
-    """Elements beyond the tolerance."""
-    beyond_eager: int = 0
-    """Elements among them whose error is beyond eager's too."""
-    squares: float = 0.0
-    target_squares: float = 0.0
-    eager_squares: float = 0.0
-    eager_max: float = 0.0
-    tolerance: float = 0.0
-
-    def rms(self, squares: float) -> float:
-        return math.sqrt(squares / max(self.elements, 1))
+def _sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> ErrorSums:
+    tolerance = tolerance_for(reference.dtype, rules.tolerance)
+    return error_sums(mine, reference, exact, equally_right, tolerance, lambda rms: rules.absolute(reference.dtype, rms))
 
 
-def _error_sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> _ErrorSums:
-    out = _ErrorSums(tolerance=tolerance_for(reference.dtype, rules.tolerance))
-    flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *equally_right)]
-
-    def chunks() -> Iterator[tuple[int, list[Any]]]:
-        for start in range(0, reference.numel(), _CHUNK):
-            yield start, [None if t is None else t[start : start + _CHUNK].double() for t in flat]
-
-    for _, (_c, r, x, *others) in chunks():
-        target = r if x is None else x
-        finite = torch.isfinite(target) & torch.isfinite(r)
-        safe = torch.where(finite, target, 0.0)
-        out.target_squares += float((safe * safe).sum())
-        if x is not None or others:
-            own = torch.where(finite, (r - target).abs(), 0.0)
-            for t in others:
-                own = torch.maximum(own, torch.where(finite & torch.isfinite(t), (t - target).abs(), 0.0))
-            out.eager_max = max(out.eager_max, float(own.max()))
-            out.eager_squares += float((own * own).sum())
-        out.elements += int(finite.sum())
-    floor = rules.absolute(reference.dtype, min(out.rms(out.target_squares), 1e30))
-    for start, (c, r, x, *_) in chunks():
-        _add(out, start, c, r, r if x is None else x, floor)
-    return out
-
-
-def _add(out: _ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
-    finite = torch.isfinite(target) & torch.isfinite(r)
-    same = (torch.isnan(r) & torch.isnan(c)) | (r == c)
-    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r))
-    count = int(bad.sum())
-    if count and out.first_nonfinite < 0:
-        out.first_nonfinite = start + int(bad.to(torch.uint8).argmax())
-    out.bad_nonfinite += count
-    both = finite & torch.isfinite(c)
-    error = torch.where(both, (c - target).abs(), 0.0)
-    allowed = torch.where(both, floor + out.tolerance * target.abs(), 1.0)
-    margin = error / allowed
-    largest = int(error.argmax())
-    if float(error[largest]) > out.max_error or out.at < 0:
-        out.max_error, out.at = float(error[largest]), start + largest
-    steepest = int(margin.argmax())
-    if float(margin[steepest]) > out.max_margin or out.worst < 0:
-        out.max_margin, out.worst = float(margin[steepest]), start + steepest
-        out.error, out.allowed = float(error[steepest]), float(allowed[steepest])
-    out.beyond += int((margin > 1).sum())
-    out.beyond_eager += int(((margin > 1) & (error > EAGER_FACTOR * out.eager_max)).sum())
-    out.squares += float((error * error).sum())
-
-
-def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: _ErrorSums, rules: Rules) -> Comparison:
+def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: ErrorSums, rules: Rules) -> Comparison:
     if f.bad_nonfinite:
         index = _index(f.first_nonfinite, reference.shape)
         text = (
@@ -365,7 +290,7 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
         text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
         return Comparison(False, math.inf, message=text)
     rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)
-    within_eager_error = eager_rms > 0 and f.beyond_eager == 0 and rms <= EAGER_FACTOR * eager_rms
+    within_eager_error = eager_rms > 0 and f.beyond_eager == 0 and rms <= EAGER_FACTOR * eager_rms and not f.systematic
     if f.beyond and not within_eager_error:
         index = _index(f.worst, reference.shape)
         should = float((exact if exact is not None else reference)[index])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.gradient_outputs import GRADIENT
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
@@ -23,6 +24,7 @@ from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, failures_logged
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
@@ -83,10 +85,35 @@ def try_other_uses(
     return uses
 
 
+def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
+    """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
+    the rest."""
+    uses, inputs = OtherUses(), reference.inputs(seed)
+    missing = build(process, reference)
+    process.load({name: tensor for name, tensor in reference.state().items() if name not in missing}, reference.training)
+    whole = process.run(inputs, seed).value
+    names = [key.removeprefix(GRADIENT) for key, value in whole.items() if key.startswith(GRADIENT) and value is not None]
+    weights = [name for name in names if name in dict(reference.model.named_parameters())]
+    parts = [weights, [name for name in names if name not in weights]]
+    for part in parts if all(parts) else [[name] for name in names[:_MOST] if len(names) > 1]:
+        frozen = tuple(name for name in names if name not in part)
+        what = f"where {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} need no gradients"
+        try:
+            made = process.run(inputs, seed, frozen=frozen).value
+        except CandidateFailure as failure:
+            uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
+            continue
+        wrong = [name for name in part if made[GRADIENT + name] is None or _wrong(made[GRADIENT + name], whole[GRADIENT + name])]
+        if wrong and not reference.draws:
+            raise CandidateFailure(Status.INCORRECT, f"The gradient of {wrong[0]} is another one {what}.", check=NAME)
+    return uses
+
+
 def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], fixed: Mapping[str, Any], seed: int) -> None:
     """At sizes that a candidate says it was not written for. Raises CandidateFailure where it does not refuse them, and is wrong."""
     for reference in references:
-        other = ", ".join(f"{name} = {new}" for name, (_, new) in reference.sizes.changed.items() if name in fixed)
+        names = readable(reference.problem.source)
+        other = ", ".join(f"{names.get(name, name)} = {new}" for name, (_, new) in reference.sizes.changed.items() if name in fixed)
         inputs = reference.inputs(seed)
         expected = _output(reference, reference.model, inputs, seed) if other else None
         if expected is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from kernelllm.judge.gradient_outputs import Differentiated
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
@@ -54,8 +57,12 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
                 with watch:
                     output = model(*given)
         else:
-            with watch:
+            listed = command.list_only and not isinstance(model, Differentiated)
+            counter = OperatorCounter(Counter(), Counter(), note=recorder.did)
+            with watch, counter if listed else contextlib.nullcontext():
                 output = model(*inputs)
+            if listed:
+                recorder.returned(values.flatten(output), values.flatten(inputs))
     return Seen(recorder.list[: recorder.read_after], recorder.read_after is not None, watch.unwritten(output))
 
 
@@ -84,7 +91,7 @@ class _KernelMemoryWatch(OperatorMode):
     def unwritten(self, output: Any) -> str:
         """The first tensor of the output that is longer than what all kernels write of it."""
         stored = self._recorder.stored
-        if 0 in stored or not self._recorder.list:
+        if 0 in stored or not self._recorder.any_launch:
             return ""
         for number, tensor in enumerate(t for t in tree_leaves(output) if isinstance(t, torch.Tensor)):
             memory = tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0

@@ -42,7 +42,9 @@ class Recorder:
         self.in_launch = False
         self.fault = ""
         self.list: list[str] = []
-        """Launches since :meth:`new_list`, as the backend describes them."""
+        """What was done since :meth:`new_list`: launches as the backend describes them, and operators between them."""
+        self.any_launch = False
+        """Whether there are launches in it."""
         self.read_after: int | None = None
         """How many there were when values were looked at that a kernel may have computed; None: they never were."""
         self.stored: dict[int, float] = {}
@@ -68,18 +70,31 @@ class Recorder:
     def new_list(self) -> None:
         """List launches from the beginning."""
         self.list.clear()
+        self.any_launch = False
         self.stored.clear()
         self.read_after = None
 
     def values_read(self, floats: int = 0) -> None:
         """Candidate code looks at values of a tensor; ``floats``: how many of a floating-point one."""
         self.floats_read += floats
-        if self.list and self.read_after is None:
+        if self.any_launch and self.read_after is None:
             self.read_after = len(self.list)
 
     def launched(self, what: str) -> None:
+        self.any_launch = True
+        self.did(what)
+
+    def did(self, what: str) -> None:
+        """List it."""
         if len(self.list) < _MOST_LAUNCHES:
             self.list.append(what)
+
+    def returned(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+        """List the outputs that are memory of inputs."""
+        known = {t.untyped_storage()._cdata: number for number, t in enumerate(inputs) if t.layout is torch.strided}
+        for number, tensor in enumerate(outputs):
+            if tensor.layout is torch.strided and (position := known.get(tensor.untyped_storage()._cdata)) is not None:
+                self.did(f"output {number} out of input {position}")
 
     def stores(self, memory: int, elements: float) -> None:
         """Note what a launch may write."""

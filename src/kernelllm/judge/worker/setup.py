@@ -14,6 +14,8 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
     with backend.prepare(mode, target):
         import numpy
         import torch
+
+        version = str(torch.__version__)
         import torch.utils.flop_counter
 
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -32,4 +34,4 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
         from kernelllm.judge.worker import fake_run  # noqa: F401
     elif mode is Mode.CUDA:
         from kernelllm.judge.worker import gpu  # noqa: F401
-    return Ready({"torch": str(torch.__version__), **backend.versions()})
+    return Ready({"torch": version, **backend.versions()})

@@ -28,12 +28,10 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values, wire
-from kernelllm.judge.worker import failures
+from kernelllm.judge.worker import devices, failures
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
-
-MODULE = "candidate"
 
 
 class NotACandidate(Exception):
@@ -68,7 +66,7 @@ class Session:
         self._sock = sock
         self._command = 0
         """The one that is being done, 0 between commands."""
-        self.path = str(Path(folder) / f"{MODULE}{backend.suffix}")
+        self.path = str(Path(folder) / f"{devices.CANDIDATE}{backend.suffix}")
         self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
@@ -152,14 +150,10 @@ class Session:
         self.recorder.phase = phase
         try:
             if self.mode is Mode.CUDA:
-                from kernelllm.judge.worker.devices import Noise
-
-                with Noise() if noise else contextlib.nullcontext():
+                with devices.Noise() if noise else contextlib.nullcontext():
                     yield
             else:
-                from kernelllm.judge.worker.devices import CudaOnCpu
-
-                with CudaOnCpu(noise, self.recorder.values_read):
+                with devices.CudaOnCpu(noise, self.recorder.values_read, has_host=phase == "run"):
                     yield
         finally:
             self.recorder.phase = ""
@@ -168,7 +162,7 @@ class Session:
         """Load the file once, then build ModelNew."""
         if self.module is None:
             with self.candidate_code("import"):
-                self.module = self.backend.load(Path(self.path), MODULE)
+                self.module = self.backend.load(Path(self.path), devices.CANDIDATE)
         kind = getattr(self.module, command.class_name, None)
         if kind is None:
             raise NotACandidate(f"The candidate defines no {command.class_name}.")
@@ -244,7 +238,8 @@ class Session:
         watched = command.observe or command.apart
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
-        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch)
+        note = None if isinstance(self.called, Differentiated) else self.recorder.did
+        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note)
         outputs: list[torch.Tensor] = []
         called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
@@ -253,7 +248,7 @@ class Session:
         self.launches.suppress(command.suppress)
         self._forward_part = {}, {}, 0
         if isinstance(self.called, Differentiated):
-            self.called.layouts = True
+            self.called.layouts, self.called.frozen = True, command.frozen
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order)
         seed_all(command.seed)
@@ -269,10 +264,14 @@ class Session:
                 self._outputs = values.encode(called(*inputs, **command.named), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
+                if watched and note is not None:
+                    self.recorder.returned(outputs, values.flatten(inputs))
             if watched and self.recorder.floats_read > read:
                 ops[ON_THE_HOST] += self.recorder.floats_read - read
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
+            if devices.asked:  # it knows now that this is no GPU, whatever it made of the error
+                raise NotImplementedError(f"{devices.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)
             self.recorder.fault = ""

@@ -71,6 +71,10 @@ class StubDriver:
         """Nothing to clear."""
 
 
+StubDriver.__name__ = StubDriver.__qualname__ = "CudaDriver"
+StubDriver.__module__ = "triton.backends.nvidia.driver"
+
+
 def do_bench(function: Callable[[], Any], *args: Any, quantiles: Any = None, **kwargs: Any) -> Any:
     """Stands for triton.testing.do_bench: one call, a made-up time."""
     function()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from triton.runtime import autotuner, jit
 
+from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator import functions, lockstep, memory, program_order
@@ -70,6 +71,9 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     missing = [n for n in self.arg_names if n not in bound]
     if missing:
         raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
+    for name, value in bound.items():
+        if isinstance(value, torch.Tensor) and host_tensors.on_host(value):
+            raise ValueError(f"Pointer argument {name!r} of {self.fn.__name__} cannot be accessed from Triton (cpu tensor?)")
     size = concrete_grid(grid, bound)
     observer = _EmulatorState.observer
     if observer is None:

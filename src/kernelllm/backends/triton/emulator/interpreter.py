@@ -285,6 +285,15 @@ def _patch_language_once() -> None:
     # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
     triton.language.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     triton.language.core.tensor.__bool__ = _truth
+    ti._implicit_cvt = _converted
+
+
+_convert = ti._implicit_cvt
+
+
+def _converted(value: Any) -> Any:
+    """An argument of a launch. Triton makes 32 bits of True and False, and then refuses them."""
+    return tl.core.tensor(ti.TensorHandle(np.array([value]), tl.int1), tl.int1) if isinstance(value, bool) else _convert(value)
 
 
 def _truth(self: Any) -> bool:
