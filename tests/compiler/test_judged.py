@@ -234,3 +234,34 @@ def test_nothing_beside_an_integer_index_becomes_a_float() -> None:
     text = ADAPTED.replace("return F.adaptive_avg_pool2d(x, 4) + F.glu(x, 1).mean()", pairs)
     source = compiled(Problem(name="pairs", source=text), Options())
     assert "tl.int64), 0.0)" not in source
+
+
+CONSTRUCTED = """
+from dataclasses import dataclass
+@dataclass
+class Settings:
+    width: int
+    rate: float
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.settings = Settings(width, 0.5)
+        self.rates = [x.item() for x in torch.linspace(0, 0.1, 3)] + torch.linspace(0.2, 0.3, 2).tolist()
+        self.register_buffer("edges", torch.linspace(-1, 1, 5))
+        self.cut = nn.Buffer(torch.tensor(3), persistent=False)
+        CONSTRUCTOR
+    def forward(self, x, image):
+        small = F.interpolate(image, scale_factor=0.5, mode="area").mean((1, 2, 3))
+        place = torch.bucketize(x, self.edges) * self.rates[1] * self.rates[3]
+        return F.pad(x, (self.cut, 0)), small, place, torch.quantile(x, 0.3, dim=1)
+def get_inputs(): return [torch.randn(7, 12), torch.randn(2, 3, 10, 12)]
+def get_init_inputs(): return [12]
+"""
+
+
+@pytest.mark.parametrize("constructor", ["pass", "self.rates[1] = float(torch.full((2,), 0.25).numpy()[0])"])
+def test_what_constructors_make_of_values(constructor: str, judge: Judge):
+    """Dataclasses, ranges that are read, numbers in buffers; and a constructor that no fake tensor gets through."""
+    made = problem(CONSTRUCTED.replace("CONSTRUCTOR", constructor))
+    verdict = judge.judge(made, next(Compiler().write(made, 1)))
+    assert verdict.correct, verdict.message

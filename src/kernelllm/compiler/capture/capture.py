@@ -104,15 +104,22 @@ def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
 
 
 def fixed_constants(captured: Captured) -> dict[str, Any]:
-    """Name to value. Kernel sizes and other small numbers, which nobody changes, are not among them."""
-    known = {n: v for n, v in sizes.constants(captured.problem).items() if _largest(n, v) > SMALL}
+    """Name to value. Kernel sizes and other small numbers, which nobody changes, are not among them, a small batch is."""
+    known = sizes.constants(captured.problem)
     if captured.way == "make_fx":
         pinned = {key.partition("[")[0] for key in captured.specialized}
-        return {n: v for n, v in known.items() if n in pinned}
-    if captured.way == "static":
-        return known
-    of_model = sizes.model_constants(captured.problem.source)
-    return {n: v for n, v in known.items() if n in of_model or not _stays_general(captured, n, v)}
+        fixed = {n: v for n, v in known.items() if n in pinned}
+    elif captured.way == "static":
+        fixed = known
+    else:
+        of_model = sizes.model_constants(captured.problem.source)
+        fixed = {n: v for n, v in known.items() if n in of_model or not _stays_general(captured, n, v)}
+    return {n: v for n, v in fixed.items() if _largest(n, v) > SMALL or _shapes_inputs(captured.problem, n, v)}
+
+
+def _shapes_inputs(problem: Problem, name: str, value: Any) -> bool:
+    before, after = _shapes(problem, {}), _shapes(problem, {name: pytree.tree_map(lambda v: 2 * v, value)})
+    return before is not None and after is not None and before != after
 
 
 def _largest(name: str, value: Any) -> int:

@@ -14,11 +14,12 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
 
 from kernelllm.compiler.capture import intercept, symbols
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.problems.instance import init_arguments
+from kernelllm.problems.instance import Instance, init_arguments
 
 
 class Untraceable(Exception):
@@ -77,12 +78,30 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 inputs = list(namespace["get_inputs"]())
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
-    except Exception as error:  # code of others, which meets symbols that it does not expect
-        raise Untraceable(f"building the module: {describe(error, problem)}") from error
+    except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
+        if keys is None or keys:
+            raise Untraceable(f"building the module: {describe(error, problem)}") from error
+        namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     built.attributes = loose_tensors(model)
     built.constructor = _by_name(type(model), args, kwargs)
     return built
+
+
+def _built_for_real(problem: Problem, mode: FakeTensorMode) -> tuple[dict[str, Any], torch.nn.Module, list[Any], dict[str, Any], list[Any]]:
+    """The namespace, the module, its arguments and its inputs, made with real tensors and then fake at the problem's own sizes."""
+    instance = Instance(problem)
+    args, kwargs = instance.init_inputs(0)
+    model, inputs = instance.model(0), instance.inputs(0)
+
+    def fake(value: Any) -> Any:
+        made = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+        return intercept.known(made, value.clone) if isinstance(value, torch.Tensor) and value.numel() == 1 else made
+
+    for module in model.modules():
+        for members in (module._parameters, module._buffers, vars(module)):
+            members.update({name: fake(value) for name, value in members.items() if isinstance(value, torch.Tensor)})
+    return instance.namespace, model, args, kwargs, pytree.tree_map(fake, inputs)
 
 
 def _by_name(model: type, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch._aot_autograd.functional_utils import from_fun, has_data_mutation, to_fun
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._sympy.functions import Mod
@@ -77,8 +77,20 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
     chosen = [leaves[i] for i in dynamic]
     for leaf in chosen:
         if isinstance(leaf.value, torch.Tensor):
+            fixed = _fixed_number(model, leaf)
             leaf.value = _fake(leaf.value.detach(), mode)
+            if fixed is not None:
+                intercept.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
     return chosen, run
+
+
+def _fixed_number(model: torch.nn.Module, leaf: Leaf) -> torch.Tensor | None:
+    """The value of a whole number that the constructor made and no ``state_dict`` holds: modules keep kernel sizes so."""
+    value = leaf.value
+    if leaf.kind != "buffer" or not isinstance(value, FakeTensor) or value.constant is None or value.dtype not in (torch.int64, torch.int32):
+        return None
+    owner, _, name = leaf.name.rpartition(".")
+    return value.constant if name in model.get_submodule(owner)._non_persistent_buffers_set else None
 
 
 def _number_type(inputs: list[tuple[Any, Any]]) -> torch.dtype:

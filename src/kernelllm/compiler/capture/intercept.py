@@ -276,9 +276,7 @@ class _RealFactories(TorchFunctionMode):
         kwargs = kwargs or {}
         write_time.check()
         if func in (torch.linspace, torch.logspace) and all(isinstance(a, int | float) for a in (*args, *kwargs.values()) if a is not None):
-            with torch._subclasses.fake_tensor.unset_fake_temporarily():
-                values = func(*args, **kwargs).tolist()
-            return _Constant(values)
+            return known(func(*args, **kwargs), lambda: func(*args, **kwargs))
         if func is torch.Tensor.cuda:
             return args[0]
         if func in _CHECKED and "out" not in kwargs:
@@ -315,6 +313,16 @@ def _off_gpu(value: Any) -> Any:
     return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
 
 
+def known(tensor: Any, values: Callable[[], torch.Tensor]) -> Any:
+    """The tensor as one that answers ``.item()`` and ``.tolist()``, though it is fake."""
+    fake = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
+    if isinstance(fake, FakeTensor):
+        with torch._subclasses.fake_tensor.unset_fake_temporarily():
+            fake.constant = values()
+        fake.fake_mode.fake_tensor_converter.add_constant_storage_mapping(fake)
+    return tensor
+
+
 def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """A deep copy of a fake tensor, which torch would make through its memory."""
     if id(tensor) not in memo:
@@ -322,21 +330,6 @@ def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         memo[id(tensor)] = torch.nn.Parameter(fresh, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else fresh
     copy: torch.Tensor = memo[id(tensor)]
     return copy
-
-
-class _Constant(list):  # type: ignore[type-arg]
-    """A short constant vector as a list of numbers that answer ``.item()``."""
-
-    def __init__(self, values: list[float]) -> None:
-        super().__init__(_Number(v) for v in values)
-
-    def tolist(self) -> list[float]:
-        return [float(v) for v in self]
-
-
-class _Number(float):
-    def item(self) -> float:
-        return float(self)
 
 
 class _Position(int):
@@ -368,7 +361,7 @@ def _converted() -> Callable[..., Any]:
 
 @contextmanager
 def real_factories() -> Iterator[None]:
-    """While open, ``torch.linspace`` of plain numbers gives a list of numbers (networks read drop rates off it), recurrent cells,
+    """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells,
     which inputs may be computed with, pin no size, and modules of fake tensors may be converted."""
     with _RealFactories() as known, ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__

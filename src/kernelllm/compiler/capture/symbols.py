@@ -15,10 +15,10 @@ import linecache
 import math
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -162,8 +162,10 @@ def new_symbols(env: ShapeEnv, values: Mapping[str, int], factors: Mapping[str, 
 def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, Any]:
     """Run the problem's module code with ``table`` in place of its size literals; returns its namespace."""
     folder, package = import_root(problem.path)
-    namespace: dict[str, Any] = {"__name__": "kernelllm_problem", "__package__": package, "__file__": problem.path or "", _TABLE: table}
-    namespace[SOURCE] = problem.source
+    module = sys.modules["kernelllm_problem"] = types.ModuleType("kernelllm_problem")  # dataclasses look their module up here
+    namespace = vars(module)
+    namespace |= {"__package__": package, "__file__": problem.path or f"<{problem.name}>"}
+    namespace |= {_TABLE: table, SOURCE: problem.source}
     with importable(folder):
         exec(code, namespace)
     return namespace
@@ -278,7 +280,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
             patch(stack, math, name, _math(function, getattr(math, name)))
         if "numpy" in sys.modules:
             patch(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
-        patch(stack, normalization, "numbers", SimpleNamespace(Integral=SymbolicInt))
+        patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=SymbolicInt))
         patch(stack, rnn, "int", SymbolicInt)
         patch(stack, torch.nn.functional, "float", SymbolicFloat)
         for name in dir(init):

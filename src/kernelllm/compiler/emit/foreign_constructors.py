@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 _MATH = ("sqrt", "exp", "log", "log2", "log10", "ceil", "floor", "prod", "pi", "sin", "cos", "tan", "tanh", "fabs")
 """Names that numpy and ``math`` share, with one meaning for single numbers."""
 
+_ARRAYS = ("numpy", "from_numpy")
+"""Methods and functions that lead out of torch: the judge takes no file that has them."""
+
 
 def kept_parts(problem: Problem, captured: Captured) -> KeptParts:
     """The reference's constructor where the file can have it, else one that is made from names and shapes.
@@ -64,6 +67,8 @@ def _plain_signature(kept: KeptParts) -> None:
 
 def _without_libraries(kept: KeptParts, problem: Problem) -> None:
     """Rid the kept parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
+    if any(isinstance(n, ast.Attribute) and n.attr in _ARRAYS for d in (*kept.definitions, kept.model) for n in ast.walk(d)):
+        raise CaptureError("The constructor works with arrays of numpy.", where=problem.path or problem.name)
     if not kept.foreign:
         return
     imports = [s for s in kept.imports if _is_foreign(s, kept.foreign)]

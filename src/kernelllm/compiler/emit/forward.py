@@ -27,6 +27,9 @@ _RESULTS = {
     "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
 }  # fmt: skip
 
+_ROUNDED = ("math.trunc", "math.floor", "max", "min")
+"""Calls that sizes are made by."""
+
 
 @dataclass
 class HostPrinter:
@@ -62,11 +65,13 @@ class HostPrinter:
             base = self.program.base(node.id)
             if base in self.paths:
                 return integers.to_ast(self.paths[base])
-        if isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp):
+        if isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and ast.unparse(node.func) in _ROUNDED):
             try:
                 return integers.to_ast(self.size(self.sizes.expression(node)))
             except integers.NotInteger:
                 pass
+        if isinstance(node, ast.BinOp):
+            return ast.BinOp(self.expr(node.left), node.op, self.expr(node.right))
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Tuple | ast.List):

@@ -108,7 +108,8 @@ class Facts:
             pointer = next((n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name) and n.id in self._pointers), None)
             return self._pointers[pointer] if pointer else None
         if name == "tl.where" and len(node.args) == 3:
-            return self._join(self.type(node.args[1]), self.type(node.args[2]))
+            kind = self._join(self.type(node.args[1]), self.type(node.args[2]))
+            return "fp32" if kind == "number" and not isinstance(node.args[0], ast.Constant) else kind  # a tensor, by its condition
         if name in ("maximum", "minimum", "tl.maximum", "tl.minimum"):
             return self._join(self.type(node.args[0]), self.type(node.args[1]))
         if name in ("tl.arange", "tl.program_id"):
