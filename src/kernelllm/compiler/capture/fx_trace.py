@@ -87,7 +87,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
 def _fixed_number(model: torch.nn.Module, leaf: Leaf) -> torch.Tensor | None:
     """The value of a whole number that the constructor made and no ``state_dict`` holds: modules keep kernel sizes so."""
     value = leaf.value
-    if leaf.kind != "buffer" or not isinstance(value, FakeTensor) or value.constant is None or value.dtype not in (torch.int64, torch.int32):
+    if leaf.kind != "buffer" or not isinstance(value, FakeTensor) or value.constant is None or value.dtype.is_floating_point:
         return None
     owner, _, name = leaf.name.rpartition(".")
     return value.constant if name in model.get_submodule(owner)._non_persistent_buffers_set else None
