@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from kernelllm.bench.metrics import Outcome
-from kernelllm.bench.paired import compare
+from kernelllm.bench.metrics import Outcome, compare
 from kernelllm.core.types import Status
 from tests.bench.test_metrics import outcome_lists
 

@@ -11,7 +11,7 @@ import torch
 from emitted import written
 
 from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, const
-from kernelllm.compiler.emit.embed import definitions_for
+from kernelllm.compiler.emit.helpers import definitions_for
 from kernelllm.compiler.emit.specialise import Call, specialised
 
 

@@ -17,7 +17,7 @@ import torch
 
 from kernelllm.backends.triton.emulator.driver import resources
 from kernelllm.compiler import template_ops, templates
-from kernelllm.compiler.emit.embed import definitions_for
+from kernelllm.compiler.emit.helpers import definitions_for
 from kernelllm.compiler.templates import attention, attention_half, conv, conv_packed, matmul, matmul_half, pooling, recurrent, rows, scan
 
 FOLDER = Path(templates.__file__).parent

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kernelllm.backends.base import DeviceAccess
+from kernelllm.judge import device_share
+from kernelllm.judge.device_share import DeviceLease
 from kernelllm.judge.isolation.forkserver import Worker
-from kernelllm.judge.timing import device_lease
-from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import wire
 from kernelllm.judge.transport.protocol import AccessGranted, AccessRequest, Done, ReadReport, WorkerGone, WorkerTimeout
 from kernelllm.pool.locks import DeviceLock
@@ -129,7 +129,7 @@ def test_a_worker_may_measure_alone_only_where_its_judge_says_so(lock: DeviceLoc
 
 
 def test_a_worker_cannot_keep_the_device_to_itself_for_long(lock: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_lease, "MAX_EXCLUSIVE_S", 0.05)
+    monkeypatch.setattr(device_share, "MAX_EXCLUSIVE_S", 0.05)
     lent = DeviceLease(lock, exclusive_allowed=True)
     with lent.command():
         lent.request(DeviceAccess.EXCLUSIVE)

@@ -11,7 +11,7 @@ from judge.problems import MATMUL, candidate, matmul
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.timing import watched_runs
+from kernelllm.judge.timing import contestants
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
 
@@ -60,7 +60,7 @@ def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Ref
 
 def test_an_honest_candidate_is_what_it_was(warm: Judge) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
-        seen = watched_runs.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = contestants.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert seen.findings == []
     assert not any("mm" in name for name in seen.watched[-1].ops)
     assert any("mm" in name for name in seen.watched[-1].reference_ops)
@@ -70,14 +70,14 @@ def test_one_that_changes_after_some_calls_is_watched_when_it_has(warm: Judge) -
     with worker(warm, other(CHANGES.format(calls=2))) as (process, reference):
         for seed in range(2):
             assert not any("mm" in name for name in process.run(reference.inputs(seed), seed, apart=True).ops)
-        seen = watched_runs.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = contestants.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert any("mm" in name for name in seen.watched[-1].ops)
 
 
 def test_one_that_knows_poisoned_memory_is_not_told_by_it(warm: Judge) -> None:
     with worker(warm, other(KNOWS_POISON)) as (process, reference):
         assert not any("mm" in name for name in process.run(reference.inputs(1), 1, apart=True).ops)
-        seen = watched_runs.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
+        seen = contestants.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 1}, judged=1)
     assert any("mm" in name for name in seen.watched[-1].ops)
 
 
@@ -85,14 +85,14 @@ def test_results_that_are_kept_for_equal_inputs(warm: Judge) -> None:
     with worker(warm, other(KEEPS)) as (process, reference):
         inputs = reference.inputs(7)
         process.run(inputs, 7)
-        (found,) = watched_runs.watch_once_more(process, reference, [inputs], 7, timed={0: 0}, judged=1).findings
+        (found,) = contestants.watch_once_more(process, reference, [inputs], 7, timed={0: 0}, judged=1).findings
     assert found.check == "replay"
     assert "the first launched 1 kernels and the second 0" in found.message
 
 
 def test_fewer_launches_while_timed(warm: Judge) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
-        (found,) = watched_runs.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 0}, judged=1).findings
+        (found,) = contestants.watch_once_more(process, reference, [reference.inputs(7)], 7, timed={0: 0}, judged=1).findings
     assert found.check == "timed_launches"
 
 
@@ -100,8 +100,8 @@ def test_fewer_launches_while_timed(warm: Judge) -> None:
 def test_launches_among_timed_runs_are_those_of_the_watched_ones(warm: Judge, launches: int, told: list[str]) -> None:
     with worker(warm, other(HONEST)) as (process, reference):
         sets = [reference.inputs(7), reference.inputs(8)]
-        among = [watched_runs.WatchedRun(1, launches, {"aten.mm.default": 1}, {"mm": 1.0})]
-        seen = watched_runs.watch_once_more(process, reference, sets, 7, among=among, timed={0: 1, 1: 1}, judged=1)
+        among = [contestants.WatchedRun(1, launches, {"aten.mm.default": 1}, {"mm": 1.0})]
+        seen = contestants.watch_once_more(process, reference, sets, 7, among=among, timed={0: 1, 1: 1}, judged=1)
     assert [f.check for f in seen.findings] == told
     assert [one.where for one in seen.watched] == ["among its timed runs", "after it was timed"]
     assert seen.watched[0].ops == {"aten.mm.default": 1}

@@ -10,7 +10,6 @@ import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge, code, timing
 
 from kernelllm.backends.base import FAMILIES, open_backend
-from kernelllm.core.attempts import best
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import (
     DEFAULT_BACKEND,
@@ -28,6 +27,7 @@ from kernelllm.core.types import (
     Timing,
     Trial,
     Verdict,
+    best,
 )
 from kernelllm.lm import feedback
 from kernelllm.lm.lm_writer import lm_writer

@@ -10,8 +10,8 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.relations import DryRuns
 from kernelllm.problems.shrink import describe, shrunk
 from kernelllm.suites.file import open_problem
 

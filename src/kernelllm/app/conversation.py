@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kernelllm.app.session import Asking, writer_options
 from kernelllm.core import settings
-from kernelllm.core.attempts import best
 from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.text import printable
-from kernelllm.core.types import Attempt, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Problem, Status, Verdict, best
 from kernelllm.core.writer import Writer, open_writer
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, overload
 import msgspec
 
 from kernelllm.core import settings
-from kernelllm.core.attempts import best
 from kernelllm.core.errors import ModelError
 from kernelllm.core.text import printable
-from kernelllm.core.types import Attempt, Problem
+from kernelllm.core.types import Attempt, Problem, best
 
 if TYPE_CHECKING:
     from kernelllm.core.store import Store

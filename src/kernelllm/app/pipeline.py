@@ -20,9 +20,8 @@ from kernelllm.app.judge_options import LEAVE_WORK, default_extern, extern_of, t
 from kernelllm.app.progress import Progress, Silent, remembered
 from kernelllm.app.result import Result
 from kernelllm.core import settings, verdict_words
-from kernelllm.core.attempts import best
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
-from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Severity, Status, Verdict
+from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Severity, Status, Verdict, best
 from kernelllm.core.writer import find, open_writer, require
 from kernelllm.judge.judge_settings import HYBRID
 

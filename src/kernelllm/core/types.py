@@ -7,6 +7,7 @@ All are frozen ``msgspec`` structs: comparable, hashable by content where it mat
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -286,3 +287,28 @@ def to_json(value: Any, *, indent: int = 2) -> str:
 def from_json(text: str | bytes, kind: type[T]) -> T:
     """The inverse of :func:`to_json`; raises ``msgspec.ValidationError`` where the text does not fit."""
     return msgspec.json.decode(text, type=kind)
+
+
+def best(attempts: Iterable[Attempt]) -> Attempt | None:
+    """The best correct attempt, None when none is correct.
+
+    A measured one is better than one that was not measured, and a faster one than a slower one. Among equals the one whose own
+    kernels do more of the work is better, then the earlier one.
+    """
+    return min((a for a in attempts if a.verdict.correct), key=_rank, default=None)
+
+
+def _rank(attempt: Attempt) -> tuple[bool, float, float]:
+    timing, coverage = attempt.verdict.timing, attempt.verdict.coverage
+    return (timing is None, timing.candidate.median_ms if timing else 0.0, -(coverage or 0.0))
+
+
+def stretches(samples: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending sample numbers as (first, count): [3, 4, 7] gives [(3, 2), (7, 1)]."""
+    found: list[tuple[int, int]] = []
+    for sample in samples:
+        if found and sum(found[-1]) == sample:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((sample, 1))
+    return found

@@ -18,14 +18,13 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
-from kernelllm.judge.trials.all_trials import run_trials
+from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
-from kernelllm.judge.trials.suppressed_launches import depends_on_kernels
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 

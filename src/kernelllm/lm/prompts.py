@@ -17,11 +17,11 @@ import msgspec
 
 from kernelllm.backends.base import FAMILIES, Backend, Example, open_backend
 from kernelllm.core import gpus
-from kernelllm.core.attempts import best as best_of
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.text import parse as parse_source
 from kernelllm.core.text import without_comments
 from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Problem
+from kernelllm.core.types import best as best_of
 from kernelllm.lm import feedback
 from kernelllm.models.language_model import Message
 

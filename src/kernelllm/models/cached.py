@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kernelllm.core.attempts import stretches
+from kernelllm.core.types import stretches
 from kernelllm.core.writer import Answers
 from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, sound
 

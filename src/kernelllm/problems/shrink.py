@@ -18,10 +18,9 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.problems import confirm, sizes
-from kernelllm.problems.dry_runs import DryRuns
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.relations import COUNT, SMALL, Budget, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
+from kernelllm.problems.relations import COUNT, SMALL, Budget, DryRuns, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
 from kernelllm.problems.trace import Trace, tensors
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from kernelllm.core import registry
-from kernelllm.core.attempts import best, stretches
 from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
-from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict, best, stretches
 from kernelllm.core.writer import Writer
 from kernelllm.search.strategy import Record, SearchBudget, Strategy, Task, VerdictSource
 

@@ -11,7 +11,7 @@ import click
 from kernelllm.app.cli_options import json_option, verbose_option
 
 if TYPE_CHECKING:
-    from kernelllm.bench.paired import PairedComparison
+    from kernelllm.bench.metrics import PairedComparison
 
 
 @click.command()
@@ -122,7 +122,7 @@ def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """
     from kernelllm.app import suite_runs as wiring
-    from kernelllm.bench import paired as comparing
+    from kernelllm.bench import metrics as comparing
     from kernelllm.core.types import to_json
 
     one, *rest = wiring.views([first, *others], db)

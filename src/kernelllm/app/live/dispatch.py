@@ -17,8 +17,7 @@ import torch.utils._pytree as pytree
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, Names, Nest, apart
 from kernelllm.app.live.module_capture import kept_state
-from kernelllm.app.live.program import LiveProgram, reason, refused, runs_on
-from kernelllm.app.live.signature import PROVEN, UNPROVEN
+from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.core.errors import UsageError
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions

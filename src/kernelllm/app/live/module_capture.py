@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from kernelllm.app.live.call_arguments import Call, Names, Nest, apart, names_of
-from kernelllm.app.live.signature import Signature
+from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError

@@ -17,10 +17,9 @@ import numpy as np
 
 from kernelllm.bench import metrics
 from kernelllm.bench.metrics import Outcome
-from kernelllm.core.attempts import best
 from kernelllm.core.errors import MissingExtra, UsageError
 from kernelllm.core.gpus import Gpu
-from kernelllm.core.types import Attempt
+from kernelllm.core.types import Attempt, best
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

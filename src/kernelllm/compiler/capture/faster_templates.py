@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.capture import fusions
-from kernelllm.compiler.capture.node_groups import HALF
+from kernelllm.compiler.capture.graph_editor import HALF
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus

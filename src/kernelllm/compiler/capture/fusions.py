@@ -10,8 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.graph_editor import Editor
-from kernelllm.compiler.capture.node_groups import CONVERT, HALF, VIEWS, called, closed, group_of
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
 from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
 

@@ -1,4 +1,4 @@
-"""Inserting operators into a captured graph."""
+"""Work on a captured graph: operators are inserted, and groups of nodes found that compute one thing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.options import Options
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+CONVERT = torch.ops.prims.convert_element_type.default
+VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 class Editor:
@@ -49,3 +54,26 @@ class Editor:
 
     def template(self, name: str, *args: Any, **kwargs: Any) -> Node:
         return self.call(getattr(self.namespace, name).default, *args, **kwargs)
+
+
+def called(node: Node) -> str:
+    """The operator that the module called, of which ``node`` is a part."""
+    return str(node.meta.get("original_aten"))
+
+
+def group_of(node: Node) -> tuple[set[Node], set[Node]]:
+    """The operators of the decomposition that ``node`` is the end of, and what they read."""
+    group, outside, todo = {node}, set(), [node]
+    while todo:
+        for source in todo.pop().all_input_nodes:
+            if source.op != "call_function" or called(source) != called(node):
+                outside.add(source)
+            elif source not in group:
+                group.add(source)
+                todo.append(source)
+    return group, outside
+
+
+def closed(node: Node, group: set[Node]) -> bool:
+    """Whether nothing outside reads an operator of the group but its end."""
+    return all(u in group for n in group - {node} for u in n.users)

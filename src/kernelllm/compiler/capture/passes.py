@@ -16,8 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import faster_templates, fusions, packed_weights, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
-from kernelllm.compiler.capture.graph_editor import Editor
-from kernelllm.compiler.capture.node_groups import HALF
+from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 

@@ -11,8 +11,7 @@ import torch
 from torch.fx import Node
 
 from kernelllm.compiler.capture.derived_sizes import hints
-from kernelllm.compiler.capture.graph_editor import Editor
-from kernelllm.compiler.capture.node_groups import CONVERT, HALF, VIEWS, called, closed, group_of
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
 
 aten = torch.ops.aten
 _PRODUCTS = ("kernelllm.batched_matmul.default", "kernelllm.half_batched_matmul.default")

@@ -14,8 +14,8 @@ from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, const
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.embed import definitions_for
 from kernelllm.compiler.emit.file_kernels import FileKernels
+from kernelllm.compiler.emit.helpers import definitions_for
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, read
 from kernelllm.compiler.emit.launch_code import LaunchWriter
 from kernelllm.compiler.emit.prepared import Prepared

@@ -11,10 +11,10 @@ import torch
 
 from kernelllm.core.closing import Closing
 from kernelllm.core.types import Status
+from kernelllm.judge.device_share import DeviceLease
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure, death, failure
 from kernelllm.judge.isolation.forkserver import ForkServer
 from kernelllm.judge.isolation.limits import Ended, Limits
-from kernelllm.judge.timing.device_lease import DeviceLease
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport.arenas import Arena

@@ -21,9 +21,9 @@ from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
-from kernelllm.judge.timing import fresh_inputs, rounds, watched_runs
+from kernelllm.judge.timing import fresh_inputs, rounds
 from kernelllm.judge.timing.baselines import Baselines
-from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod
+from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod, watch_once_more
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Rules
@@ -100,7 +100,7 @@ def measure(
         found.findings += clock_findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
             found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
-        seen = watched_runs.watch_once_more(
+        seen = watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
     found.watched = seen.watched

@@ -8,17 +8,19 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.judge_settings import STRICT
-from kernelllm.judge.trials import tf32_allowance
-from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
+from kernelllm.judge.trials import input_distribution, tf32_allowance
+from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns
+from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns, build
 from kernelllm.judge.trials.other_states import missing_that_matter
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial
+
+_DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 
 
 def run_trials(
@@ -88,3 +90,42 @@ def _run_in_state(size: SizeUnderTest, planned: PlannedTrial, states: ParameterS
     if states.possible(planned.state):
         with states.applied(planned.state, size.seeds.derive("state", size.position, 0)):
             run_trial(size, planned)
+
+
+def depends_on_kernels(
+    process: CandidateProcess, reference: Reference, seeds: TrialSeeds, evidence: TrialEvidence, tolerance: float | None
+) -> bool | None:
+    """False when outputs stay right without launches on all inputs tried, or gradients without those of the backward; None when that
+    could not be decided.
+
+    The candidate is built anew at the size of ``reference``. Raises CandidateFailure where that fails, or takes too long.
+    """
+    if not evidence.launched_kernels or evidence.reference_constant(tolerance):
+        return None
+    build(process, reference)
+    parts = (False, True) if evidence.backward_launches else (False,)
+    found = [_depends(process, reference, seeds, tolerance, backward=part) for part in parts]
+    return False if False in found else None if None in found else True
+
+
+def _depends(process: CandidateProcess, reference: Reference, seeds: TrialSeeds, tolerance: float | None, *, backward: bool) -> bool | None:
+    decided = None
+    for distribution in _DISTRIBUTIONS:
+        seed = seeds.derive("suppressed", distribution)
+        inputs = input_distribution.draw(reference, distribution, seed, seed)
+        if inputs is None:
+            continue
+        try:  # the candidate first: the reference may write into its inputs
+            mine = process.run(inputs, seed, suppress=not backward, suppress_backward=backward)
+        except CandidateFailure as failure:
+            if failure.status is Status.TIMEOUT:
+                raise
+            return True
+        with reference.buffers_restored():
+            reference_run = reference.run(inputs, seed, refinable=False)
+        if reference_run.error or not reference_run.finite:
+            continue
+        if not compare(mine.value, reference_run.expected, Rules(KERNELBENCH, tolerance, scaled=True)).ok:
+            return True
+        decided = False
+    return decided

@@ -14,9 +14,9 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import functions, lockstep, memory, program_order
+from kernelllm.backends.triton.emulator import functions, lockstep, memory, sampling
+from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
-from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of, tuned
 
 
@@ -41,10 +41,10 @@ class InterpretedLaunches(Launches):
         UnloadedLanes.kept, UnloadedLanes.fill = places, fill
         again = in_order or places is not None
         autotuning.begin_run(again=again)
-        program_order.begin_run(again=again, in_order=in_order)
+        sampling.begin_run(again=again, in_order=in_order)
 
     def ran_backwards(self) -> bool:
-        return program_order.ProgramOrder.any_backwards
+        return sampling.ProgramOrder.any_backwards
 
     def undefined_lanes(self) -> tuple[str, ...]:
         return tuple(UnloadedLanes.places)

@@ -22,7 +22,7 @@ from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.base import Stopped
-from kernelllm.backends.triton.emulator import cooperative, functions, memory, program_order
+from kernelllm.backends.triton.emulator import cooperative, functions, memory, sampling
 from kernelllm.backends.triton.emulator.sampling import Sampling
 
 ELEMENTS = 2**18
@@ -85,7 +85,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         grid += (1,) * (3 - len(grid))
         ti.interpreter_builder.set_grid_dim(*grid)
         try:
-            programs = program_order.programs(self.fn, grid, sampled=self.sampling is not None)
+            programs = sampling.programs(self.fn, grid, sampled=self.sampling is not None)
             if self.cooperative:
                 cooperative.Grid(list(programs), lambda: self.fn(**self.bound)).run()
             else:
@@ -94,7 +94,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
             raise InterpreterError(repr(error)) from error
         finally:
             _Group.size = 1
-        program_order.ran(self.fn)
+        sampling.ran(self.fn)
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
     def _all(self, programs: Iterator[tuple[int, ...]]) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
-from kernelllm.backends.triton.emulator import cooperative, unloaded_lanes
-from kernelllm.backends.triton.emulator.program_order import ProgramOrder
-from kernelllm.backends.triton.emulator.sampling import Sampling
+from kernelllm.backends.triton.emulator import cooperative
+from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
 
 
 class Bounds:
@@ -201,7 +201,7 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
         if partly and other is None:
-            filling = 0 if _Current.has_other else unloaded_lanes.value(element, kind)
+            filling = 0 if _Current.has_other else value(element, kind)
             other = ti.TensorHandle(np.full(ptrs.data.shape, filling, dtype=kind), element)
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
@@ -305,3 +305,45 @@ def _mask(handle: Any) -> Any:
 def _pointers_of_integers() -> None:
     if _Current.bounds is not None:
         _Current.bounds.admit_all_tensors()
+
+
+class UnloadedLanes:
+    file = ""
+    """The candidate's, for the lines of its loads."""
+    places: dict[str, None] = {}  # noqa: RUF012 (one for the process)
+    """Loads that left lanes undefined so far, each by its kernel and line."""
+    kept: Collection[str] | None = None
+    """Places whose lanes hold what no result can depend on, while those of all others hold ``fill``; None: all places."""
+    fill = 0.0
+    """Zero or an infinity. An integer takes its smallest or largest value for these."""
+
+
+def value(element: Any, kind: np.dtype[Any]) -> Any:
+    """For the lanes of the load under way: NaN, or an integer that fits no tensor."""
+    place = _place()
+    UnloadedLanes.places.setdefault(place)
+    if UnloadedLanes.kept is not None and place not in UnloadedLanes.kept:
+        return _filling(element, kind)
+    if kind.kind == "f":
+        return np.nan
+    if element.is_floating():  # bfloat16 and float8 live as integers
+        return 0x7FC0 if kind.itemsize == 2 else 0x7F
+    return True if kind.kind == "b" else np.iinfo(kind).max // 3
+
+
+def _filling(element: Any, kind: np.dtype[Any]) -> Any:
+    fill = UnloadedLanes.fill
+    if kind.kind == "f" or fill == 0:
+        return fill
+    if element.is_floating():
+        return int(np.float32(fill).view(np.uint32)) >> 16 if kind.itemsize == 2 else 0
+    return fill > 0 if kind.kind == "b" else np.iinfo(kind).max if fill > 0 else np.iinfo(kind).min
+
+
+def _place() -> str:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename == UnloadedLanes.file:
+            return f"{frame.f_code.co_name} (line {frame.f_lineno})"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

@@ -7,6 +7,7 @@ neither is what it writes. The same holds for atomics, which add up over program
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import time
@@ -159,3 +160,32 @@ def address(tensor: torch.Tensor) -> int:
 
 def _contiguous(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+class ProgramOrder:
+    backwards = True
+    """Of the run under way. The first is forwards."""
+    waits = False
+    """Whether the launch under way may wait for other programs."""
+    any_backwards = False
+    """Whether any launch of the run under way went from the last program to the first."""
+    independent: set[Any] = set()  # noqa: RUF012 (kernels that a launch has shown to wait for nothing, for the life of the process)
+
+
+def begin_run(*, again: bool, in_order: bool) -> None:
+    """A run of the model begins: in the other direction, or ``again`` in that of the run before."""
+    ProgramOrder.backwards = not in_order and (ProgramOrder.backwards if again else not ProgramOrder.backwards)
+    ProgramOrder.any_backwards = False
+
+
+def programs(kernel: Any, grid: Sequence[int], *, sampled: bool) -> Iterator[tuple[int, ...]]:
+    """All programs of a launch, in the order in which they run."""
+    backwards = ProgramOrder.backwards and kernel in ProgramOrder.independent and not sampled
+    ProgramOrder.any_backwards |= backwards
+    ProgramOrder.waits = False
+    return itertools.product(*(range(extent)[:: -1 if backwards else 1] for extent in grid))
+
+
+def ran(kernel: Any) -> None:
+    """A launch is over."""
+    (ProgramOrder.independent.discard if ProgramOrder.waits else ProgramOrder.independent.add)(kernel)
