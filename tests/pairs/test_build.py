@@ -120,3 +120,21 @@ def test_the_same_graph_is_found_in_other_writing() -> None:
     turned = Problem(name="c", source=MODULE.format(result="y - torch.tanh(x)", rows=4))
     assert graph_hash(one) == graph_hash(method)
     assert graph_hash(one)[0] != graph_hash(turned)[0]
+
+
+def test_parts_made_at_different_times_merge_to_one_set_in_any_order(folder: Path, tmp_path: Path) -> None:
+    how = ("--db", str(tmp_path / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin")
+    parts = [str(tmp_path / f"part{i}") for i in (0, 1)]
+    for number, part in enumerate(parts):
+        CliRunner().invoke(pairs, ["build", str(folder), "-o", part, "--shard", f"{number}/2", *how], catch_exceptions=False)
+    told = [json.loads((Path(part) / "report.json").read_text()) for part in parts]
+    assert [t["rows"] for t in told] == [2, 2]
+    merged = [tmp_path / name for name in ("merged", "turned")]
+    run("merge", *parts, parts[0], "-o", str(merged[0]), "--against", "builtin")
+    run("merge", *reversed(parts), "-o", str(merged[1]), "--against", "builtin")
+    one, other = ([p.read_bytes() for p in sorted((m / "data").iterdir())] for m in merged)
+    assert one == other
+    rows = [json.loads(line) for line in run("export", str(merged[0]), "--format", "kernelbook").splitlines()]
+    assert len(rows) == 2
+    assert len({r["python_code"] for r in rows}) == 2
+    assert "InferenceOnly" not in "".join(r["triton_code"] for r in rows)

@@ -176,7 +176,7 @@ def asking_of(given: dict[str, Any]) -> Asking:
     mine = {str(parameter.name): given.pop(str(parameter.name)) for parameter in _carrier.params}
     if mine["strategy"]:
         registry.require("strategies", mine["strategy"])
-    mine["options"] = dict(_pair(text) for text in mine["options"])
+    mine["options"] = dict(key_value(text) for text in mine["options"])
     if (seconds := mine.pop("write_time")) is not None:
         mine["options"]["write_time"] = str(seconds)
     mine["templates"] = str(mine["templates"]) if mine["templates"] else None
@@ -184,7 +184,7 @@ def asking_of(given: dict[str, Any]) -> Asking:
     return Asking(**mine)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def key_value(text: str) -> tuple[str, str]:
     from kernelllm.core.errors import UsageError
 
     key, equals, value = text.partition("=")

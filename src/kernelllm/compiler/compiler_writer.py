@@ -160,6 +160,8 @@ class Compiler(Writer):
         mixed = self.options.extern == "auto"
         wanted = msgspec.structs.replace(self.options, extern="avoid") if mixed else self.options
         first = [*(PORTFOLIO if mixed else ({},)), *(CAREFUL if all_wrong else ())]
+        if self.options.short:
+            first = [*first, {"short": False}]
         variants = [*first, *(change for change in VARIANTS if mixed or "extern" not in change)]
         ways: list[Options] = []
         for options in (msgspec.structs.replace(wanted, **change) for change in variants):

@@ -38,6 +38,13 @@ class CleaningReport(msgspec.Struct, kw_only=True):
         if len(shown) < EXAMPLES:
             shown.append(f"{row}: {like}")
 
+    def add(self, part: CleaningReport) -> None:
+        """What went when a part of the set was made."""
+        self.rows += part.rows - part.kept
+        for reason, count in part.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+            self.examples[reason] = [*self.examples.get(reason, ()), *part.examples.get(reason, ())][:EXAMPLES]
+
 
 class Benchmarks:
     """The problems that no row may be like: by text without names, by text without names and numbers, by graph, by runs of tokens."""
@@ -108,6 +115,12 @@ def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: 
     report.kept, report.families = len(done), len({r.family for r in done})
     report.splits = dict(Counter(r.split for r in done))
     return done, report
+
+
+def in_order(rows: Iterable[Pair]) -> list[Pair]:
+    """The rows of several sets in an order of their own, of a module the fastest kernel first, then the shortest. No other writings."""
+    plain = {row.uuid: row for row in rows if not row.augmented_from}.values()
+    return sorted(plain, key=lambda r: (r.fingerprint, r.kernel_ms or float("inf"), len(r.triton_code), r.uuid))
 
 
 def _split(rows: Sequence[Pair]) -> list[Pair]:

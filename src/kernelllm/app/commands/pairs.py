@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, together, verbose_option
+from kernelllm.app.cli_options import json_option, key_value, together, verbose_option
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kernelllm.bench.bench_plan import BenchPlan
     from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.core.store import Store
+    from kernelllm.pairs.cleaning import CleaningReport
+    from kernelllm.pairs.row import Pair
 
 Provenance = Mapping[str, Mapping[str, object]]
 Dropped = tuple[str, str, str]
@@ -69,6 +71,8 @@ def harvest(packages: tuple[str, ...], output: Path, **_: Any) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
 @click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
+@click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer.  [default: short=true]")
+@click.option("--shard", metavar="I/N", help="Only every N-th module from the I-th on (I from 0).")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
 @set_options
 @json_option
@@ -91,6 +95,30 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
         if suites:
             runs.append(_judged(suites, store, options))
         kept = _written(store, runs, _provenance(suites), output, options, as_json)
+    ctx.exit(0 if kept else 1)
+
+
+@pairs.command()
+@click.argument("folders", metavar="SET...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the whole set.")
+@click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
+@click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]")
+@json_option
+@verbose_option
+@click.pass_context
+def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, against: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Make one set of several, made on other machines or at other times: without duplicates, held against the benchmarks, split anew.
+
+    The order of the SETs does not matter. Other writings of a module are left out: augment the whole set.
+    """
+    from kernelllm.pairs import pair_files
+    from kernelllm.pairs.cleaning import cleaned, in_order
+
+    rows = in_order(row for folder in folders for row in pair_files.read(folder))
+    kept, report = cleaned(rows, _benchmarks(against), per_module=options["per_module"])
+    for folder in folders:
+        report.add(pair_files.report_of(folder))
+    _told(kept, report, output, as_json)
     ctx.exit(0 if kept else 1)
 
 
@@ -228,13 +256,15 @@ def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
     """The run in which every module of the suites has its kernels, judged."""
     from kernelllm.app import suite_runs
     from kernelllm.app.session import Asking
-    from kernelllm.core.writer import require
+    from kernelllm.core.writer import find, require
     from kernelllm.judge import JudgeSettings
 
     require(options["model"])
-    asking = Asking(db=options["db"])
+    short = {"short": "true"} if "short" in find(options["model"])[0].takes("") else {}
+    asking = Asking(db=options["db"], options={**short, **dict(key_value(text) for text in options["writer"])})
     judge = JudgeSettings(device=options["device"], track=KERNELS_ONLY)
-    plan = suite_runs.make_plan(suite_runs.problems_of(suites), options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
+    problems = suite_runs.problems_of(suites, part=options["shard"])
+    plan = suite_runs.make_plan(problems, options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
     return _run_to_the_end(plan, store, asking, options)
 
 
@@ -258,10 +288,8 @@ def _written(
     as_json: bool,
     skipped: Sequence[Dropped] = (),
 ) -> int:
-    """Clean the right attempts of the runs, write the set and say what became of each row. How many are kept."""
+    """Clean the right attempts of the runs and write the set. How many are kept."""
     from kernelllm.core.store import Run
-    from kernelllm.core.types import to_json
-    from kernelllm.pairs import pair_files
     from kernelllm.pairs.cleaning import cleaned
     from kernelllm.pairs.from_runs import rows_of, unverified
 
@@ -269,6 +297,14 @@ def _written(
     kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options.get("per_module", 1))
     for reason, name, why in (*skipped, *(item for run in runs for item in unverified(Run(store, run)))):
         report.drop(reason, name, why)
+    return _told(kept, report, output, as_json)
+
+
+def _told(kept: Sequence[Pair], report: CleaningReport, output: Path, as_json: bool) -> int:
+    """Write a set and say what became of each row. How many are kept."""
+    from kernelllm.core.types import to_json
+    from kernelllm.pairs import pair_files
+
     written = pair_files.write(kept, output, report)
     if as_json:
         click.echo(to_json(report))

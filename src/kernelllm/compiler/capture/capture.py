@@ -57,7 +57,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                     captured = way(problem, options)
                 captured.fixed = fixed_constants(captured)
-                one = options.backward or options.library or not options.any_dtype
+                one = options.backward or options.library or options.short or not options.any_dtype
                 captured.any_dtype = None if one else any_dtype(problem, options)
                 captured.notes += tuple(_cause(e, problem) for e in failures)
                 return use(captured)

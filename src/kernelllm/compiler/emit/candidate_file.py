@@ -120,7 +120,9 @@ class CandidateFile(MainGraph):
         body = [templates.rewritten(line) for line in body]
         functions = [gradients.function()] if gradients else []
         host = "\n".join([*body, *(line for part in (self, *others) for line in part.methods), *functions])
-        kernels = launcher.wrapped([*templates.texts, *kernel_texts], host, always=self.options.library or self.fixed is not None)
+        kernels = [*templates.texts, *kernel_texts]
+        if not self.options.short:
+            kernels = launcher.wrapped(kernels, host, always=self.options.library or self.fixed is not None)
         sections = [HELPERS[h].text for h in helpers] + kernels + self.guards.definitions() + functions
         sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
         code = "\n".join(sections)
@@ -138,7 +140,7 @@ class CandidateFile(MainGraph):
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
         used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
         calls = [call for part in (self, *others) for call in part.template_calls]
-        templates = specialised({d.name: d.text for d in used}, calls)
+        templates = specialised({d.name: d.text for d in used}, calls, short=self.options.short)
         for part in (self, *others):
             part.methods = [templates.rewritten(line) for line in part.methods]
         if self.gradients:
@@ -161,7 +163,8 @@ class CandidateFile(MainGraph):
             constructor.body[:0] = ast.parse("\n".join(lines)).body
         if constructor and self.fixed and self.fixed.setting:
             constructor.body += ast.parse(self.fixed.setting).body
-        model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
+        if not self.options.short:
+            model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
 
     def _model(self, body: list[str]) -> str:
         self._guarded_constructor()

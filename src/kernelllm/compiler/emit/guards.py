@@ -51,6 +51,8 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
+        self.silent = False
+        """Tensors are taken as they come; only what changes the meaning of a call is refused."""
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
@@ -69,12 +71,14 @@ class Guards:
 
     def state(self) -> list[str]:
         """Statements that check the parameters that tell of all."""
-        return [self._check(g, self._shape(g)) for g in self._parameters()]
+        return [] if self.silent else [self._check(g, self._shape(g)) for g in self._parameters()]
 
     # Ahead of the sizes.
 
     def first(self, reading: list[str]) -> list[str]:
         """Statements for the top of forward: how many dimensions tensors have where sizes are read off them."""
+        if self.silent:
+            return []
         text = "\n".join(reading)
         lines = [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
         for given in self.inputs:
@@ -155,6 +159,8 @@ class Guards:
 
         ``also``: names of inputs to compare in any case.
         """
+        if self.silent:
+            return []
         lines = [self._check(g, self._shape(g)) for g in self.inputs if g.name in also or not self._free(g)]
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
         conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
@@ -295,7 +301,7 @@ class Guards:
                     continue
                 wrapped.append(text)
             texts.append(text)
-        if not wrapped:
+        if not wrapped or self.silent:
             return [], [text for text, _ in results]
         self._called.add("InferenceOnly")
         many = f"({', '.join(wrapped)}{',' if len(wrapped) == 1 else ''})"

@@ -30,6 +30,7 @@ class MainGraph(GraphCode):
         self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
         self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
         self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local, self.dtypes)
+        self.guards.silent = self.options.short
         self.top |= set(self.guards.names.values())
 
     def input_paths(self, captured: Captured) -> dict[str, str]:

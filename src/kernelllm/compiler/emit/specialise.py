@@ -21,6 +21,8 @@ from kernelllm.compiler.emit.interpret import KEPT, Interpreter
 from kernelllm.compiler.emit.temporaries import joined
 
 _ROUNDS = 8
+_SIMPLEST = ("row_should_fit",)
+"""Questions of which way is the fastest to which "yes" is the shortest answer."""
 _EMPTY = (Sequence(()), Sequence((), True))
 
 
@@ -57,12 +59,14 @@ class Specialised:
         return indent + formatting.quoted(ast.unparse(tree))
 
 
-def specialised(texts: Mapping[str, str], calls: list[Call]) -> Specialised:
-    """The definitions by name, in order, as these calls of host functions need them."""
+def specialised(texts: Mapping[str, str], calls: list[Call], *, short: bool = False) -> Specialised:
+    """The definitions by name, in order, as these calls of host functions need them. ``short``: in one way for all sizes, undocumented."""
     functions: dict[str, ast.FunctionDef] = {}
     for name, text in texts.items():
         node = with_comments(text)
         assert isinstance(node, ast.FunctionDef)
+        if short and re.search("_should_|_cores$", name):  # which way is the fastest
+            node.body = ast.parse(f"return {int(name in _SIMPLEST)}").body
         functions[name] = node
     params = {name: [a.arg for a in f.args.args] for name, f in functions.items()}
     gone: dict[str, set[str]] = {name: set() for name in functions}
@@ -80,6 +84,9 @@ def specialised(texts: Mapping[str, str], calls: list[Call]) -> Specialised:
             break
     for name, function in functions.items():
         joined(function)
+        if short and ast.get_docstring(function) is not None and len(function.body) > 1:
+            del function.body[0]
+            continue
         _shorter_docstring(function, set(params[name]) - {a.arg for a in function.args.args})
     return Specialised([formatting.text([f]) for f in functions.values()], {n: gone[n] for n in roots}, params)
 
