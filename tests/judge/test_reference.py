@@ -78,3 +78,25 @@ def get_init_inputs():
     assert torch.equal(right, again)
     assert right.dtype is torch.bfloat16
     assert abs(right.float().std() - 1) < 0.02
+
+
+def test_what_tf32_does_to_a_mask_is_seen_more_than_once() -> None:
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(8, 8, 3)
+    def forward(self, x):
+        return (self.conv(x) > 0).float()
+def get_inputs():
+    return [torch.randn(4, 8, 32, 32)]
+def get_init_inputs():
+    return []
+"""
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    found = reference.run(reference.inputs(0), 0)
+    assert found.refine(rounding=True)
+    assert found.has_tf32
+    flipped = {tuple((one != found.expected.exact).nonzero().flatten().tolist()) for one in found.expected.equally_right}
+    assert len(flipped) >= 3, "each way of rounding flips other elements"

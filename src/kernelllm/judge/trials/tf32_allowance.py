@@ -46,15 +46,24 @@ class Tf32Convolutions(OperatorMode):
     """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
 
     cuDNN does not use it at every size, so on a GPU too eager's own result does not show it. There the low bits are
-    cut off, as tensor cores do with operands that nobody rounded before.
+    cut off, as tensor cores do with operands that nobody rounded before. With a ``generator`` each operand goes up or down at random.
     """
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self._generator = generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operands = _OPERANDS.get(func, 0)
         if operands and args[0].dtype is torch.float32:
-            shorten = cut_to_tf32 if args[0].is_cuda else to_tf32
+            shorten = self._at_random if self._generator else cut_to_tf32 if args[0].is_cuda else to_tf32
             args = (*map(shorten, args[:operands]), *args[operands:])
         return func(*args, **(kwargs or {}))
+
+    def _at_random(self, tensor: torch.Tensor) -> torch.Tensor:
+        bits = tensor.contiguous().view(torch.int32)
+        low = torch.randint(0, 0x2000, bits.shape, generator=self._generator, device=bits.device, dtype=torch.int32)
+        return ((bits + low) & ~0x1FFF).view(torch.float32)
 
 
 def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
