@@ -4,8 +4,8 @@ Everything is seen as 3-D: output pixel q reads the input at ``q * stride + star
 stride ``up`` at ``(q + start - tap * dilation) / up`` where that is whole. Three kernels share the work: channel-last (input first copied
 to [group, image, pixels, channels] with its padding, so that the tensor cores read contiguous channels), direct (reads the input where it
 lies: 1x1 and small work), and depthwise (one input channel an output channel). Channel-last does a transposed convolution with stride s
-as s*s*s ordinary ones, each of which writes every s-th output pixel from its own subset of the taps; direct does it in one launch, whole
-rows of output pixels at a time, where few products meet many pixels to write.
+as s*s*s ordinary ones, each of which makes every s-th output pixel from its own subset of the taps; direct does them in one launch. Where
+s is above 1, their results lie one behind the other first and are put in order by a copy: to write every s-th pixel takes a GPU far longer.
 """
 
 import math
@@ -32,10 +32,10 @@ def conv_phase_taps(residue, K, start, dil, up, common, inverse):
 @triton.jit(do_not_specialize=["images", "D", "H", "W", "out_d", "out_h"])
 def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, out_d, out_h, out_w,
                        start_d, start_h, start_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, up_d, up_h, up_w,
-                       common_d, common_h, inverse_d, inverse_h,
+                       common_d, common_h, common_w, inverse_d, inverse_h, inverse_w,
                        stride_xn, stride_xc, stride_xd, stride_xh, stride_xw,
                        stride_wg, stride_wo, stride_wc, stride_wd, stride_wh, stride_ww,
-                       stride_on, stride_oo, stride_od, stride_oh, stride_ow,
+                       stride_part, stride_on, stride_oo, stride_od, stride_oh, stride_ow,
                        HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
                        INSIDE: tl.constexpr, POINTS: tl.constexpr, HAS_UP: tl.constexpr, DENSE: tl.constexpr, INDEX: tl.constexpr,
                        KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, TD: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr,
@@ -43,36 +43,35 @@ def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, o
     """BLOCK_M output pixels of one image x BLOCK_N output channels of one group; K runs over (channel, tap).
 
     INSIDE: no tap of any output pixel falls outside the input. POINTS: output pixel m reads the input at offset m, and nothing else.
-    HAS_UP: a transposed convolution; a program takes the rows of output pixels of one residue modulo ``up``, which share their taps: at
-    most TD, TH of the KD, KH. Along a row every tap is tried at every pixel, so that what is written lies side by side.
+    HAS_UP: a transposed convolution; a program takes the output pixels of one residue modulo ``up``, which share their taps, at most
+    TD, TH, TW of the KD, KH, KW in each dim, and which lie together in the output.
     """
     pid = tl.program_id(0)
-    size_d, size_h = tl.cdiv(out_d, up_d), tl.cdiv(out_h, up_h)
-    pixels = size_d * size_h * out_w
+    pixels = out_d * out_h * out_w
     n_tiles = tl.cdiv(O, BLOCK_N)
     m_tiles = tl.cdiv(pixels, BLOCK_M)
     n_start = pid % n_tiles * BLOCK_N
     n = n_start + tl.arange(0, BLOCK_N)
     m = pid // n_tiles % m_tiles * BLOCK_M + tl.arange(0, BLOCK_M)
     plane = pid // n_tiles // m_tiles
-    q_d = m // (size_h * out_w)
-    q_h = m // out_w % size_h
+    q_d = m // (out_h * out_w)
+    q_h = m // out_w % out_h
     q_w = m % out_w
     m_mask = m < pixels
     end = C * (TD * TH * TW)
     if HAS_UP:
-        phase = plane % (up_d * up_h)
-        plane = plane // (up_d * up_h)
-        residue_d, residue_h = phase // up_h, phase % up_h
+        phase = plane % (up_d * up_h * up_w)
+        plane = plane // (up_d * up_h * up_w)
+        residue_d, residue_h, residue_w = phase // (up_h * up_w), phase // up_w % up_h, phase % up_w
         taps_d, first_d, from_d = conv_phase_taps(residue_d, KD, start_d, dil_d, up_d, common_d, inverse_d)
         taps_h, first_h, from_h = conv_phase_taps(residue_h, KH, start_h, dil_h, up_h, common_h, inverse_h)
-        end = tl.where((taps_d > 0) & (taps_h > 0), end, 0)
-        reach_d, reach_h, reach_w = -dil_d // common_d, -dil_h // common_h, -dil_w
-        d, h, w = q_d + from_d, q_h + from_h, q_w + start_w
-        q_d, q_h = q_d * up_d + residue_d, q_h * up_h + residue_h
-        m_mask = m_mask & (q_d < out_d) & (q_h < out_h)
-        w_ptr += first_d * stride_wd + first_h * stride_wh
-        stride_wd, stride_wh = stride_wd * (up_d // common_d), stride_wh * (up_h // common_h)
+        taps_w, first_w, from_w = conv_phase_taps(residue_w, KW, start_w, dil_w, up_w, common_w, inverse_w)
+        reach_d, reach_h, reach_w = -dil_d // common_d, -dil_h // common_h, -dil_w // common_w
+        end = tl.where((taps_d > 0) & (taps_h > 0) & (taps_w > 0), end, 0)
+        d, h, w = q_d + from_d, q_h + from_h, q_w + from_w
+        out_ptr += phase.to(tl.int64) * stride_part
+        w_ptr += first_d * stride_wd + first_h * stride_wh + first_w * stride_ww
+        stride_wd, stride_wh, stride_ww = stride_wd * (up_d // common_d), stride_wh * (up_h // common_h), stride_ww * (up_w // common_w)
     else:
         reach_d, reach_h, reach_w = dil_d, dil_h, dil_w
         d, h, w = q_d * stride_d + start_d, q_h * stride_h + start_h, q_w * stride_w + start_w
@@ -81,9 +80,7 @@ def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, o
     x_base = x_ptr + image * stride_xn + group.to(tl.int64) * C * stride_xc
     pixel = m.to(tl.int64)
     if not POINTS:
-        pixel = d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh
-        if not HAS_UP:
-            pixel += w.to(tl.int64) * stride_xw
+        pixel = d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh + w.to(tl.int64) * stride_xw
     weights = w_ptr + group.to(tl.int64) * stride_wg + n.to(tl.int64)[None, :] * stride_wo
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
     for k_start in range(0, end, BLOCK_K):
@@ -92,25 +89,19 @@ def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, o
         k_d = k // (TH * TW) % TD
         k_h = k // TW % TH
         k_w = k % TW
-        x_offset = c * stride_xc + (k_d * reach_d).to(tl.int64) * stride_xd + (k_h * reach_h).to(tl.int64) * stride_xh
+        x_offset = c * stride_xc + (k_d * reach_d).to(tl.int64) * stride_xd
+        x_offset += (k_h * reach_h).to(tl.int64) * stride_xh + (k_w * reach_w).to(tl.int64) * stride_xw
         k_mask = c < C
         if HAS_UP:
-            k_mask = k_mask & (k_d < taps_d) & (k_h < taps_h)
-        else:
-            x_offset += (k_w * reach_w).to(tl.int64) * stride_xw
+            k_mask = k_mask & (k_d < taps_d) & (k_h < taps_h) & (k_w < taps_w)
         mask = k_mask[:, None] & m_mask[None, :]
-        x_at = x_base + x_offset[:, None] + pixel[None, :]
         if not INSIDE:
             at_d = d[None, :] + (k_d * reach_d)[:, None]
             at_h = h[None, :] + (k_h * reach_h)[:, None]
             at_w = w[None, :] + (k_w * reach_w)[:, None]
-            if HAS_UP:
-                mask = mask & (at_w % up_w == 0)
-                at_w = at_w // up_w
-                x_at += at_w.to(tl.int64) * stride_xw
             mask = mask & (at_d >= 0) & (at_d < D) & (at_h >= 0) & (at_h < H) & (at_w >= 0) & (at_w < W)
         # One row a (channel, tap), so that neighbouring threads read neighbouring pixels.
-        x = tl.trans(tl.load(x_at, mask=mask, other=0.0))
+        x = tl.trans(tl.load(x_base + x_offset[:, None] + pixel[None, :], mask=mask, other=0.0))
         w_offset = c * stride_wc + k_d * stride_wd + k_h * stride_wh + k_w * stride_ww
         weight = tl.load(weights + w_offset[:, None], mask=k_mask[:, None] & (n < O)[None, :], other=0.0)
         if PRECISION == "sum":  # types without tensor cores: fp64 and integers
@@ -187,9 +178,9 @@ def conv_should_pack(reuse, products):
     return reuse >= 256 and products >= 2**29
 
 
-def conv_should_scatter(products):
-    """Whether a transposed convolution with so many products an output pixel is bound by what it writes."""
-    return products <= 64
+def conv_should_phase(products, phases):
+    """Whether a transposed convolution takes a launch for each residue: they are few, and an output pixel has many products."""
+    return phases == 1 or (phases <= 8 and products > 64)
 
 
 def conv_should_be_depthwise(channels, taps):
@@ -211,19 +202,19 @@ def conv_depthwise(x, weight, bias, out, start, stride, dilation, up, acc):
     )
 
 
-def conv_direct(x, weight, bias, out, start, stride, dilation, up, precision, acc, has_up=False):
-    """Launches conv_direct_kernel: x and out views [N, channels, D, H, W], weight [groups, O, C, KD, KH, KW]; up: see the module."""
+def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, acc, has_up=False):
+    """Launches conv_direct_kernel: x [N, channels, D, H, W], weight [groups, O, C, KD, KH, KW], parts as conv_parts() has them."""
+    out = parts[0]
     images, spatial, out_spatial = x.shape[0], x.shape[2:], out.shape[2:]
     groups, o, c, *taps = weight.shape
-    common = [math.gcd(up[i], dilation[i]) for i in range(2)]
-    most = [*(triton.cdiv(taps[i], up[i] // common[i]) for i in range(2)), taps[2]]
-    inverse = [pow(dilation[i] // common[i], -1, up[i] // common[i]) if up[i] > common[i] else 0 for i in range(2)]
+    common = [math.gcd(u, d) for u, d in zip(up, dilation, strict=True)]
+    most = [triton.cdiv(t, u // g) for t, u, g in zip(taps, up, common, strict=True)]
+    inverse = [pow(d // g, -1, u // g) if u > g else 0 for u, d, g in zip(up, dilation, common, strict=True)]
     last = [start[i] + (out_spatial[i] - 1) * stride[i] + (taps[i] - 1) * dilation[i] for i in range(3)]
     inside = not has_up and all(start[i] >= 0 and last[i] < spatial[i] for i in range(3))
     points = inside and taps == [1, 1, 1] and list(stride) == [1, 1, 1] and spatial == out_spatial and x[0, 0].is_contiguous()
     dense, index = conv_out_index(out, True)
-    dense, phases = dense and up[0] * up[1] == 1, up[0] * up[1]
-    pixels = triton.cdiv(out_spatial[0], up[0]) * triton.cdiv(out_spatial[1], up[1]) * out_spatial[2]
+    pixels, phases = math.prod(out_spatial), math.prod(up)
     grid = lambda block_m, block_n: phases * images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n)
     if precision == "sum":
         block_m, block_n, block_k = 16, 16, 16
@@ -235,7 +226,7 @@ def conv_direct(x, weight, bias, out, start, stride, dilation, up, precision, ac
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
     conv_direct_kernel[(grid(block_m, block_n),)](
         x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up,
-        *common, *inverse, *x.stride(), *weight.stride(), *out.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
+        *common, *inverse, *x.stride(), *weight.stride(), *parts.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
         index, *taps, *most, block_m, block_n, block_k, num_warps=8 if block_m >= 128 else 4, num_stages=2,
     )
 
@@ -251,21 +242,54 @@ def conv_packed(x, weight, bias, out, start, stride, dilation, precision):
     conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, out, start, stride, dilation, mode)
 
 
+def conv_parts(out, up):
+    """A place for the output pixels of each residue modulo ``up``, which lie together there: [residues, N, channels, D, H, W]."""
+    return out.unsqueeze(0) if math.prod(up) == 1 else torch.empty(
+        (math.prod(up), *out.shape[:2], *(triton.cdiv(out.shape[2 + i], up[i]) for i in range(3))), device=out.device, dtype=out.dtype
+    )
+
+
+@triton.jit(do_not_specialize=["rows", "out_d", "out_h"])
+def conv_interleave_kernel(part_ptr, out_ptr, rows, out_d, out_h, out_w, size_d, size_h, size_w, stride_part,
+                           UP_D: tl.constexpr, UP_H: tl.constexpr, UP_W: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows of output pixels from their residues."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    w = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    h, d, plane = row % out_h, row // out_h % out_d, (row // out_h // out_d).to(tl.int64)
+    inside = (row < rows) & (w < out_w)
+    phase = (d % UP_D * UP_H + h % UP_H) * UP_W + w % UP_W
+    at = ((plane * size_d + d // UP_D) * size_h + h // UP_H) * size_w + w // UP_W
+    x = tl.load(part_ptr + phase.to(tl.int64) * stride_part + at, mask=inside)
+    tl.store(out_ptr + row.to(tl.int64) * out_w + w, x, mask=inside)
+
+
+def conv_interleave(parts, out, up):
+    """Puts what conv_parts() holds in order; out is contiguous."""
+    if math.prod(up) == 1:
+        return
+    out_d, out_h, out_w = out.shape[2:]
+    rows = out.shape[0] * out.shape[1] * out_d * out_h
+    block = min(1024, max(16, triton.next_power_of_2(out_w)))
+    conv_interleave_kernel[(triton.cdiv(rows, 2048 // block), triton.cdiv(out_w, block))](
+        parts, out, rows, out_d, out_h, out_w, *parts.shape[3:], parts.stride(0), *up, 2048 // block, block, num_warps=8,
+    )
+
+
 def conv_phases(x, weight, bias, out, up, padding, dilation, precision, acc):
     """A transposed convolution: channel-last ones of the same x, one for each residue of the output pixels modulo ``up``."""
     taps, reach = weight.shape[3:], [dilation[i] // math.gcd(up[i], dilation[i]) for i in range(3)]
     low = [max(0, ((taps[i] - 1) * dilation[i] - padding[i]) // up[i]) for i in range(3)]
-    high = [max(0, (out.shape[2 + i] - 1 + padding[i]) // up[i] - (x.shape[2 + i] - 1)) for i in range(3)]
+    parts = conv_parts(out, up)
+    high = [max(0, parts.shape[3 + i] - 1 + (up[i] - 1 + padding[i]) // up[i] - (x.shape[2 + i] - 1)) for i in range(3)]
     mode = "halves" if precision == "tf32x3" else precision
     packed, x_top = conv_pack_input(x, weight.shape[0], low, high, mode)
     covered = all(taps[i] >= up[i] and math.gcd(up[i], dilation[i]) == 1 for i in range(3))
     for phase in range(math.prod(up)):
         residue = [phase // (up[1] * up[2]), phase // up[2] % up[1], phase % up[2]]
-        pixels = out[:, :, residue[0] :: up[0], residue[1] :: up[1], residue[2] :: up[2]]
         first = [conv_first_tap(up[i], dilation[i], residue[i] + padding[i], taps[i]) for i in range(3)]
         if not covered and None in first:  # no input reaches these pixels: a product over no channels leaves the bias
             nothing = weight[:, :, :0, :1, :1, :1]
-            conv_direct(x, nothing, bias, pixels, [0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1], precision, acc)
+            conv_direct(x, nothing, bias, parts[phase:], [0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1], precision, acc)
         else:
             steps = [up[i] // math.gcd(up[i], dilation[i]) for i in range(3)]
             part = weight[:, :, :, first[0] :: steps[0], first[1] :: steps[1], first[2] :: steps[2]]
@@ -273,7 +297,8 @@ def conv_phases(x, weight, bias, out, up, padding, dilation, precision, acc):
             # read the taps backwards: from the last one, with negative strides
             strides = (*part.stride()[:3], *(-s for s in part.stride()[3:]))
             packed_weight, w_top = conv_pack_weight(part, part[..., -1:, -1:, -1:], strides, mode)
-            conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, pixels, start, [1, 1, 1], reach, mode)
+            conv_channel_last(packed, x_top, low, packed_weight, w_top, bias, parts[phase], start, [1, 1, 1], reach, mode)
+    conv_interleave(parts, out, up)
 
 
 def conv_first_tap(up, dilation, offset, taps):
@@ -301,7 +326,7 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     elif precision != "sum" and conv_should_pack(o * math.prod(taps) // math.prod(stride), out.numel() * c * math.prod(taps)):
         conv_packed(x, weight, bias, out5, start, stride, dilation, precision)
     else:
-        conv_direct(x, weight, bias, out5, start, stride, dilation, [1, 1, 1], precision, acc)
+        conv_direct(x, weight, bias, out5.unsqueeze(0), start, stride, dilation, [1, 1, 1], precision, acc)
     return out
 
 
@@ -324,9 +349,11 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
         conv_depthwise(x, weight, bias, out5, padding, [1, 1, 1], [-d for d in dilation], stride, acc)
     elif (
         precision != "sum" and conv_should_pack(o * math.prod(taps), out.numel() * c * math.prod(taps) // math.prod(stride))
-        and not (math.prod(stride) > 1 and conv_should_scatter(c * math.prod(taps) // math.prod(stride)))
+        and conv_should_phase(c * math.prod(taps) // math.prod(stride), math.prod(stride))
     ):
         conv_phases(x, weight, bias, out5, stride, padding, dilation, precision, acc)
     else:
-        conv_direct(x, weight, bias, out5, padding, [1, 1, 1], dilation, stride, precision, acc, True)
+        parts = conv_parts(out5, stride)
+        conv_direct(x, weight, bias, parts, padding, [1, 1, 1], dilation, stride, precision, acc, True)
+        conv_interleave(parts, out5, stride)
     return out
