@@ -169,22 +169,17 @@ def broken(line: str, width: int) -> list[str]:
 def _fill(parts: list[str], width: int) -> list[str]:
     """Comma separated parts on as few lines as hold them; a part too long by itself is broken further."""
     lines: list[str] = []
-    current = ""
+    room = False
     for i, part in enumerate(parts):
         item = part + ("," if i < len(parts) - 1 else "")
         if len(item) > width:
-            if current:
-                lines.append(current)
-                current = ""
             deeper = broken(item, width)
             lines.extend(deeper if len(deeper) > 1 else _operators(item, width))
-        elif current and len(current) + 1 + len(item) > width:
-            lines.append(current)
-            current = item
+        elif room and len(lines[-1]) + 1 + len(item) <= width:
+            lines[-1] += f" {item}"
         else:
-            current = f"{current} {item}" if current else item
-    if current:
-        lines.append(current)
+            lines.append(item)
+        room = len(item) <= width
     return lines
 
 
@@ -195,41 +190,31 @@ def _operators(line: str, width: int) -> list[str]:
     for operator in (" or ", " and ", " | ", " & ", " + ", " - ", " * ", " / "):
         parts = _split(line, operator)
         if len(parts) > 1:
-            lines, current = [], parts[0]
-            for part in parts[1:]:
-                item = operator.strip() + " " + part
-                if len(current) + 1 + len(item) > width:
-                    lines.append(current)
-                    current = item
+            lines = parts[:1]
+            for item in (f"{operator.strip()} {part}" for part in parts[1:]):
+                if len(lines[-1]) + 1 + len(item) > width:
+                    lines.append(item)
                 else:
-                    current = f"{current} {item}"
-            return [*lines, current]
+                    lines[-1] += f" {item}"
+            return lines
     return broken(line, width) if _outer_bracket(line) else [line]
 
 
 def _split(value: str, separator: str) -> list[str]:
     """Split at a separator outside brackets and strings."""
-    parts, depth, quote, last, i = [], 0, "", 0, 0
-    while i < len(value):
-        char = value[i]
-        if quote:
-            if char == "\\":
-                i += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        elif depth == 0 and value.startswith(separator, i) and i > last:
+    plain = _without_strings(value)
+    parts, depth, last = [], 0, 0
+    for i, char in enumerate(plain):
+        depth += (char in "([{") - (char in ")]}")
+        if depth == 0 and i > last and plain.startswith(separator, i):
             parts.append(value[last:i])
             last = i + len(separator)
-            i = last - 1
-        i += 1
-    parts.append(value[last:])
-    return parts
+    return [*parts, value[last:]]
+
+
+def _without_strings(source: str) -> str:
+    """A text of the same length in which strings hold no brackets and no separators."""
+    return re.sub(r"""(?s)"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", lambda m: "_" * len(m[0]), source)
 
 
 def _outer_bracket(line: str) -> tuple[int, int] | None:
@@ -245,17 +230,9 @@ def _bracket_ending(line: str, end: int) -> tuple[int, int] | None:
     """The bracket pair whose closing bracket is at ``end``."""
     if end < 0 or line[end] not in ")]}":
         return None
-    depth, quote = 0, ""
+    plain, depth = _without_strings(line), 0
     for i in range(end, -1, -1):
-        char = line[i]
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif char in ")]}":
-            depth += 1
-        elif char in "([{":
-            depth -= 1
-            if depth == 0:
-                return i, end
+        depth += (plain[i] in ")]}") - (plain[i] in "([{")
+        if depth == 0:
+            return i, end
     return None
