@@ -49,6 +49,13 @@ class Model(nn.Module):
 rows, features = 33, 20
 def get_inputs(): return [torch.randn(rows, features), [torch.randn(rows, features), torch.randn(features)], 3, "fast"]
 """
+LAYOUTS = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, y): return torch.tanh(x) * y
+rows = 6
+def get_inputs(): return [torch.randn(rows, 8, 2, 16).transpose(1, 2), torch.randn(rows, 2, 8, 24)[..., 4:20]]
+"""
 RUN = """
 import json, sys, torch
 from kernelllm.backends.base import Mode, open_backend
@@ -113,6 +120,14 @@ def test_one_size(file: Path) -> None:
     assert ran == ""
     assert re.match(r"ValueError: x: the kernels take \(torch.float32, .*\), \(33, 48\)", batch)
     assert "width=48" in width
+
+
+@written(LAYOUTS)
+def test_inputs_in_other_layouts_than_the_problem_s(file: Path) -> None:
+    start = "x, y = torch.randn(5, 2, 8, 16), torch.randn(5, 2, 8, 16); "
+    end = "torch.testing.assert_close(ModelNew()(x, y), torch.tanh(x) * y)"
+    turned, holes = "x = x.mT.contiguous().mT; ", "y = torch.randn(5, 2, 8, 24)[..., 4:20]; "
+    assert outcomes(file, start + end, start + turned + end, start + holes + end) == ["", "", ""]
 
 
 @written(BATCH_NORM)

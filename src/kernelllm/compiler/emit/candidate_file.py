@@ -12,7 +12,7 @@ from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, closure
-from kernelllm.compiler.emit.host_steps import is_contiguous
+from kernelllm.compiler.emit.host_steps import in_layout
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.specialise import Specialised, specialised
 from kernelllm.core.types import Problem
@@ -54,6 +54,9 @@ class CandidateFile(MainGraph):
     def _reading(self, inputs: list[str], text: str) -> list[str]:
         split_lines = self.split_lines(text)
         paths = {s.name: self.host.paths[s.variable] for s in self.captured.graph_inputs if s.kind != "size"}
+        mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
+        read = [(v, path) for v, path in self.tensor_inputs() if v not in mutated]
+        layouts = [in_layout(path, self.program.tensors[v], self.host.tuple) for v, path in read]
         compared: set[str] = set()
         while True:  # what is compared decides which sizes are read, and where they are read decides what must be compared
             relations = self.guards.relations(compared)
@@ -67,16 +70,10 @@ class CandidateFile(MainGraph):
         top = [*self.guards.given(), *entry, *self.guards.first(lines)]
         lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
         top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
-        mutated = {s.variable for s in self.captured.graph_inputs if s.mutated}
-        dense = [path for variable, path in self.tensor_inputs() if variable not in mutated and self._dense(variable, path)]
+        dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
         for few in (dense[i : i + 3] for i in range(0, len(dense), 3)):
-            top.append(f"{', '.join(few)} = {', '.join(f'{path}.contiguous()' for path in few)}")
-        return top
-
-    def _dense(self, variable: str, path: str) -> bool:
-        """Whether the kernels read an input as one block of memory."""
-        tensor = self.program.tensors[variable]
-        return bool(tensor.shape) and path.isidentifier() and is_contiguous(tensor)
+            top.append(f"{', '.join(path for path, _ in few)} = {', '.join(text for _, text in few)}")
+        return [*top, *(line for some in layouts if len(some) > 1 for line in some)]
 
     def _numbers(self) -> list[str]:
         """Python floats as the tensors that the kernels read."""

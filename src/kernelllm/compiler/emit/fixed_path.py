@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kernelllm.compiler.capture.captured import SizeExpression
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
 from kernelllm.compiler.emit.guards import Guards, literal
-from kernelllm.compiler.emit.host_steps import is_contiguous
+from kernelllm.compiler.emit.host_steps import in_layout
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.core.errors import CaptureError
 
@@ -50,7 +50,7 @@ class FixedPath(GraphCode):
         values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]
         lines, texts = self.guards.results(list(zip(texts, values, strict=True)))
         returned = [*lines, "return " + self.captured.output.format(*texts)]
-        contiguous = [f"{p} = {p}.contiguous()" for v, p in self.tensor_inputs() if self._made_contiguous(v, p)]
+        contiguous = [line for v, p in self.tensor_inputs() for line in in_layout(p, self.program.tensors[v], self.host.tuple)]
         self.conditions = self._conditions()
         names = ["self", *self.captured.forward_arguments]
         self.methods += [
@@ -71,10 +71,6 @@ class FixedPath(GraphCode):
                     done.insert(at, f"{names[path]} = {path}")
             done.append(_LAYER.sub(lambda found: names.get(found[0], found[0]), line))
         return done
-
-    def _made_contiguous(self, variable: str, path: str) -> bool:
-        tensor = self.program.tensors[variable]
-        return bool(tensor.shape) and path.isidentifier() and is_contiguous(tensor)
 
     def _conditions(self) -> list[str]:
         """What must hold for the path to be taken. Raises CaptureError where that cannot be told."""

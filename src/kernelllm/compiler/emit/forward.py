@@ -13,7 +13,7 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
@@ -144,7 +144,7 @@ class HostPrinter:
             if part is not None:
                 shape, picks, order = part
                 index = ", ".join(":" if p is None else self.size(p) for p in picks)
-                return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + _moved(order)
+                return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + moved(order)
         extra = f", {self.size(offset)}" if offset != 0 else ""
         return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
 
@@ -179,7 +179,7 @@ def _in_layout(size: Sequence[Any], stride: Sequence[Any]) -> str:
         return ".contiguous()" if dense else ""
     if order == [0, *range(2, len(size)), 1] and len(size) in (4, 5):
         return f".contiguous(memory_format=torch.channels_last{'_3d' if len(size) == 5 else ''})"
-    return f"{_moved(order)}.contiguous(){_moved([order.index(d) for d in range(len(size))])}"
+    return f"{moved(order)}.contiguous(){moved([order.index(d) for d in range(len(size))])}"
 
 
 def _contiguous(call: ast.expr) -> ast.expr:
@@ -217,19 +217,10 @@ def _plain_view(base: HostTensor, wanted: HostTensor) -> str | list[Any] | None:
         if order == [1, 0]:
             return ".t()"
         if order is not None:
-            return _moved(order)
+            return moved(order)
     if is_contiguous(base) and is_contiguous(wanted) and equal(sympy.prod(base.shape), sympy.prod(wanted.shape)):
         return wanted.shape
     return None
-
-
-def _moved(order: list[int]) -> str:
-    moved = [i for i, o in enumerate(order) if i != o]
-    if not moved:
-        return ""
-    if len(moved) == 2:
-        return f".transpose({moved[0]}, {moved[1]})"
-    return f".permute({', '.join(map(str, order))})"
 
 
 def _slice(base: HostTensor, size: list[Any], stride: list[Any], offset: Any) -> tuple[list[Any], list[Any], list[int]] | None:

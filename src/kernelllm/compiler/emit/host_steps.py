@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,49 @@ def is_contiguous(tensor: HostTensor) -> bool:
 def equal(a: Any, b: Any) -> bool:
     """Whether two integer expressions are equal for all sizes."""
     return bool(a == b or sympy.expand(a - b) == 0)
+
+
+def moved(order: list[int]) -> str:
+    swapped = [i for i, o in enumerate(order) if i != o]
+    if not swapped:
+        return ""
+    if len(swapped) == 2:
+        return f".transpose({swapped[0]}, {swapped[1]})"
+    return f".permute({', '.join(map(str, order))})"
+
+
+def in_layout(path: str, tensor: HostTensor, written: Callable[[list[Any]], str]) -> list[str]:
+    """Statements that give an input the strides that the kernels read, none where it need not. They copy nothing where it has them.
+
+    ``written`` gives the text of sizes. A dimension that is expanded stays as it comes.
+    """
+    if not tensor.shape or not path.isidentifier():
+        return []
+    if is_contiguous(tensor):
+        return [f"{path} = {path}.contiguous()"]
+    order = _order(tensor)
+    if order is not None:
+        return [f"{path} = {path}{moved(order)}.contiguous(){moved([order.index(d) for d in range(len(order))])}"]
+    if 0 in tensor.stride:
+        return []
+    strides = written(tensor.stride)
+    made = f"torch.empty_strided({path}.shape, {strides}, dtype={path}.dtype, device={path}.device)"
+    return [f"if {path}.stride() != {strides}:", f"    {path} = {made}.copy_({path})"]
+
+
+def _order(tensor: HostTensor) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, for all sizes; None for a tensor with holes."""
+    left = sorted(range(len(tensor.shape)), key=lambda d: tensor.shape[d] != 1)
+    order: list[int] = []
+    step = sympy.Integer(1)
+    while left:
+        found = next((d for d in reversed(left) if equal(tensor.stride[d], step) or tensor.shape[d] == 1), None)
+        if found is None:
+            return None
+        left.remove(found)
+        order.insert(0, found)
+        step = step * tensor.shape[found]
+    return order
 
 
 def _argument_tensors(captured: Captured, sizes: SizeNames) -> Iterator[tuple[str, HostTensor]]:
