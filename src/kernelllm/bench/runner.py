@@ -166,8 +166,7 @@ class Bench:
 
     def attempts(self) -> Generator[Attempt, None, None]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
-        for problem in self.plan.problems:
-            self.run.add_problem(problem)
+        self.run.add_problems(self.plan.problems)
         known = {(a.problem, a.candidate.sample) for a in self.stored()}
         counts = Counter(name for name, _ in known)
         todo = [(i, p.name) for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n and p.name not in self._short]

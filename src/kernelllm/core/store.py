@@ -248,12 +248,17 @@ class Run:
 
     def add_problem(self, problem: Problem) -> None:
         """Keep the problem, so that its attempts can be judged again elsewhere."""
+        self.add_problems([problem])
+
+    def add_problems(self, problems: Iterable[Problem]) -> None:
+        """Keep the problems, all at once."""
         t = self.store._tables
         with self.store._begin() as connection:
-            source = self.store._text(connection, t.SOURCES, problem.source)
-            body = to_json(msgspec.structs.replace(problem, source=""), indent=0)
-            row = {"run": self.id, "name": problem.name, "source": source, "body": body}
-            self.store._put(connection, t.PROBLEMS, row, replace=True)
+            for problem in problems:
+                source = self.store._text(connection, t.SOURCES, problem.source)
+                body = to_json(msgspec.structs.replace(problem, source=""), indent=0)
+                row = {"run": self.id, "name": problem.name, "source": source, "body": body}
+                self.store._put(connection, t.PROBLEMS, row, replace=True)
 
     def problems(self) -> list[Problem]:
         t = self.store._tables

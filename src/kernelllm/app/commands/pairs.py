@@ -293,7 +293,7 @@ def _written(
     from kernelllm.pairs.cleaning import cleaned
     from kernelllm.pairs.from_runs import rows_of, unverified
 
-    rows = [row for run in runs for row in rows_of(Run(store, run), provenance)]
+    rows = [row for run in runs for row in rows_of(Run(store, run), provenance, options["workers"] or os.cpu_count() or 1)]
     kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options.get("per_module", 1))
     for reason, name, why in (*skipped, *(item for run in runs for item in unverified(Run(store, run)))):
         report.drop(reason, name, why)
