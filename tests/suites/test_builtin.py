@@ -13,8 +13,8 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.lint import lint
+from kernelllm.problems.nested import tensors
 from kernelllm.problems.shrink import shrunk
-from kernelllm.problems.trace import tensors
 from kernelllm.suites import open_suite
 
 SOLUTIONS = Path(__file__).parent / "builtin_solutions"

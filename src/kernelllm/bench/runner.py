@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 import kernelllm
 from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.known_answers import KnownAnswers
+from kernelllm.core import registry
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.store import Run, Store, run_id
 from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
@@ -91,20 +91,15 @@ def run_job(state: JobRunner, task: PoolJob) -> Verdict | list[str]:
 
 
 def make_judge(plan: BenchPlan, settings: dict[str, Any]) -> Any:
-    found = _load(plan.judge_class)
+    found = registry.imported(plan.judge_class)
     if plan.judge_class == "kernelllm.judge:Judge":
-        return found(_load("kernelllm.judge:JudgeSettings")(**settings))
+        return found(registry.imported("kernelllm.judge:JudgeSettings")(**settings))
     return found(settings)
 
 
 def make_writer(plan: BenchPlan) -> Writer:
-    made: Writer = _load(plan.writer_factory)(plan.model, **plan.writer)
+    made: Writer = registry.imported(plan.writer_factory)(plan.model, **plan.writer)
     return made
-
-
-def _load(spec: str) -> Any:
-    module, _, attribute = spec.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 _Pool = LocalPool[PoolJob, Verdict | list[str]]

@@ -17,6 +17,7 @@ from kernelllm.core.types import GRADIENTS, Problem
 from kernelllm.judge.judge_settings import JudgeSettings
 from kernelllm.judge.transport import plain, values
 from kernelllm.judge.transport.protocol import Gradients
+from kernelllm.problems.nested import mapped
 
 OUTPUT, GRADIENT = "output", "grad of "
 """Keys of what a call gives: the output, and the gradient of each tensor."""
@@ -65,7 +66,7 @@ class Differentiated:
                 leaves[id(tensor)] = tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
             return leaves[id(tensor)]
 
-        given = values.mapped(list(inputs), leaf)
+        given = mapped(list(inputs), leaf)
         sources = {name: t for i, value in enumerate(given) for name, t in _tensors(self._argument(i), value) if t.requires_grad}
         parameters = dict(self._owner.named_parameters(remove_duplicate=False)) if isinstance(self._owner, torch.nn.Module) else {}
         known = {n: parameters[n] for n in self._of.parameters if n in parameters and parameters[n].requires_grad}

@@ -10,8 +10,8 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.nested import mapped, tensors
 from kernelllm.problems.seeds import own_generators, seed_all
-from kernelllm.problems.trace import tensors
 
 CONDITION = 0.2
 """Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
@@ -76,21 +76,9 @@ def _double(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]] | None:
     if sum(p.numel() for p in model.parameters()) > 3e7:
         return None
     try:
-        return copy.deepcopy(model).double(), [_doubled(v) for v in inputs]
+        return copy.deepcopy(model).double(), mapped(inputs, lambda t: t.double() if t.is_floating_point() else t.clone())
     except (RuntimeError, TypeError, NotImplementedError):
         return None
-
-
-def _doubled(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value.clone()
-    if isinstance(value, list):
-        return [_doubled(v) for v in value]
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_doubled(v) for v in value)
-    return value
 
 
 def _outputs(pair: tuple[Any, list[Any]]) -> list[Any] | None:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernelllm.problems.nested import mapped
+
 if TYPE_CHECKING:
     import torch
 
@@ -50,27 +52,17 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     """
     changed: list[bool] = []
     seen: dict[int, torch.Tensor] = {}
-    values = [_vary(value, kind, seed, seen, changed) for value in inputs]
+
+    def vary(value: torch.Tensor) -> torch.Tensor:
+        if id(value) not in seen:  # the same tensor passed twice stays the same tensor
+            new = _tensor(value, kind, seed + 7919 * len(seen)) if value.is_floating_point() and value.numel() > 1 else None
+            if new is not None:
+                changed.append(True)
+            seen[id(value)] = value.clone() if new is None else new
+        return seen[id(value)]
+
+    values: list[Any] = mapped(inputs, vary)
     return values if changed else None
-
-
-def _vary(value: Any, kind: str, seed: int, seen: dict[int, torch.Tensor], changed: list[bool]) -> Any:
-    import torch
-
-    if isinstance(value, list):
-        return [_vary(v, kind, seed, seen, changed) for v in value]
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_vary(v, kind, seed, seen, changed) for v in value)
-    if isinstance(value, dict):
-        return {k: _vary(v, kind, seed, seen, changed) for k, v in value.items()}
-    if not isinstance(value, torch.Tensor):
-        return value
-    if id(value) not in seen:  # the same tensor passed twice stays the same tensor
-        new = _tensor(value, kind, seed + 7919 * len(seen)) if value.is_floating_point() and value.numel() > 1 else None
-        if new is not None:
-            changed.append(True)
-        seen[id(value)] = value.clone() if new is None else new
-    return seen[id(value)]
 
 
 def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:

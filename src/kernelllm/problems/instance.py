@@ -22,6 +22,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class Instance:
                 raise
             values = draw("cpu")
         with self._running("get_inputs()"):
-            return [moved(v, device) for v in values]
+            found: list[Any] = moved(values, device)
+            return found
 
     @contextlib.contextmanager
     def running(self, stage: str = "forward") -> Iterator[None]:
@@ -193,18 +195,8 @@ def init_arguments(value: Any, model: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def moved(value: Any, device: str) -> Any:
-    """The same value with every tensor in it (lists, tuples and dictionaries included) on ``device``."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, list):
-        return [moved(v, device) for v in value]
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(moved(v, device) for v in value)
-    if isinstance(value, dict):
-        return {k: moved(v, device) for k, v in value.items()}
-    return value
+    """The same value with every tensor in it on ``device``."""
+    return mapped(value, lambda tensor: tensor.to(device))
 
 
 def import_root(path: str | None) -> tuple[str | None, str]:

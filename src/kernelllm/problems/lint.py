@@ -18,9 +18,9 @@ from kernelllm.core.types import Finding, Problem, Severity, SizeSet
 from kernelllm.problems import shrink
 from kernelllm.problems.inputs import variants
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.nested import tensors
 from kernelllm.problems.relations import Budget
 from kernelllm.problems.seeds import own_generators, seed_all
-from kernelllm.problems.trace import tensors
 
 BUDGET = Budget(elements=4_000_000, flops=3_000_000_000, work=60_000_000, leading=1e9)
 LOOSE = 0.01

@@ -20,8 +20,9 @@ from kernelllm.core.types import Problem, SizeSet
 from kernelllm.problems import confirm, sizes
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.nested import tensors
 from kernelllm.problems.relations import COUNT, SMALL, Budget, DryRuns, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
-from kernelllm.problems.trace import Trace, tensors
+from kernelllm.problems.trace import Trace
 
 log = logging.getLogger(__name__)
 

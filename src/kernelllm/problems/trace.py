@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.nested import tensors
 from kernelllm.problems.without_dynamo import without_dynamo
 
 MAX_OPS = 3_000
@@ -151,20 +152,6 @@ def _outline(instance: Instance) -> Trace | None:
 
 WAYS = {"meta": _meta, "built": _built, "fake": _fake, "real": _real}
 """The ways of a dry run, the cheapest first."""
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested lists, tuples and dictionaries, depth first."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors(item)
 
 
 def _batch_norm(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -296,12 +296,9 @@ class Simplifier(ast.NodeTransformer):
         match name.removeprefix("triton_helpers."):
             case "maximum" | "minimum" as which:
                 return self._extreme(which, *node.args)
-            case "welford_reduce":
-                return call("welford_update", *node.args[:4])
-            case "online_softmax_combine":
-                return call("softmax_update", *node.args[:3])
-            case "online_softmax_reduce":
-                return call("softmax_along", *node.args[:3])
+            case "welford_reduce" | "online_softmax_combine" | "online_softmax_reduce" | "exp" as which:
+                plain, taken = _FEWER_ARGUMENTS[which]
+                return call(plain, *node.args[:taken])
             case "select_one":
                 keep = any(k.arg == "keep_dims" for k in node.keywords)
                 axis = 1 + ("YBLOCK" in self.kernel.blocks) if keep else 0  # the last one; of a row alone there is one
@@ -309,8 +306,6 @@ class Simplifier(ast.NodeTransformer):
                 return integers.to_ast(f"{ast.unparse(last)}[{':, ' * axis}None]") if keep else last
             case "online_softmax_combine_with_sum":
                 node.args = node.args[:-1]
-            case "exp":
-                return call("tl.exp", node.args[0])
             case "bucketize_binary_search" if all(ast.unparse(a) == "None" for a in node.args[8:]):
                 return call("count_below", *node.args[:8])
             case "constexpr_next_power_of_2":
@@ -324,6 +319,13 @@ class Simplifier(ast.NodeTransformer):
             raise CaptureError(f"Inductor's helper {name} has no plain form.", where="emit")
         node.func = ast.Name(renamed, ast.Load())
         return node
+
+
+_FEWER_ARGUMENTS = {
+    "welford_reduce": ("welford_update", 4), "online_softmax_combine": ("softmax_update", 3), "online_softmax_reduce": ("softmax_along", 3),
+    "exp": ("tl.exp", 1),
+}  # fmt: skip
+"""Inductor's helpers whose plain form takes the first arguments alone."""
 
 
 def _of_bits(bits: int, node: ast.Call) -> ast.expr:
@@ -351,11 +353,7 @@ _LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "n
 
 
 def _is(node: ast.expr, value: object) -> bool:
-    return (
-        isinstance(node, ast.Constant) and node.value is value
-        if not isinstance(value, int) or isinstance(value, bool)
-        else (isinstance(node, ast.Constant) and type(node.value) is int and node.value == value)
-    )
+    return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
 def _floating(node: ast.AST) -> bool:

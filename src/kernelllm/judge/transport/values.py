@@ -133,18 +133,6 @@ def _encode_plain(value: Any) -> Tree | None:
             return None
 
 
-def mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """``value`` with ``function`` of each tensor in it, in lists, tuples and dictionaries too."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        items = [mapped(v, function) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {k: mapped(v, function) for k, v in value.items()}
-    return value
-
-
 def decode(tree: Any, tensor: Callable[[int], Any]) -> Any:
     """The value of a tree; ``tensor`` gives what stands at a tensor index. Raises ValueProblem for anything malformed."""
     budget = [MAX_NODES]

@@ -24,6 +24,7 @@ from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, failures_logged
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
 
@@ -74,7 +75,7 @@ def try_other_uses(
         process.load(state, reference.training)  # a run in training mode updates buffers
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     process.load(state, reference.training)
-    spread = values.mapped(inputs, _not_contiguous)
+    spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if _wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
@@ -162,9 +163,9 @@ def _try_dtype(
     dtype = values.dtype(name)
     if len(own) != 1 or dtype in own or not dtype.is_floating_point:
         return
-    model, given = copy.deepcopy(reference.model).to(dtype), values.mapped(inputs, partial(_converted, dtype=dtype))
+    model, given = copy.deepcopy(reference.model).to(dtype), mapped(inputs, partial(_converted, dtype=dtype))
     expected = _output(reference, model, given, seed)
-    exact = _output(reference, model.double(), values.mapped(given, partial(_converted, dtype=torch.float64)), seed)
+    exact = _output(reference, model.double(), mapped(given, partial(_converted, dtype=torch.float64)), seed)
     if expected is None or exact is None:
         return
     try:
@@ -290,7 +291,7 @@ def _output(
     value = None
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
         drawn = reference.random_state()
-        made = values.mapped(model(*values.mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
+        made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
         value = made if reference.random_state() == drawn else None
     with torch.no_grad():
         for name, tensor in model.named_buffers(remove_duplicate=False):

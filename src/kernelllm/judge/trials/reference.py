@@ -31,6 +31,7 @@ from kernelllm.judge.trials.rounding import Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, in_dtypes_of, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
 
 _LOG = logging.getLogger(__name__)
@@ -368,11 +369,11 @@ def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    return values.mapped(value, torch.Tensor.clone)
+    return mapped(value, torch.Tensor.clone)
 
 
 def _to_double(value: Any) -> Any:
-    return values.mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
+    return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 
 def _finite(value: Any) -> bool:

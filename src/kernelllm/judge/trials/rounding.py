@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from kernelllm.judge.checks.operator_families import HEAVY, family, operator, weight
-from kernelllm.judge.transport import values
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
@@ -78,7 +78,7 @@ def moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
             return t
         return _moved_by(t, torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator), roundings)
 
-    return values.mapped(value, tensor)
+    return mapped(value, tensor)
 
 
 def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.Tensor:

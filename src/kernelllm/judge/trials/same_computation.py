@@ -8,6 +8,7 @@ import torch
 
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import TIES
+from kernelllm.problems.nested import mapped
 
 _CHUNK = 2**24
 """Elements compared at once."""
@@ -40,9 +41,9 @@ def agrees(value: Any, exact: Any) -> bool:
 def in_dtypes_of(value: Any, other: Any) -> Any:
     """``other``, which has the same structure, with the dtypes of ``value``."""
     dtypes: list[torch.dtype] = []
-    values.mapped(value, lambda t: dtypes.append(t.dtype))  # a tensor that is there twice counts twice
+    mapped(value, lambda t: dtypes.append(t.dtype))  # a tensor that is there twice counts twice
     rest = iter(dtypes)
-    return values.mapped(other, lambda t: t.to(next(rest)))
+    return mapped(other, lambda t: t.to(next(rest)))
 
 
 def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernelllm.judge.checks.operator_families import HEAVY, family
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _CONVOLVED = 3
@@ -30,16 +31,14 @@ def hides_products(operators: Mapping[str, int]) -> bool:
 
 def rounded(value: Any) -> Any:
     """The same with every float32 tensor of three or more dimensions rounded to TF32, in lists, tuples and dictionaries too."""
-    if isinstance(value, torch.Tensor):
-        if value.dtype is not torch.float32 or value.dim() < _CONVOLVED:
-            return value
-        made = to_tf32(value.detach())
-        return made if made.stride() == value.stride() or 0 in value.stride() else torch.empty_like(value).copy_(made)
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(rounded(v) for v in value)
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    return value
+    return mapped(value, _rounded)
+
+
+def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype is not torch.float32 or tensor.dim() < _CONVOLVED:
+        return tensor
+    made = to_tf32(tensor.detach())
+    return made if made.stride() == tensor.stride() or 0 in tensor.stride() else torch.empty_like(tensor).copy_(made)
 
 
 class Tf32Convolutions(OperatorMode):

@@ -19,6 +19,7 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.pool.cores import on_cores
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
@@ -58,7 +59,7 @@ def _timed(
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
     clock, keep, kept = RunClock(len(command.order), flush), set(command.keep), _Kept(arena)
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
-        calls = [partial(model, *values.mapped(inputs[which], _detach)) for which in command.order]
+        calls = [partial(model, *mapped(inputs[which], _detach)) for which in command.order]
     launches = [launched()]
     clock.begin(flushes=command.leading, busy_cycles=command.busy_cycles, settle=command.settle)
     for position, which in enumerate(command.order):
@@ -129,7 +130,7 @@ def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any], launched: 
     seen, before = _Seen(), launched()
     if command.seed is not None:
         seed_all(command.seed)
-    arguments = values.mapped(inputs[command.watch], _detach)
+    arguments = mapped(inputs[command.watch], _detach)
     with OperatorCounter(seen.ops, seen.flops) as counter:
         values.encode(model(*arguments), [], strict=True)
         if not counter.works():
