@@ -1,9 +1,10 @@
-"""Comments of copied functions, which a syntax tree loses: each is kept with the statement that it stands at."""
+"""Words of copied functions: comments, which a syntax tree loses, are kept with their statements; docstrings lose what is no more."""
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 
 
@@ -26,3 +27,19 @@ def with_comments(text: str) -> ast.stmt:
 
 def _simple(statement: ast.stmt) -> bool:
     return not hasattr(statement, "body")
+
+
+def shorter_docstring(function: ast.FunctionDef, gone: set[str]) -> None:
+    """The docstring without the sentences that speak of arguments which are no more."""
+    text = ast.get_docstring(function, clean=True)
+    if not text or not gone:
+        return
+    paragraphs: list[str] = []
+    for paragraph in text.split("\n\n"):
+        parts = re.split(r"(?<=[.;])\s+(?=\S)", " ".join(paragraph.split()))
+        spoken = [any(re.search(rf"\b{re.escape(g)}\b", p) for g in gone) for p in parts]
+        kept = [p for i, p in enumerate(parts) if (i == 0 and not paragraphs) or not spoken[i]]
+        if kept:
+            joined = " ".join(kept).rstrip(";. ")
+            paragraphs.append(f"{joined}.")
+    function.body[0] = ast.Expr(ast.Constant("\n\n".join(paragraphs)))

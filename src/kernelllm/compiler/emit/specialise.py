@@ -14,7 +14,7 @@ import triton.language as tl
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.abstract import Const, Sequence, Value, known
 from kernelllm.compiler.emit.ast_tools import Replace, copy_of, reads
-from kernelllm.compiler.emit.comments import with_comments
+from kernelllm.compiler.emit.comments import shorter_docstring, with_comments
 from kernelllm.compiler.emit.expressions import truth_of
 from kernelllm.compiler.emit.inlining import inlined, swept
 from kernelllm.compiler.emit.interpret import KEPT, Interpreter
@@ -87,7 +87,7 @@ def specialised(texts: Mapping[str, str], calls: list[Call], *, short: bool = Fa
         if short and ast.get_docstring(function) is not None and len(function.body) > 1:
             del function.body[0]
             continue
-        _shorter_docstring(function, set(params[name]) - {a.arg for a in function.args.args})
+        shorter_docstring(function, set(params[name]) - {a.arg for a in function.args.args})
     return Specialised([formatting.text([f]) for f in functions.values()], {n: gone[n] for n in roots}, params)
 
 
@@ -387,19 +387,3 @@ def drop_parameters(function: ast.FunctionDef, dropped: Iterable[str]) -> None:
             case ast.Call(func=plain, keywords=[ast.keyword(arg="do_not_specialize", value=ast.List() as names)]):
                 names.elts = [e for e in names.elts if not (isinstance(e, ast.Constant) and e.value in gone)]
                 function.decorator_list[i] = decorator if names.elts else plain
-
-
-def _shorter_docstring(function: ast.FunctionDef, gone: set[str]) -> None:
-    """The docstring without the sentences that speak of arguments which are no more."""
-    text = ast.get_docstring(function, clean=True)
-    if not text or not gone:
-        return
-    paragraphs: list[str] = []
-    for paragraph in text.split("\n\n"):
-        parts = re.split(r"(?<=[.;])\s+(?=\S)", " ".join(paragraph.split()))
-        spoken = [any(re.search(rf"\b{re.escape(g)}\b", p) for g in gone) for p in parts]
-        kept = [p for i, p in enumerate(parts) if (i == 0 and not paragraphs) or not spoken[i]]
-        if kept:
-            joined = " ".join(kept).rstrip(";. ")
-            paragraphs.append(f"{joined}.")
-    function.body[0] = ast.Expr(ast.Constant("\n\n".join(paragraphs)))
