@@ -72,6 +72,8 @@ def products() -> None:
             c = draw(m, n, dtype=dtype)
             x, y, z = draw(m, k, dtype=dtype), draw(n, k, dtype=dtype).T, draw(n, k, dtype=dtype).T
             case(f"matmul {dtype, m}", H.half_matmul(x, y, c, False, "gelu"), F.gelu(x.double() @ y.double() + c.double()).to(dtype))
+            want = torch.relu(x.double() @ y.double() + c[0]) + c
+            case(f"joined {dtype, m}", H.half_matmul(x, y, c[0].clone(), False, "relu", c, "add"), want.to(dtype))
             want = F.silu(x.double() @ z.double()) * (x.double() @ y.double() + c[0].double())
             case(f"gated {dtype, m}", H.gated_matmul(x, y, z, "silu", c[0].clone(), torch.zeros_like(c[0])), want.to(dtype))
             case(f"gated apart {dtype, m}", H.gated_matmul(x, y, z, "silu", c[0].clone()), want.to(dtype))
@@ -90,7 +92,9 @@ def products() -> None:
     }  # fmt: skip
     for name, fn in activations.items():
         case(name, M.matmul(a, b, None, False, name), fn(a @ b))
-    c = draw(33, 1)
+    c, d = draw(33, 1), draw(50, 33).T
+    case("joined by sum", M.matmul(a, b, d[0], False, "relu", d, "add"), torch.relu(a @ b + d[0]) + d)
+    case("joined by product", M.matmul(draw(5, 4000) * 0 + 1, draw(4000, 50) * 0 + 1, None, False, "", d[:5], "mul"), 4000 * d[:5])
     case("addmm", M.addmm(c, a, b, 0.5, 2.0), 0.5 * c + 2 * (a @ b))
     case("addmm beta 0", M.addmm(torch.full((50,), float("nan")), a, b, 0.0, 2.0), 2 * (a @ b))
     x, y = draw(3, 33, 40), draw(1, 40, 50).expand(3, 40, 50)
@@ -111,7 +115,7 @@ def large_products() -> None:
     M.matmul_should_split = lambda *_: True
     for m, n, k in [(1, 1, 1), (33, 65, 17), (150, 140, 100)]:
         a, b = draw(m, k), draw(k, n)
-        case(f"halves {m, n, k}", M.matmul(a, b, torch.ones(n)), a @ b + 1)
+        case(f"halves {m, n, k}", M.matmul(a, b, torch.ones(n), False, "", 2 * torch.ones(m, n), "mul"), 2 * (a @ b) + 2)
     a, b = draw(40, 512), draw(512, 30)
     exact = a.double() @ b.double()
     case("halves as exact as fp32", M.matmul(a, b).double(), exact, 5e-7)

@@ -104,3 +104,28 @@ def test_a_reduction_that_reads_along_memory_takes_whole_rows() -> None:
     """Inductor takes it for one across memory: two of its operands are read with a stride."""
     source = compiled(problem(PACKED.replace("groups, group, out = 3, 8, 5", "groups, group, out = 32, 128, 4096")), Options())
     assert "kernel[(out,)]" in source
+
+
+JOINED = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.norm, self.last = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.first, self.gate, self.up = nn.Linear(width, width), nn.Linear(width, hidden), nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        x = x + self.first(x)
+        y = self.norm(x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x, self.last(self.first(x) + x)
+batch, tokens, width, hidden = 2, 24, 64, 128
+def get_inputs(): return [torch.randn(batch, tokens, width)]
+def get_init_inputs(): return [width, hidden]
+"""
+
+
+def test_residuals_and_gates_are_epilogues_unless_an_elementwise_kernel_reads_them_anyway() -> None:
+    products = [n for n in captured(JOINED).graph.graph.nodes if str(n.target) == "kernelllm.matmul.default"]
+    joins = Counter((n.kwargs.get("join", ""), n.kwargs.get("activation", "")) for n in products)
+    assert joins == {("add", ""): 2, ("mul", "silu"): 1, ("", ""): 2}  # up, and what the last norm's kernel adds itself

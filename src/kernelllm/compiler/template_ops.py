@@ -18,8 +18,10 @@ from kernelllm.compiler.capture.derived_sizes import named, pooled
 
 _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 SCHEMAS: dict[str, str] = {
-    "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
-    "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="") -> Tensor',
+    "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
+    "-> Tensor",
+    "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
+    "-> Tensor",
     "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
     "gated_matmul": "(Tensor a, Tensor b, Tensor gate, str activation, Tensor? b_bias=None, Tensor? gate_bias=None, bool allow_tf32=False) "
     "-> Tensor",

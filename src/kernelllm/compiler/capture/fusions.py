@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
@@ -49,6 +50,9 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
     for node in list(graph.graph.nodes):
         if _activate(node):  # each sweep goes through the whole graph
             graph.graph.eliminate_dead_code()
+    if not options.library:  # where torch's library does plain products, an addition is no reason for a template
+        for node in list(graph.graph.nodes):
+            _join(Editor(graph, node, namespace, options))
 
 
 def _wide_rows(edit: Editor, wide: int) -> None:
@@ -133,6 +137,73 @@ def _activate(node: Node) -> bool:
     product.kwargs = {**product.kwargs, "activation": name}
     node.replace_all_uses_with(source)
     return True
+
+
+_JOINS = {aten.add.Tensor: "add", aten.mul.Tensor: "mul"}
+
+
+def _join(edit: Editor) -> None:
+    """Let a product add a tensor that lies in memory, or multiply by it: a residual, a gate.
+
+    Where elementwise kernels alone read the result, they do so themselves at no cost.
+    """
+    node = edit.node
+    if node.target not in _JOINS or node.kwargs or not all(_is_tensor(a) for a in node.args):
+        return
+    if not any(_reads_memory(u) or (u.target in _JOINS and any(_finished(a, u) for a in u.args)) for u in node.users):
+        return
+    for mine, other in (node.args[::-1], node.args):
+        found = _finished(mine, node)
+        alike = [(n.meta["val"].dtype, [str(d) for d in n.meta["val"].shape]) for n in (mine, other, node)]
+        if found is None or alike[0] != alike[1] or alike[0] != alike[2] or not _in_memory(other):
+            continue
+        views, activation = found
+        product = views[-1]
+        with edit.graph.graph.inserting_before(node):
+            joined = {"other": _as_matrix(edit, other, product), "join": _JOINS[node.target]}
+            kwargs = {**product.kwargs, **({"activation": activation} if activation else {}), **joined}
+            out = edit.template(str(product.target).split(".")[1], *product.args, **kwargs)
+            for view in views[-2::-1]:
+                out = edit.call(view.target, out, *view.args[1:])
+        node.replace_all_uses_with(out)
+        edit.graph.graph.eliminate_dead_code()
+        return
+
+
+def _finished(node: Any, user: Node) -> tuple[list[Node], str] | None:
+    """The views of a product down to it, and its activation, where ``node`` is that and ``user`` alone reads it."""
+    if not _is_tensor(node) or len(node.users) != 1:
+        return None
+    name, source, group = _activation(node) or ("", node, set[Node]())
+    chain = [source]
+    while chain[-1].target in VIEWS:
+        chain.append(chain[-1].args[0])
+    product = chain[-1]
+    if not _is_product(product) or product.kwargs.get("join") or (name and product.kwargs.get("activation")):
+        return None
+    return (chain, name) if all(u in (user, *group, *chain) for n in chain for u in n.users) else None
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _as_matrix(edit: Editor, other: Node, product: Node) -> Node:
+    """A tensor in the product's own two dimensions."""
+    while other.target in VIEWS and other.meta["val"].dim() != 2:
+        other = other.args[0]
+    if [str(d) for d in other.meta["val"].shape] == [str(d) for d in product.meta["val"].shape]:
+        return other
+    return edit.call(aten.view.default, other, [edit.size(product.args[0], 0), edit.size(product.args[1], 1)])
+
+
+def _in_memory(node: Node) -> bool:
+    """Whether a tensor lies in memory row by row anyway: it is an input, a template's result, or read by one or by the caller."""
+    while node.target in VIEWS:
+        node = node.args[0]
+    value = node.meta["val"]
+    stored = node.op == "placeholder" or str(node.target).startswith("kernelllm.") or any(_reads_memory(u) for u in node.users)
+    return stored and bool(is_contiguous_or_false(value))
 
 
 def _is_product(node: Node) -> bool:

@@ -17,9 +17,9 @@ from .matmul_parts import matmul_finish, matmul_sum_splits_kernel, matmul_tile
 
 
 @triton.jit(do_not_specialize=["splits"])
-def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
-                  stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
-                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
+def matmul_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, splits,
+                  stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
+                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
                   PRECISION: tl.constexpr, ACC: tl.constexpr, EVEN_K: tl.constexpr, BATCHED: tl.constexpr,
                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """One BLOCK_M x BLOCK_N tile of a product. BATCHED: of one batch entry and, where splits > 1, of one span of K."""
@@ -44,7 +44,8 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, splits,
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_ptrs += BLOCK_K * stride_ak
         b_ptrs += BLOCK_K * stride_bk
-    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    acc = matmul_finish(acc, c_ptr, other_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
+                        ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
     out_ptrs = out_ptr + ((plane.to(tl.int64) if BATCHED else 0) * M + rows) * N + cols
     tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
@@ -98,9 +99,11 @@ def matmul_halves_kernel(x_ptr, out_ptr, scale_ptr, R, K, K_out, stride_b, strid
 
 
 @triton.jit
-def matmul_halves_product_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, c_ptr, out_ptr, M, N, K, stride_cb, stride_cm, stride_cn,
+def matmul_halves_product_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, c_ptr, other_ptr, out_ptr, M, N, K,
+                                 stride_cb, stride_cm, stride_cn, stride_om, stride_on,
                                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                                 BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+                                 JOIN: tl.constexpr, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                                 BLOCK_K: tl.constexpr):
     """The product of a [batch, M, 2, K] and b [batch, N, 2, K], high halves and low ones; BLOCK_K divides K."""
     plane, tile_m, tile_n = matmul_tile(tl.program_id(0), M, N, BATCHED, BLOCK_M, BLOCK_N)
     batch = plane.to(tl.int64) if BATCHED else 0
@@ -121,7 +124,8 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, c_ptr, 
         acc += tl.dot(a_high, b_high, part)
     acc *= tl.load(a_scale_ptr + batch * M + rows, mask=rows < M, other=0.0)
     acc *= tl.load(b_scale_ptr + batch * N + cols, mask=cols < N, other=0.0)
-    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    acc = matmul_finish(acc, c_ptr, other_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
+                        ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
     tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
@@ -216,15 +220,16 @@ def matmul_halves_tiles(m, n):
     return 128, 128, 64, 8, 3
 
 
-def matmul_by_halves(a, b, c, out, batch, m, n, alpha, beta, c_kind, activation):
-    """out = activation(alpha * a [*batch,M,K] @ b [*batch,K,N] + beta * c) for large fp32 operands, to fp32's accuracy."""
+def matmul_by_halves(a, b, c, other, out, batch, m, n, alpha, beta, c_kind, activation, join):
+    """out = activation(alpha * a [*batch,M,K] @ b [*batch,K,N] + beta * c), then joined, for large operands, to fp32's accuracy."""
     a_halves, a_scale = matmul_halves(a)
     b_halves, b_scale = matmul_halves(b.transpose(-2, -1))
     block_m, block_n, block_k, warps, stages = matmul_halves_tiles(m, n)
     grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_halves_product_kernel[grid](
-        a_halves, b_halves, a_scale, b_scale, c, out, m, n, a_halves.shape[-1],
-        *matmul_strides(c), alpha, beta, c_kind, activation, len(batch) > 0, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
+        a_halves, b_halves, a_scale, b_scale, c, other, out, m, n, a_halves.shape[-1],
+        *matmul_strides(c), other.stride(-2), other.stride(-1), alpha, beta, c_kind, activation, join, len(batch) > 0,
+        block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
 
 
@@ -235,7 +240,7 @@ def matmul_accumulator(dtype):
     return (tl.float64 if dtype == torch.float64 else tl.int64), "sum"
 
 
-def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
+def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join):
     """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None, [N], or of more dimensions that broadcast."""
     batch, m, k, n = a.shape[:-2], a.shape[-2], a.shape[-1], b.shape[-1]
     out = torch.empty((*batch, m, n), device=a.device, dtype=a.dtype)
@@ -245,9 +250,10 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
         c = c if c_kind == 1 else c.expand(out.shape)
     else:
         c = out
+    other = out if other is None else other
     alpha, beta = float(alpha), float(beta)
     if a.dtype == torch.float32 and not allow_tf32 and matmul_should_split(math.prod(batch), m, n, k):
-        matmul_by_halves(a, b, c, out, batch, m, n, alpha, beta, c_kind, activation)
+        matmul_by_halves(a, b, c, other, out, batch, m, n, alpha, beta, c_kind, activation, join)
         return out
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "sum":
@@ -268,36 +274,38 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation):
     target = out if whole else torch.empty((*batch, splits, m, n), device=a.device, dtype=torch.float32)
     grid = (math.prod(batch) * splits * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     matmul_kernel[grid](
-        a, b, c, target, m, n, k, k_span, splits, *matmul_strides(a), *matmul_strides(b), *matmul_strides(c),
-        alpha if whole else 1.0, beta, c_kind if whole else 0, activation if whole else "",
+        a, b, c, other, target, m, n, k, k_span, splits, *matmul_strides(a), *matmul_strides(b), *matmul_strides(c),
+        other.stride(-2), other.stride(-1), alpha if whole else 1.0, beta, c_kind if whole else 0, activation if whole else "",
+        join if whole else "",
         precision, acc, k % block_k == 0, len(batch) > 0 or splits > 1, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
     if splits > 1:
         block_m, block_n = min(16, triton.next_power_of_2(m)), min(64, triton.next_power_of_2(n))
         grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
         matmul_sum_splits_kernel[grid](
-            target, c, out, m, n, splits, *matmul_strides(c), alpha, beta, c_kind, activation, block_m, block_n, num_warps=4)
+            target, c, other, out, m, n, splits, *matmul_strides(c), other.stride(-2), other.stride(-1), alpha, beta, c_kind,
+            activation, join, block_m, block_n, num_warps=4)
     return out
 
 
-def matmul(a, b, bias=None, allow_tf32=False, activation=""):
-    """a [M,K] @ b [K,N], plus a bias [N] or one that broadcasts to [M,N]; then the activation."""
-    return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, activation)
+def matmul(a, b, bias=None, allow_tf32=False, activation="", other=None, join=""):
+    """a [M,K] @ b [K,N], plus a bias [N] or one that broadcasts to [M,N]; then the activation; then join with other [M,N]."""
+    return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, activation, other, join)
 
 
 def addmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):
     """beta * c + alpha * (a [M,K] @ b [K,N]), c broadcasting to [M,N]."""
-    return matmul_run(c, a, b, beta, alpha, allow_tf32, "")
+    return matmul_run(c, a, b, beta, alpha, allow_tf32, "", None, "")
 
 
 def batched_matmul(a, b, bias=None, allow_tf32=False):
     """a [B,M,K] @ b [B,K,N], plus a bias that broadcasts to [B,M,N]."""
-    return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, "")
+    return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, "", None, "")
 
 
 def baddbmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):
     """beta * c + alpha * (a [B,M,K] @ b [B,K,N]), c broadcasting to [B,M,N]."""
-    return matmul_run(c, a, b, beta, alpha, allow_tf32, "")
+    return matmul_run(c, a, b, beta, alpha, allow_tf32, "", None, "")
 
 
 def matvec(a, x):

@@ -28,20 +28,21 @@ def product_block(operand, row, k, K_LAST: tl.constexpr):
 
 
 @triton.jit
-def product_store(acc, c_ptr, out_ptr, out_described, row, col, M, N, stride_cm, stride_cn,
-                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, OUT_DESCRIBED: tl.constexpr,
-                  PARTS: tl.constexpr):
+def product_store(acc, c_ptr, other_ptr, out_ptr, out_described, row, col, M, N, stride_cm, stride_cn, stride_om, stride_on,
+                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
+                  OUT_DESCRIBED: tl.constexpr, PARTS: tl.constexpr):
     """Finishes the tile acc at (row, col) and writes it, PARTS times half as wide: what waits in shared memory takes less of it."""
     if PARTS > 1:
         left, right = acc.reshape(acc.shape[0], 2, acc.shape[1] // 2).permute(0, 2, 1).split()
-        product_store(left, c_ptr, out_ptr, out_described, row, col, M, N, stride_cm, stride_cn,
-                      ALPHA, BETA, C_KIND, ACTIVATION, OUT_DESCRIBED, PARTS // 2)
-        product_store(right, c_ptr, out_ptr, out_described, row, col + acc.shape[1] // 2, M, N, stride_cm, stride_cn,
-                      ALPHA, BETA, C_KIND, ACTIVATION, OUT_DESCRIBED, PARTS // 2)
+        product_store(left, c_ptr, other_ptr, out_ptr, out_described, row, col, M, N, stride_cm, stride_cn, stride_om, stride_on,
+                      ALPHA, BETA, C_KIND, ACTIVATION, JOIN, OUT_DESCRIBED, PARTS // 2)
+        product_store(right, c_ptr, other_ptr, out_ptr, out_described, row, col + acc.shape[1] // 2, M, N, stride_cm, stride_cn,
+                      stride_om, stride_on, ALPHA, BETA, C_KIND, ACTIVATION, JOIN, OUT_DESCRIBED, PARTS // 2)
     else:
         rows = (row + tl.arange(0, acc.shape[0]))[:, None].to(tl.int64)
         cols = (col + tl.arange(0, acc.shape[1]))[None, :].to(tl.int64)
-        acc = matmul_finish(acc, c_ptr, 0, rows, cols, M, N, 0, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+        acc = matmul_finish(acc, c_ptr, other_ptr, 0, rows, cols, M, N, 0, stride_cm, stride_cn, stride_om, stride_on,
+                            ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
         if OUT_DESCRIBED:
             out_described.store([row, col], acc.to(out_ptr.dtype.element_ty))
         else:
@@ -49,9 +50,9 @@ def product_store(acc, c_ptr, out_ptr, out_described, row, col, M, N, stride_cm,
 
 
 @triton.jit
-def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, stride_cm, stride_cn,
+def product_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, stride_a, stride_b, stride_cm, stride_cn, stride_om, stride_on,
                    A_LAST: tl.constexpr, B_LAST: tl.constexpr, ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr,
-                   ACTIVATION: tl.constexpr, OUT_DESCRIBED: tl.constexpr, CORES: tl.constexpr,
+                   ACTIVATION: tl.constexpr, JOIN: tl.constexpr, OUT_DESCRIBED: tl.constexpr, CORES: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr):
     """Tiles in turns over CORES programs."""
     a_blocks = product_operand(a_ptr, M, K, stride_a, A_LAST, BLOCK_M, BLOCK_K)
@@ -66,8 +67,8 @@ def product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_a, stride_b, st
         for k in range(0, K, BLOCK_K):
             a = product_block(a_blocks, tile_m * BLOCK_M, k, A_LAST)
             acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
-        product_store(acc, c_ptr, out_ptr, out_blocks, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, stride_cm, stride_cn,
-                      ALPHA, BETA, C_KIND, ACTIVATION, OUT_DESCRIBED, PARTS)
+        product_store(acc, c_ptr, other_ptr, out_ptr, out_blocks, tile_m * BLOCK_M, tile_n * BLOCK_N, M, N, stride_cm, stride_cn,
+                      stride_om, stride_on, ALPHA, BETA, C_KIND, ACTIVATION, JOIN, OUT_DESCRIBED, PARTS)
 
 
 @triton.jit
@@ -121,21 +122,15 @@ def tile_product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_ab, stride
         acc = tl.dot(a, product_block(b_blocks, tile_n * BLOCK_N, k, B_LAST).T, acc)
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     cols = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
-    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    acc = matmul_finish(acc, c_ptr, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, 0, 0,
+                        ALPHA, BETA, C_KIND, ACTIVATION, "")
     tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
 @triton.jit
-def gated_join_kernel(gate_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """out = gate * out, element by element."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    gate = tl.load(gate_ptr + i, mask=i < n)
-    tl.store(out_ptr + i, gate * tl.load(out_ptr + i, mask=i < n), mask=i < n)
-
-
-@triton.jit
-def few_rows_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                    ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
+def few_rows_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, stride_am, stride_ak, stride_bk, stride_bn,
+                    stride_cm, stride_cn, stride_om, stride_on,
+                    ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """BLOCK_N columns of up to BLOCK_M rows over one span of K; the weight is the left operand of the tensor cores."""
     cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -151,8 +146,8 @@ def few_rows_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, k_span, stride_am, st
         a = tl.load(a_ptr + rows.to(tl.int64)[None, :] * stride_am + at[:, None] * stride_ak,
                     mask=(rows < M)[None, :] & (at < k_end)[:, None], other=0.0)
         acc = tl.dot(b, a, acc)
-    acc = matmul_finish(acc.T, c_ptr, 0, rows[:, None].to(tl.int64), cols[None, :].to(tl.int64), M, N, 0, stride_cm, stride_cn,
-                        ALPHA, BETA, C_KIND, ACTIVATION)
+    acc = matmul_finish(acc.T, c_ptr, other_ptr, 0, rows[:, None].to(tl.int64), cols[None, :].to(tl.int64), M, N, 0,
+                        stride_cm, stride_cn, stride_om, stride_on, ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
     out_ptr += tl.program_id(1).to(tl.int64) * M * N
     tl.store(out_ptr + rows.to(tl.int64)[:, None] * N + cols[None, :], acc.to(out_ptr.dtype.element_ty),
              mask=(rows < M)[:, None] & (cols < N)[None, :])
@@ -205,34 +200,35 @@ def product_should_split(m, n, k, cores):
     return k >= 4096 and triton.cdiv(m, 64) * triton.cdiv(n, 128) < cores // 3
 
 
-def half_matmul(a, b, bias=None, allow_tf32=False, activation=""):
+def half_matmul(a, b, bias=None, allow_tf32=False, activation="", other=None, join=""):
     """matmul() in half precision: by descriptors, for few rows, or as it is there."""
     m, k = a.shape
     n = b.shape[1]
     if m * n * k > 0:
         c_kind = 0 if bias is None else 1
         c = bias.expand(m, n) if c_kind else a
-        finish = (1.0, 1.0 if c_kind else 0.0, 2 if c_kind and c.stride(0) != 0 else c_kind, half_activation(activation))
+        finish = (1.0, 1.0 if c_kind else 0.0, 2 if c_kind and c.stride(0) != 0 else c_kind, half_activation(activation), join)
         if m <= 16 and product_should_read_few_rows(m):
-            return few_rows(a, b, c, finish)
+            return few_rows(a, b, c, other, finish)
         cores = described_cores(a)
         if cores and not product_should_split(m, n, k, cores) and described_order(a) is not None and described_order(b.T) is not None:
-            return product_by_descriptors(a, b, c, finish, cores)
-    return matmul(a, b, bias, allow_tf32, activation)
+            return product_by_descriptors(a, b, c, other, finish, cores)
+    return matmul(a, b, bias, allow_tf32, activation, other, join)
 
 
-def product_by_descriptors(a, b, c, finish, cores):
-    """finish(a [M,K] @ b [K,N]) for operands that descriptors can read; finish: (alpha, beta, c_kind, activation)."""
+def product_by_descriptors(a, b, c, other, finish, cores):
+    """finish(a [M,K] @ b [K,N]) for operands that descriptors can read; finish: (alpha, beta, c_kind, activation, join)."""
     m, k = a.shape
     n = b.shape[1]
     block_m, block_n, block_k, warps, stages, parts = product_tiles(m, n, k, cores)
-    if finish[2] >= 2:
-        stages -= 1  # the tiles of c take their place
+    if finish[2] == 2 or finish[4] != "":
+        stages -= 1  # the tiles of what is added take their place
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
+    other = out if other is None else other
     a_last, b_last = described_order(a), described_order(b.T)
     triton.set_allocator(described_scratch)
     product_kernel[(min(cores, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),)](
-        a, b, c, out, m, n, k, a.stride(0 if a_last else 1), b.stride(1 if b_last else 0), *c.stride(),
+        a, b, c, other, out, m, n, k, a.stride(0 if a_last else 1), b.stride(1 if b_last else 0), *c.stride(), *other.stride(),
         a_last, b_last, *finish, n * out.element_size() % 16 == 0, cores, block_m, block_n, block_k, parts,
         num_warps=warps, num_stages=stages,
     )
@@ -303,7 +299,7 @@ def few_rows_tiles(m, n, k, b_last):
     return (64, 128, spans, 4, 4) if b_last else (64, 64, spans, 4, 5)
 
 
-def few_rows(a, b, c, finish):
+def few_rows(a, b, c, other, finish):
     """finish(a [M,K] @ b [K,N]) for up to 16 rows in half precision, any strides."""
     m, k = a.shape
     n = b.shape[1]
@@ -311,14 +307,16 @@ def few_rows(a, b, c, finish):
     k_span = triton.cdiv(triton.cdiv(k, spans), block_k) * block_k
     spans = triton.cdiv(k, k_span)
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
+    other = out if other is None else other
     target = out if spans == 1 else torch.empty((spans, m, n), device=a.device, dtype=torch.float32)
     few_rows_kernel[(triton.cdiv(n, block_n), spans)](
-        a, b, c, target, m, n, k, k_span, *a.stride(), *b.stride(), *c.stride(), *(finish if spans == 1 else (1.0, 0.0, 0, "")),
+        a, b, c, other, target, m, n, k, k_span, *a.stride(), *b.stride(), *c.stride(), *other.stride(),
+        *(finish if spans == 1 else (1.0, 0.0, 0, "", "")),
         max(16, triton.next_power_of_2(m)), block_n, block_k, num_warps=warps, num_stages=stages,
     )
     if spans > 1:
         matmul_sum_splits_kernel[(triton.cdiv(m, 4) * triton.cdiv(n, 256),)](
-            target, c, out, m, n, spans, 0, *c.stride(), *finish, 4, 256, num_warps=4
+            target, c, other, out, m, n, spans, 0, *c.stride(), *other.stride(), *finish, 4, 256, num_warps=4
         )
     return out
 
@@ -336,13 +334,7 @@ def gated_matmul(a, b, gate, activation, b_bias=None, gate_bias=None, allow_tf32
         if pair is not None:
             gate_first = gate.data_ptr() < b.data_ptr()
             return gated_by_descriptors(a, pair, gate_first, short, b_bias, gate_bias, cores)
-    out = half_matmul(a, b, b_bias, allow_tf32)
-    if gate_bias is None and cores and described_order(gate.T) is not None:
-        return product_by_descriptors(a, gate, out, (1.0, 1.0, 3, short), cores)
-    gated = half_matmul(a, gate, gate_bias, allow_tf32, activation)
-    if out.numel() > 0:
-        gated_join_kernel[(triton.cdiv(out.numel(), 1024),)](gated, out, out.numel(), 1024, num_warps=4)
-    return out
+    return half_matmul(a, gate, gate_bias, allow_tf32, activation, half_matmul(a, b, b_bias, allow_tf32), "mul")
 
 
 def half_batched_matmul(a, b, bias=None, allow_tf32=False):

@@ -28,11 +28,11 @@ def matmul_activation(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn,
-                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr):
-    """ALPHA * acc + BETA * c, then the activation; rows [R,1], cols [1,C], int64.
+def matmul_finish(acc, c_ptr, other_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
+                  ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr):
+    """ALPHA * acc + BETA * c, then the activation, then JOIN with other: "add", "mul" or nothing; rows [R,1], cols [1,C], int64.
 
-    C_KIND: 0 no c, 1 one row for all, 2 any other, 3 any other and multiplied behind the activation.
+    C_KIND: 0 no c, 1 one row for all, 2 any other.
     """
     if ALPHA != 1.0:
         acc = acc * ALPHA
@@ -42,9 +42,10 @@ def matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, str
         c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
         acc += c.to(acc.dtype) * BETA
     acc = matmul_activation(acc, ACTIVATION)
-    if C_KIND == 3:
-        c = tl.load(c_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=(rows < M) & (cols < N), other=0.0)
-        acc *= c.to(acc.dtype)
+    if JOIN == "add":
+        acc += tl.load(other_ptr + rows * stride_om + cols * stride_on, mask=(rows < M) & (cols < N), other=0.0).to(acc.dtype)
+    elif JOIN == "mul":
+        acc *= tl.load(other_ptr + rows * stride_om + cols * stride_on, mask=(rows < M) & (cols < N), other=0.0).to(acc.dtype)
     return acc
 
 
@@ -60,9 +61,9 @@ def matmul_tile(pid, M, N, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N
 
 
 @triton.jit
-def matmul_sum_splits_kernel(part_ptr, c_ptr, out_ptr, M, N, splits, stride_cb, stride_cm, stride_cn,
+def matmul_sum_splits_kernel(part_ptr, c_ptr, other_ptr, out_ptr, M, N, splits, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
                              ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr,
-                             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+                             JOIN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Adds the partial products [batch, splits, M, N] of a product whose K was split, in a fixed order."""
     pid = tl.program_id(0)
     n_tiles = tl.cdiv(N, BLOCK_N)
@@ -74,5 +75,6 @@ def matmul_sum_splits_kernel(part_ptr, c_ptr, out_ptr, M, N, splits, stride_cb, 
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=part_ptr.dtype.element_ty)
     for split in range(splits):
         acc += tl.load(part_ptr + ((batch * splits + split) * M + rows) * N + cols, mask=mask, other=0.0)
-    acc = matmul_finish(acc, c_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, ALPHA, BETA, C_KIND, ACTIVATION)
+    acc = matmul_finish(acc, c_ptr, other_ptr, batch, rows, cols, M, N, stride_cb, stride_cm, stride_cn, stride_om, stride_on,
+                        ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
     tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=mask)
