@@ -50,6 +50,8 @@ class TrialRun:
     """*worker*: kernel launches in this run."""
     kernel_flops: float = 0.0
     """*worker*: arithmetic in kernels in this run; 0 where nothing counts it (on a GPU)."""
+    did: str = ""
+    """*worker*: equal in runs with the same launches (where there is no GPU) and operators."""
 
     @property
     def other_parameters(self) -> bool:

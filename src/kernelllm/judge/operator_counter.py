@@ -55,11 +55,16 @@ class OperatorCounter(OperatorMode):
             elements = 0 if amount else weight(name)
             if elements:
                 each = args[0] if "_foreach_" in name else (args, kwargs, result)
-                sizes = [t.numel() for t in tree_leaves(each) if isinstance(t, torch.Tensor)]
+                sizes = [_values(t) for t in tree_leaves(each) if isinstance(t, torch.Tensor)]
                 self.ops[LIGHT] += elements * (sum(sizes) if "_foreach_" in name else max(sizes, default=0))
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result
+
+
+def _values(tensor: torch.Tensor) -> int:
+    """Elements, in units of 32 bits where they are wider: two numbers can be packed into one."""
+    return tensor.numel() * max(1, tensor.itemsize // 4)
 
 
 def _to_the_host(name: str, args: Any, result: Any) -> int:

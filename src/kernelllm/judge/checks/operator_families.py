@@ -122,8 +122,12 @@ HEAVY = {"matmul", "convolution", "attention", "recurrent", "matrix function", "
 """Families whose work is counted in FLOPs."""
 _WEIGHTS = {
     "norm": 6, "batch norm": 6, "softmax": 5, "log softmax": 5, "logsumexp": 3, "var": 3, "std": 3, "var_mean": 3, "std_mean": 3,
-    "addcmul": 2, "addcdiv": 2, "lerp": 2,
+    "addcmul": 2, "addcdiv": 2, "lerp": 2, "sigmoid": 4, "tanh": 6, "silu": 5, "glu": 5, "gelu": 5, "mish": 10, "softplus": 3,
+    "log_sigmoid_forward": 3, "elu": 3, "selu": 3, "celu": 3, "hardswish": 4, "hardsigmoid": 3, "hardtanh": 2, "clamp": 2, "hardshrink": 3,
+    "softshrink": 3, "mse_loss": 3, "l1_loss": 3, "smooth_l1_loss": 5, "huber_loss": 5, "binary_cross_entropy": 6,
+    "binary_cross_entropy_with_logits": 8, "_fused_adam": 14, "_fused_adamw": 14, "_fused_sgd": 4, "_fused_adagrad": 6,
 }  # fmt: skip
+"""Operations of a family for each element, as many as it has where it is written with others; 1 where it is not named."""
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
 
 

@@ -72,8 +72,11 @@ class Replay:
 
 
 def _less_when_repeated(runs: list[TrialRun]) -> str:
-    """That the kernels did far less when the same inputs came again than with new ones; empty where they did not."""
-    again = [run.kernel_flops for run in runs if run.trial.kind == "repeated"]
+    """That the same was not done, or far less of it, when the same inputs came again; empty where it was."""
+    repeated = [run for run in runs if run.trial.kind == "repeated"]
+    if len({run.did for run in repeated}) > 1:
+        return "Other kernels or operators ran when the inputs of the call before came again: results are kept"
+    again = [run.kernel_flops for run in repeated]
     new = [run.kernel_flops for run in runs[1:] if run.trial.kind != "repeated"]  # the first run may prepare parameters
     if again and new and min(again) < _KEPT * min(new):
         return f"Kernels did {min(new):.0f} operations on new inputs and {min(again):.0f} when the same ones came again: results are kept"

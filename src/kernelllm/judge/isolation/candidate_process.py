@@ -46,6 +46,7 @@ class CandidateRun:
     """Launches of the forward alone, where there is a backward."""
     kernel_flops: float = 0.0
     backwards: bool = False
+    did: str = ""
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class CandidateProcess(Closing):
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
         return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
-                            ran.forward_launches, ran.kernel_flops, ran.backwards)
+                            ran.forward_launches, ran.kernel_flops, ran.backwards, ran.did)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
         """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""

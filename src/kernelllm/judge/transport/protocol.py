@@ -297,6 +297,8 @@ class Ran(msgspec.Struct, tag="ran"):
     """Arithmetic of kernels in this run, as far as it is known (see :class:`KernelSeen`)."""
     backwards: bool = False
     """Whether the programs of any launch ran from the last to the first."""
+    did: str = ""
+    """Equal in runs with the same launches (where there is no GPU) and operators."""
 
 
 class Sampled(msgspec.Struct, tag="sampled"):

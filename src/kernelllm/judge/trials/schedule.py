@@ -65,6 +65,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
     if variants:
         yield PlannedTrial(CONSTANTS)
         yield PlannedTrial(HEAVY, only_if_fast=True)
+        yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield PlannedTrial(TOUCHED, only_if_fast=True)
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
         for distribution in _ROTATION:

@@ -235,7 +235,7 @@ def _decide(
     evidence.add(TrialRun(
         trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written,
         mutated_state=buffers, candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms,
-        busy_ms=mine.busy_ms, launches=mine.launches, kernel_flops=mine.kernel_flops,
+        busy_ms=mine.busy_ms, launches=mine.launches, kernel_flops=mine.kernel_flops, did=mine.did,
     ))  # fmt: skip
     if not comparison.ok:
         if comparison.precision:

@@ -240,6 +240,7 @@ def install(target: str) -> None:
         torch.backends.cuda.is_built = lambda: True
         setattr(torch._C, "__getattr__", _asked)  # noqa: B010
     torch.UntypedStorage.device = property(_storage_device)  # type: ignore[assignment]
+    torch.get_num_threads = torch.get_num_interop_threads = lambda: 16
     answers = {"current_device_index": 0, "device_count": 1, "synchronize": None, "set_device_index": None, "is_available": True,
                "current_accelerator": torch.device("cuda")}  # fmt: skip
     for name, answer in answers.items():

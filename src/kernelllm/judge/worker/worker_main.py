@@ -335,7 +335,7 @@ class Session:
             torch.cuda.current_stream().synchronize()
         ops, flops = self._apart
         return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part, self._run_flops,
-                     self.launches.ran_backwards())
+                     self.launches.ran_backwards(), self.recorder.digest())
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
