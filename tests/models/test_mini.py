@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 import torch
 
 from kernelllm.core.errors import ModelError
-from kernelllm.models import decoding, open_model, small_weights
+from kernelllm.core.types import Problem
+from kernelllm.lm.prompts import Templates, first_prompt
+from kernelllm.models import SamplingParams, decoding, open_model, small_weights
 from kernelllm.models.llama_steps import LlamaWeights
 from kernelllm.models.python_prefix import PythonPrefix
 
 transformers = pytest.importorskip("transformers")
+RELU = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(128, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +79,20 @@ def test_weights_come_back_from_int8(llama: torch.nn.Module, tmp_path: Path) -> 
     (tmp_path / "int8-00000.safetensors").write_bytes(b"damaged")
     with pytest.raises(ModelError, match="cannot be read"):
         small_weights.load(tmp_path)
+
+
+def test_the_weights_of_this_package_fit_and_write_python() -> None:
+    folder = Path(small_weights.__file__).parent / "mini_weights"
+    if not small_weights.present(folder):
+        pytest.skip("this build has no weights")
+    sizes = [file.stat().st_size for file in folder.iterdir()]
+    assert sum(sizes) <= 40e6
+    assert max(sizes) <= 15e6
+    assert "held against" in (folder / "README.md").read_text(encoding="utf-8")
+    asked = first_prompt(Templates(), "mini", Problem(name="relu", source=RELU))
+    (made,) = open_model("mini", device="cpu").sample(asked, SamplingParams(temperature=0.0, max_tokens=300))
+    assert made.finish == "stop"
+    assert "class ModelNew" in ast.unparse(ast.parse(made.text))
 
 
 def test_a_build_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

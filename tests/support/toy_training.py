@@ -34,6 +34,7 @@ SIZES = (
     "tokenizer.vocabulary=400", "tokenizer.blocks=20", "architecture.width=32", "architecture.layers=2", "architecture.heads=2",
     "architecture.kv_heads=1", "architecture.mlp=64", "data.max_length=384", "training.batch=2", "training.micro_batch=1",
     "training.learning_rate=0.01", "training.log_every=1", "training.max_steps=8", "validation.every=4", "validation.problems=0",
+    "data.renamings=1",
 )  # fmt: skip
 
 

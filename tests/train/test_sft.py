@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import shutil
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from kernelllm.core.types import Problem
 from kernelllm.lm import prompts
 from kernelllm.models import Message, SamplingParams, open_model
 from kernelllm.models.small_weights import SHARD_BYTES
+from kernelllm.pairs.canonical import canonical
 from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
+from kernelllm.train.renaming import renamed
 from kernelllm.train.sft import opened_tokenizer, sft
 
 
@@ -95,6 +99,41 @@ def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) 
     at, length = len(first.ids), len(second.ids)
     with torch.inference_mode():
         torch.testing.assert_close(model(**together).logits[0, at : at + length], model(**alone).logits[0, :length])
+
+
+def test_a_pair_under_other_names_stays_the_same_program() -> None:
+    module = """import torch
+rows = 4
+dim = 8
+class Model(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+    def forward(self, x, y):
+        return torch.sum(x * rows, dim=1) + y
+def get_inputs():
+    return [torch.rand(rows, dim), torch.rand(rows)]
+"""
+    kernel = """import torch
+def helper(v, w):
+    return v * w
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        rows, x_size1 = x.shape
+        return torch.sum(helper(x, rows), dim=1) + y
+"""
+    found: set[str] = set()
+    for seed in range(8):
+        new_module, new_kernel = renamed(module, kernel, random.Random(seed))
+        assert canonical(new_module) == canonical(module)
+        assert canonical(new_kernel) == canonical(kernel)
+        assert "self.dim = dim" in new_module
+        assert "def helper(v, w)" in new_kernel
+        names = re.search(r"forward\(self, (\w+), (\w+)\)", new_module)
+        assert names is not None
+        assert names[0] in new_kernel
+        found |= set(names.groups())
+    assert len(found) > 6
 
 
 @pytest.mark.gpu

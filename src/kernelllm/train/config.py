@@ -29,6 +29,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Several pairs in a row of ``max_length`` tokens; none sees another."""
     limit: int | None = None
     """The first so many training pairs alone, for a learning curve."""
+    renamings: int = 0
+    """Copies of each training pair under other names, in module and kernel alike, so that a small model learns to copy names."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from kernelllm.train import card, judged, packed_attention, time_budget, tokeniz
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
 from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
+from kernelllm.train.renaming import renamed_copies
 from kernelllm.train.time_budget import TimeBudget
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,10 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     # transformers' own sampling knows nothing of packed rows
     model = weights.opened(recipe, words, packed=recipe.small or not recipe.validation.problems)
     parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
+    own = parts["train"][: recipe.data.limit]
+    parts["train"] = [*own, *renamed_copies(own, recipe.data.renamings)]
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
-    train = fitting["train"][0][: recipe.data.limit]
+    train = fitting["train"][0]
     if not train:
         raise UsageError("No training pair fits.", where=", ".join(recipe.data.pairs), fix="Raise data.max_length.")
     looked = fitting["validation"][0]
@@ -110,7 +113,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
         return found
     kept = folder / "tokenizer"
     if not kept.exists():
-        own = [r for r in rows if r.split == "train"]
+        own = [r for r in rows if r.split == "train"][: recipe.data.limit]
         answers = [answer_text(r.triton_code, recipe.data) for r in own]
         blocks = tokenizer.frequent_blocks(answers, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)

@@ -73,6 +73,7 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
         fsdp=how.fsdp or None, seed=how.seed, data_seed=how.seed, logging_steps=how.log_every, logging_first_step=True, report_to="none",
         eval_strategy="steps" if look.every else "no", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=how.keep,
         load_best_model_at_end=best is not None, metric_for_best_model=best, greater_is_better=best != "eval_loss" if best else None,
+        dataloader_num_workers=2 if cuda else 0, dataloader_persistent_workers=cuda, dataloader_prefetch_factor=4 if cuda else None,
         remove_unused_columns=False, label_names=["labels"], prediction_loss_only=True, disable_tqdm=True, dataloader_drop_last=False,
     )  # fmt: skip
     if made.n_gpu > 1:  # without torchrun transformers would cut each batch in parts, one a GPU: packed rows do not bear that

@@ -1,0 +1,68 @@
+"""Pairs again under other names, in the module and in its kernel alike: names are to be copied, not known by heart."""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from kernelllm.core.text import parse
+from kernelllm.pairs.row import Pair
+
+_TENSORS: Final = (
+    "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "input", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right",
+    "first", "second", "values", "scores", "target", "targets", "preds", "mask", "query", "key", "value", "input_tensor", "hidden_states",
+)  # fmt: skip
+_NUMBERS: Final = (
+    "batch", "batch_size", "bs", "n", "m", "k", "N", "M", "K", "L", "rows", "cols", "dim", "dim1", "dim2", "features", "num_features",
+    "channels", "width", "height", "depth", "length", "seq_len", "hidden_size", "size", "n_items", "in_features", "out_features", "steps",
+)  # fmt: skip
+_CLASS: Final = "class ModelNew"
+
+
+def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> Iterator[Pair]:
+    """Up to ``times`` copies of each pair that differ from it and from each other."""
+    for row in rows:
+        rng = random.Random(f"{seed}/{row.uuid}")
+        seen = {row.python_code}
+        for _ in range(times if row.kind == "pair" else 0):
+            module, kernel = renamed(row.python_code, row.triton_code, rng)
+            if module not in seen:
+                seen.add(module)
+                yield msgspec.structs.replace(row, python_code=module, triton_code=kernel)
+
+
+def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
+    """Arguments of the forward and the file's constants under other names, in the module and in the kernel's class.
+
+    A name stays where one of the texts has it as an attribute, a keyword, or as something of the file's own.
+    """
+    head, _, body = kernel.partition(_CLASS)
+    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
+    for name, pool in _names(module):
+        free = [other for other in pool if other not in taken]
+        used_otherwise = re.compile(rf"\.{name}\b|[(,]\s*{name}=(?!=)")
+        if not free or rng.random() < 0.3 or used_otherwise.search(module) or used_otherwise.search(body):
+            continue
+        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", head, re.MULTILINE):
+            continue
+        new = rng.choice(free)
+        taken.add(new)
+        everywhere = re.compile(rf"\b{name}(?=\b|_size\d|_dim\d)")
+        module, body = everywhere.sub(new, module), everywhere.sub(new, body)
+    return module, head + _CLASS + body if body else kernel
+
+
+def _names(module: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """(name, names that people give to such a thing)."""
+    tree = parse(module)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant):
+            yield node.targets[0].id, _NUMBERS
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            forwards = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"]
+            yield from ((a.arg, _TENSORS) for f in forwards for a in f.args.args[1:])
