@@ -14,7 +14,7 @@ from kernelllm.core.text import parse
 from kernelllm.pairs.row import Pair
 
 _TENSORS: Final = (
-    "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "input", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right",
+    "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right",
     "first", "second", "values", "scores", "target", "targets", "preds", "mask", "query", "key", "value", "input_tensor", "hidden_states",
 )  # fmt: skip
 _NUMBERS: Final = (
