@@ -31,12 +31,13 @@ _FEW_ROWS = 2**22
 
 
 def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
-    """Of the rules that put templates in, those for products, each for the shapes that gain."""
+    """Of the rules that put templates in, those for products, each for the shapes that gain, and for means over large windows."""
 
     def only(rule: Rule) -> Rule:
         return lambda edit, *args, **kwargs: rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
 
-    return {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
+    products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
+    return products | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
 
 
 def _gains(node: Node, target: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelllm.compiler.inductor import heuristics
 from kernelllm.compiler.inductor.kernel_source import Kernel
-from kernelllm.compiler.inductor.strides import reads_along_rows
+from kernelllm.compiler.inductor.strides import gathers, reads_along_rows
 from kernelllm.compiler.options import Options
 
 _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
@@ -109,8 +109,9 @@ def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig
         warps = max(1, min(16, cap // 256))
         return LaunchConfig(rows=True, blocks={"R0_BLOCK": cap}, warps=warps)
     if persistent:
-        side = max(1, min(128, int(1024 * scale) // r if inner else int(2048 * scale) // r, x))
-        return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=max(1, min(16, side * r // 256)))
+        few = gathers(kernel)  # many small programs wait for memory better than a few whose warps wait for each other
+        side = max(1, min(128, int((256 if few else 1024 if inner else 2048) * scale) // r, x))
+        return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=2 if few else max(1, min(16, side * r // 256)))
     side = max(1, min(64, x))
     deep = min(r, max(8, int(2048 * scale) // side))
     return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": deep}, warps=max(1, min(16, side * deep // 256)))

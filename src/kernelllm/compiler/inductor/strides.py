@@ -20,27 +20,45 @@ def reads_along_rows(kernel: Kernel) -> bool:
         here, right, below = (_addresses(kernel, *at) for at in ((x, r), (x, r + 1), (x + 1, r)))
         for pointer, address in here.items():
             size = _bytes(kernel.signature.get(pointer[0], ""))
-            step, stride = (abs(other.get(pointer, address) - address) * size for other in (right, below))
+            if address is None:
+                continue
+            step, stride = (abs((other.get(pointer) or 0) - address) * size for other in (right, below))
             along += size * (0 < step <= _NEAR < stride)
             across += size * (0 < stride <= _NEAR < step)
     return along > across
 
 
-def _addresses(kernel: Kernel, x: int, r: int) -> dict[tuple[str, int], int]:
-    """The element that each load reads for row x and column r, by pointer and place in the kernel. Sizes that vary are taken for 1,024."""
+def gathers(kernel: Kernel) -> bool:
+    """Whether an address depends on what another load has brought."""
+    return None in _addresses(kernel, 0, 0).values()
+
+
+def _addresses(kernel: Kernel, x: int, r: int) -> dict[tuple[str, int], int | None]:
+    """The element that each load reads for row x and column r, by pointer and place in the kernel; None where other data tell.
+
+    Sizes that vary are taken for 1,024.
+    """
     values: dict[str, Any] = {p: 0 if "_ptr" in p else 1024 for p in kernel.params}
     values |= {f"{axis}numel": size for axis, size in kernel.hints.items()}
     given = {"xindex": x, "r0_index": r, "rindex": r}
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], int | None] = {}
+    brought: set[str] = set()
+    """Variables that hold what a load has brought, or follow from it."""
     for place, node in enumerate(_statements(kernel.function.body)):
-        for call in (n for n in ast.walk(node.value) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load"):
-            pointers = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name) and "_ptr" in n.id]
-            address = _value(call.args[0], values | given)
-            if pointers and isinstance(address, int):
-                found[pointers[0], place] = address
+        loads = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load"]
+        for load in loads:
+            names, address = _names(load.args[0]), _value(load.args[0], values | given)
+            pointer = next((n for n in names if "_ptr" in n), "")
+            if brought & names or isinstance(address, int):
+                found[pointer, place] = None if brought & names else address
         if isinstance(node.targets[0], ast.Name):
             values[node.targets[0].id] = _value(node.value, values | given)
+            brought |= {node.targets[0].id} if loads or brought & _names(node.value) else set()
     return found
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.Assign]:
@@ -65,4 +83,4 @@ def _bytes(kind: str) -> int:
     return {"8": 1, "6": 2, "2": 4, "4": 8}.get(kind[-1:], 1)
 
 
-__all__ = ["reads_along_rows"]
+__all__ = ["gathers", "reads_along_rows"]

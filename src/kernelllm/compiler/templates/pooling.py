@@ -39,29 +39,31 @@ def max_pool_kernel(x_ptr, out_ptr, index_ptr, total, C, D, H, W, out_d, out_h, 
 @triton.jit
 def avg_pool_kernel(x_ptr, out_ptr, total, C, D, H, W, out_d, out_h, out_w,
                     stride_xn, stride_xc, stride_xd, stride_xh, stride_xw, step_d, step_h, step_w, pad_d, pad_h, pad_w, divisor,
-                    COUNT_PAD: tl.constexpr, ACC: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-                    SPAN: tl.constexpr, UNROLL: tl.constexpr, BLOCK: tl.constexpr):
+                    COUNT_PAD: tl.constexpr, INSIDE: tl.constexpr, ACC: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+                    UNROLL: tl.constexpr, BLOCK: tl.constexpr):
     """out[i] = sum over one window / (``divisor`` if it is above 0, else the window's size with or without its padding).
 
-    SPAN: 1, or at least KW: neighbouring threads then read a whole row of a window.
+    INSIDE: no window reaches beyond the input.
     """
-    COLS: tl.constexpr = KW if SPAN == 1 else 1
-    i = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
-    lane = tl.arange(0, SPAN)[None, :]
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     plane = i // (out_d * out_h * out_w)
     at = (i % (out_d * out_h * out_w)).to(tl.int32)
     d_start = at // (out_h * out_w) * step_d - pad_d
     h_start = at // out_w % out_h * step_h - pad_h
     w_start = at % out_w * step_w - pad_w
-    source = x_ptr + plane // C * stride_xn + plane % C * stride_xc
-    acc = tl.zeros((BLOCK, SPAN), dtype=ACC)
-    for tap in tl.range(0, KD * KH * COLS, loop_unroll_factor=UNROLL):
-        d = d_start + tap // (KH * COLS)
-        h = h_start + tap // COLS % KH
-        w = w_start + tap % COLS + lane
-        valid = (i < total) & (lane < KW) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
-        offset = d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh + w.to(tl.int64) * stride_xw
-        acc += tl.load(source + offset, mask=valid, other=0.0).to(ACC)
+    source = x_ptr + plane // C * stride_xn + plane % C * stride_xc + w_start.to(tl.int64) * stride_xw
+    acc = tl.zeros((BLOCK,), dtype=ACC)
+    for row in range(0, KD * KH):
+        d, h = d_start + row // KH, h_start + row % KH
+        line = source + d.to(tl.int64) * stride_xd + h.to(tl.int64) * stride_xh
+        valid = i < total
+        if not INSIDE:
+            valid = valid & (d >= 0) & (d < D) & (h >= 0) & (h < H)
+        for k in tl.range(0, KW, loop_unroll_factor=UNROLL):
+            mask = valid
+            if not INSIDE:
+                mask = mask & (w_start + k >= 0) & (w_start + k < W)
+            acc += tl.load(line + k * stride_xw, mask=mask, other=0.0).to(ACC)
     if COUNT_PAD:
         count_d = tl.minimum(d_start + KD, D + pad_d) - d_start
         count_h = tl.minimum(h_start + KH, H + pad_h) - h_start
@@ -71,8 +73,7 @@ def avg_pool_kernel(x_ptr, out_ptr, total, C, D, H, W, out_d, out_h, out_w,
         count_h = tl.minimum(h_start + KH, H) - tl.maximum(h_start, 0)
         count_w = tl.minimum(w_start + KW, W) - tl.maximum(w_start, 0)
     count = tl.where(divisor > 0, divisor, count_d * count_h * count_w)
-    mean = tl.sum(acc, axis=1)[:, None] / count.to(ACC)
-    tl.store(out_ptr + i, mean.to(out_ptr.dtype.element_ty), mask=i < total)
+    tl.store(out_ptr + i, (acc / count.to(ACC)).to(out_ptr.dtype.element_ty), mask=i < total)
 
 
 @triton.jit
@@ -166,11 +167,6 @@ def max_pool_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode):
     return max_pool_run(x, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-def avg_pool_should_span(kernel, step):
-    """Whether windows lie so far apart that threads one window from each other would read different pieces of memory."""
-    return kernel >= 4 and step >= 4
-
-
 def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
     """x [N,C,*S] or [C,*S]; lists of one int a spatial dim; means in fp32 (fp64 for fp64)."""
     dims = len(kernel_size)
@@ -179,11 +175,10 @@ def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divi
     sizes = [pool_size(x5.shape[2 + i], kernel[i], step[i], pad[i], 1, ceil_mode) for i in range(3)]
     out, total, block = pool_output(x, dims, sizes)
     if total > 0:
-        span = triton.next_power_of_2(kernel[2]) if avg_pool_should_span(kernel[2], step[2]) and kernel[2] <= 128 else 1
-        unroll, block = (min(math.prod(kernel), 9), block) if span == 1 else (min(kernel[0] * kernel[1], 2), 1024 // span)
+        inside = not any(pad) and all((sizes[i] - 1) * step[i] + kernel[i] <= x5.shape[2 + i] for i in range(3))
         avg_pool_kernel[(triton.cdiv(total, block),)](
             x5, out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *step, *pad, divisor_override or 0,
-            count_include_pad, pool_accumulator(x.dtype), *kernel, span, unroll, block, num_warps=4,
+            count_include_pad, inside, pool_accumulator(x.dtype), *kernel, min(kernel[2], 16), block, num_warps=4,
         )
     return out
 
