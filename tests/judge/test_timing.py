@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelllm.core.types import Floor, Measured, Severity, Timing
-from kernelllm.judge.timing import measure, rounds, statistics
+from kernelllm.judge.timing import measure, rounds
 from kernelllm.judge.timing.roofline import sol_score
 
 
@@ -41,7 +41,7 @@ def test_equal_contestants_tie_and_their_ratio_is_near_one() -> None:
     worst = 0.0
     for seed in range(40):
         measured = rounds.run_rounds(_pair(1.0, 1.0, seed), budget_s=1, seed=seed)
-        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
+        ratio = rounds.timing_of(measured, "candidate", "simulated", None).speedups["eager"]
         ties += ratio.tie
         worst = max(worst, abs(ratio.value - 1))
     assert ties >= 38
@@ -52,7 +52,7 @@ def test_a_real_difference_is_no_tie_and_the_interval_holds_it() -> None:
     covered = 0
     for seed in range(40):
         measured = rounds.run_rounds(_pair(1.0, 1.2, seed), budget_s=1, seed=seed)
-        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
+        ratio = rounds.timing_of(measured, "candidate", "simulated", None).speedups["eager"]
         assert not ratio.tie
         covered += ratio.low <= 1.2 <= ratio.high
     assert covered >= 34
@@ -75,7 +75,7 @@ def test_who_is_known_goes_on_in_small_batches_beside_a_noisy_one_and_the_interv
         mine, others = measured.by_name["candidate"], measured.by_name["eager"]
         assert len(mine) == len(others) > rounds.MIN_ROUNDS
         assert len(mine[-1]) < max(map(len, quiet.orders))
-        ratio = rounds.summarise(measured, "candidate", "simulated", None).speedups["eager"]
+        ratio = rounds.timing_of(measured, "candidate", "simulated", None).speedups["eager"]
         middle = 2.0 * (1 + 0.2 * 0.6745)  # the noise is one-sided: |N(0, 0.2)|, whose median is 0.6745 of its sigma
         covered += ratio.low <= middle <= ratio.high
     assert covered >= 18
@@ -129,14 +129,14 @@ def test_long_runs_need_no_untimed_ones_before_them_and_fewer_runs_in_all() -> N
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
 def test_the_interval_of_the_median_holds_the_median(samples: list[float]) -> None:
-    measured = statistics.summarise(samples)
+    measured = rounds.summarise(samples)
     assert measured.low_ms <= measured.median_ms <= measured.high_ms
     assert measured.runs == len(samples)
 
 
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no samples"):
-        statistics.median_interval([])
+        rounds.median_interval([])
 
 
 def test_sol_score_is_half_at_the_baseline_and_one_at_the_floor() -> None:

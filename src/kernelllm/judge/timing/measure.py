@@ -108,7 +108,7 @@ def measure(
     share.acquire_shared()
     after_timing()
     process.cut()  # it ends while the rest is done
-    found.timing = rounds.summarise(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
+    found.timing = rounds.timing_of(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
     found.findings += _doubts(measured, method.lead)
     found.findings += _output_findings(candidate, reference, rules, sets)
     found.findings += _floor_findings(found.timing, light, gpu_name)

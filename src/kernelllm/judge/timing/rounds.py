@@ -9,19 +9,22 @@ A contestant that is known well enough goes on with small batches, since a ratio
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from kernelllm.core.types import Floor, Measured, Timing
-from kernelllm.judge.timing import statistics
+from kernelllm.core.types import Floor, Measured, Ratio, Timing
 from kernelllm.judge.timing.roofline import sol_score
 
+NOISE = 0.01
+"""Two times closer than this are not told apart: processes differ by address layout and clock alone."""
+_DRAWS = 500
 GOAL = 0.01
 """Half-width of the median's interval, as a share of the median, at which measuring ends."""
 BATCH_MS = 20.0
@@ -81,7 +84,7 @@ class _Series:
         samples = self.samples
         if len(self.rounds) < MIN_ROUNDS or len(samples) < (self.fewest or MIN_RUNS):
             return False
-        return len(samples) >= MAX_RUNS or statistics.relative_width(samples) < GOAL
+        return len(samples) >= MAX_RUNS or relative_width(samples) < GOAL
 
     def halves(self) -> tuple[float, float]:
         """Medians of the earlier and of the later rounds."""
@@ -183,20 +186,20 @@ def median_ms(rounds: Rounds, name: str) -> float:
 
 def measured(rounds: Rounds, name: str, *, with_launching: bool = False) -> Measured:
     """The time of a contestant. The interval of one that is not settled holds its earlier and its later rounds."""
-    known = statistics.summarise([t for r in rounds.by_name[name] for t in r], rounds.graph_ms.get(name))
+    known = summarise([t for r in rounds.by_name[name] for t in r], rounds.graph_ms.get(name))
     halves = rounds.unsettled.get(name, (known.median_ms,))
     low, high = min(known.low_ms, *halves), max(known.high_ms, *halves)
     return msgspec.structs.replace(known, low_ms=low, high_ms=high, with_launching=with_launching)
 
 
-def summarise(
+def timing_of(
     rounds: Rounds, candidate: str, device: str, floor: Floor | None, with_launching: Callable[[str], bool] = lambda name: False
 ) -> Timing:
     """The Timing of ``candidate`` against all other contestants of the rounds. ``with_launching``: see Measured, by name."""
     mine = measured(rounds, candidate, with_launching=with_launching(candidate))
     others = [n for n in rounds.by_name if n != candidate]
     baselines = {n: measured(rounds, n, with_launching=with_launching(n)) for n in others}
-    speedups = {n: statistics.ratio(rounds.by_name[n], rounds.by_name[candidate]) for n in others}
+    speedups = {n: ratio(rounds.by_name[n], rounds.by_name[candidate]) for n in others}
     score = None
     if floor is not None and "eager" in baselines:
         score = sol_score(mine.median_ms, baselines["eager"].median_ms, floor.ms)
@@ -236,3 +239,66 @@ def below_floor(measured: Mapping[str, float], floor: Floor, bandwidth: float) -
     """
     memory_ms = 1e3 * floor.bytes / bandwidth
     return any(ms < 0.9 * memory_ms for ms in measured.values())
+
+
+def median_interval(samples: Sequence[float], z: float = 1.96) -> tuple[float, float]:
+    """Distribution-free 95 % interval of the median by order statistics.
+
+    Ranks n/2 -+ z * sqrt(n)/2, the normal approximation of the binomial interval (Conover, Practical
+    Nonparametric Statistics, section 3.2). Raises ValueError for no samples.
+    """
+    if not samples:
+        raise ValueError("no samples")
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    n = len(ordered)
+    half = z * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - half))
+    high = min(n - 1, math.ceil(n / 2 + half))
+    return float(ordered[low]), float(ordered[high])
+
+
+def summarise(samples_ms: Sequence[float], graph_ms: float | None = None) -> Measured:
+    """Median, its interval and mean of run times in milliseconds."""
+    low, high = median_interval(samples_ms)
+    return Measured(
+        median_ms=float(np.median(samples_ms)),
+        low_ms=low,
+        high_ms=high,
+        runs=len(samples_ms),
+        mean_ms=float(np.mean(samples_ms)),
+        graph_ms=graph_ms,
+        quantiles_ms=tuple(float(q) for q in np.percentile(samples_ms, [0, 5, 25, 50, 75, 95, 100])),
+    )
+
+
+def relative_width(samples_ms: Sequence[float]) -> float:
+    """Half the width of the median's 95 % interval, as a share of the median."""
+    low, high = median_interval(samples_ms)
+    return (high - low) / 2 / float(np.median(samples_ms))
+
+
+def _medians(
+    rng: np.random.Generator, rounds: Sequence[Sequence[float]], picks: np.ndarray[Any, Any]
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Median of each draw: the rounds of ``picks`` [draws, rounds], each with as many of its runs, resampled, as the longest has."""
+    lengths = np.asarray([len(r) for r in rounds])
+    table = np.zeros((len(rounds), lengths.max()))
+    for row, times in zip(table, rounds, strict=True):
+        row[: len(times)] = times
+    runs = (rng.random((*picks.shape, table.shape[1])) * lengths[picks][:, :, None]).astype(np.int64)
+    return np.asarray(np.median(table[picks[:, :, None], runs].reshape(len(picks), -1), axis=1))
+
+
+def ratio(baseline_rounds: Sequence[Sequence[float]], candidate_rounds: Sequence[Sequence[float]], seed: int = 0) -> Ratio:
+    """Speed-up with its 95 % interval from runs that were interleaved round by round.
+
+    Rounds are the unit of resampling (a percentile bootstrap, Efron 1979), since drift of the clock is
+    shared within a round; within a resampled round the runs are resampled too.
+    """
+    rng = np.random.default_rng(seed)
+    value = float(np.median(np.concatenate(baseline_rounds)) / np.median(np.concatenate(candidate_rounds)))
+    rounds = min(len(baseline_rounds), len(candidate_rounds))
+    picks = rng.integers(0, rounds, (_DRAWS, rounds))
+    draws = _medians(rng, baseline_rounds, picks) / _medians(rng, candidate_rounds, picks)
+    low, high = (float(x) for x in np.percentile(draws, [2.5, 97.5]))
+    return Ratio(value=value, low=low, high=high, tie=low <= 1 + NOISE and high >= 1 - NOISE)
