@@ -33,6 +33,9 @@ class References:
         self.wait.set()
         self.done = threading.Event()
 
+    def start(self, device: str) -> None:
+        assert device == "cpu"
+
     def write(self, order: Order, limit_s: float) -> Written:
         self.orders.append(order)
         self.wait.wait(20)

@@ -26,8 +26,9 @@ def sources(writer_process: SubprocessWriter, name: str, n: int = 2) -> list[str
     return [c.source for c in writer_process.candidates(Problem(name=name, source=""), n, ())]
 
 
-def test_candidates_errors_and_losses_come_back_and_the_next_problem_is_unaffected() -> None:
-    writer_process = SubprocessWriter(write)
+@pytest.mark.parametrize("ahead", [True, False])
+def test_candidates_errors_and_losses_come_back_and_the_next_problem_is_unaffected(ahead: bool) -> None:
+    writer_process = SubprocessWriter(write, ahead=ahead)
     try:
         assert sources(writer_process, "a") == ["# a 0", "# a 1"]
         with pytest.raises(CaptureError, match=r"aten\.hard") as caught:

@@ -40,12 +40,17 @@ class Next(msgspec.Struct, frozen=True):
 class SubprocessWriter:
     """Runs ``write`` (importable, or a bound method of something that pickles) in another process, which starts when first needed."""
 
-    def __init__(self, write: Write) -> None:
-        self._pool: LocalPool[Start | Next, Any] = LocalPool(_Server(write), _answer, daemon=True)
+    def __init__(self, write: Write, *, forked: bool = False, ahead: bool = True) -> None:
+        """``forked``: it starts now, as a copy of this process, which must have no other thread and no GPU yet. ``ahead``: candidates are
+        written before they are asked for."""
+        self._ahead = ahead
+        self._pool: LocalPool[Start | Next, Any] = LocalPool(_Server(write), _answer, daemon=True, forked=forked)
+        if forked:
+            self._ask(Next(-1))
         self._numbers = itertools.count(1)
 
     def candidates(self, problem: Problem, n: int, feedback: Sequence[Attempt]) -> Iterator[Candidate]:
-        """What ``write`` yields, one at a time; the next is written while the caller works with the last.
+        """What ``write`` yields, one at a time.
 
         Raises what ``write`` raises; WorkerError where the process was lost.
         """
@@ -56,9 +61,11 @@ class SubprocessWriter:
             candidate = ahead.result()
             if candidate is None:
                 return
-            if count < n:
+            if count < n and self._ahead:
                 ahead = self._asked(Next(number))
             yield candidate
+            if count < n and not self._ahead:
+                ahead = self._asked(Next(number))
 
     def close(self) -> None:
         """End the process."""

@@ -23,6 +23,7 @@ from kernelllm.judge.references import References
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.roofline import Floors
 from kernelllm.judge.worker_pool import WorkerPool
+from kernelllm.problems.first_run import first_run
 
 _LOG = logging.getLogger(__name__)
 _BESIDE = 8
@@ -65,6 +66,15 @@ class Judge(Closing):
     def floor(self, problem: Problem) -> Floor | None:
         """The speed of light of a problem on this device, or on the target's; counted once a problem."""
         return self.context.floors.of(problem)
+
+    def prepare(self, problem: Problem) -> None:
+        """Look at a problem, and build its references, while its candidate is being written. What fails fails again for :meth:`judge`."""
+        try:
+            first_run(problem)
+            with self.context.references.borrowed(problem):
+                pass
+        except (ProblemError, torch.OutOfMemoryError) as error:
+            _LOG.debug("%s could not be prepared: %s", problem.name, error)
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""

@@ -67,7 +67,7 @@ class LocalPool(Closing, Generic[Item, Result]):
 
     ``setup`` and ``work`` must be importable module-level functions (or picklable objects); items and results
     must pickle (both sides are this program, never a candidate). ``daemon``: the processes end with this one, unasked,
-    and may have no pools of their own.
+    and may have no pools of their own. ``forked``: they start as copies of this process, which must have no other thread then.
     """
 
     def __init__(
@@ -78,10 +78,11 @@ class LocalPool(Closing, Generic[Item, Result]):
         devices: Iterable[str] = ("cpu",),
         per_device: int = 1,
         daemon: bool = False,
+        forked: bool = False,
     ) -> None:
         self._daemon = daemon
         self._setup, self._work = setup, work
-        self._context = multiprocessing.get_context("spawn")
+        self._context: Any = multiprocessing.get_context("fork" if forked else "spawn")
         self.slots = [Slot(i, d, per_device == 1) for i, d in enumerate(d for _ in range(per_device) for d in devices)]
         self._idle: SimpleQueue[Slot] = SimpleQueue()
         for slot in self.slots:

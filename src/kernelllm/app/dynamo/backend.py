@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import torch
 from torch import fx
 
 from kernelllm.app.dynamo.backend_options import CompileOptions
@@ -33,10 +34,14 @@ def kernelllm(
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
+    from kernelllm.app.dynamo import disk, orders
     from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.graph_pieces import runner
 
     number = next(_numbers)
+    if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
+        homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
+        orders.processes().start(homes.pop() if len(homes) == 1 else "cpu")
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         return lambda made, inputs: runner(f"{kind} {number}", made, chosen)

@@ -58,6 +58,11 @@ def get(name: str) -> Written | None:
         return None
 
 
+def any_kept() -> bool:
+    """Whether anything was written before."""
+    return next(folder().glob("*.json"), None) is not None
+
+
 def put(name: str, found: Written) -> None:
     """Keep it. A full or read-only disk is logged and does no harm."""
     try:
