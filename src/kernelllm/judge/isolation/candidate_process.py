@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -28,25 +28,12 @@ _Packed = tuple[Any, tuple[p.TensorSpec, ...], Arena]
 """A value's tree, and where its tensors lie."""
 
 
-@dataclass(frozen=True)
-class CandidateRun:
-    """One run as the judge saw it."""
+class CandidateRun(p.RunFigures, frozen=True, kw_only=True):
+    """One run as the judge saw it, with what the worker counted."""
 
     value: Any
     mutated: tuple[int, ...]
-    launches: int
-    busy_ms: float
     wall_ms: float
-    ops: dict[str, int]
-    flops: dict[str, float]
-    """FLOPs of this run, where it was watched apart."""
-    forward_ops: dict[str, int] = field(default_factory=dict)
-    forward_flops: dict[str, float] = field(default_factory=dict)
-    forward_launches: int = 0
-    """Launches of the forward alone, where there is a backward."""
-    kernel_flops: float = 0.0
-    backwards: bool = False
-    did: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,12 +151,7 @@ class CandidateProcess(Closing):
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
         _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training, dtype=dtype), p.Done)
 
-    def run(
-        self, inputs: list[Any], seed: int, *, suppress: bool = False, suppress_backward: bool = False,
-        observe: bool = False, apart: bool = False, bare: bool = False, grad: bool = False, in_order: bool = False,
-        hold: bool = False, undefined: tuple[str, ...] | None = None, fill: float = 0.0, again: bool = False,
-        named: dict[str, Any] | None = None, frozen: tuple[str, ...] = (),
-    ) -> CandidateRun:  # fmt: skip
+    def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
         Its outputs are private copies: nothing the worker does later changes them.
@@ -182,19 +164,16 @@ class CandidateProcess(Closing):
         _synchronize(self.device)
         both = (arena, output)
         start = time.perf_counter()
-        reply = self.ask(
-            p.RunOnce, both, inputs=p.Values(tree, specs, self._worker.ref(arena, both)), output=self._worker.ref(output, both), seed=seed,
-            suppress=suppress, suppress_backward=suppress_backward,
-            observe=observe, apart=apart, bare=bare, grad=grad, in_order=in_order,
-            hold=hold, undefined=undefined, fill=fill, again=again, named=named or {}, frozen=frozen,
-        )  # fmt: skip
+        bag = p.Values(tree, specs, self._worker.ref(arena, both))
+        fields = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
+        reply = self.ask(p.RunOnce, both, **fields, **flags)
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
-        return CandidateRun(value, mutated, ran.launches, ran.busy_ms, wall_ms, ran.ops, ran.flops, ran.forward_ops, ran.forward_flops,
-                            ran.forward_launches, ran.kernel_flops, ran.backwards, ran.did)
+        counted = {name: getattr(ran, name) for name in p.RunFigures.__struct_fields__}
+        return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
         """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""

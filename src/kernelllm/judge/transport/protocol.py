@@ -280,10 +280,9 @@ class Grow(msgspec.Struct, tag="grow"):
     bytes: int
 
 
-class Ran(msgspec.Struct, tag="ran"):
-    id: int
-    tree: Any
-    tensors: tuple[TensorSpec, ...]
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker counted in one run."""
+
     launches: int = 0
     busy_ms: float = 0.0
     ops: dict[str, int] = {}
@@ -299,6 +298,12 @@ class Ran(msgspec.Struct, tag="ran"):
     """Whether the programs of any launch ran from the last to the first."""
     did: str = ""
     """Equal in runs with the same launches (where there is no GPU) and operators."""
+
+
+class Ran(RunFigures, frozen=True, tag="ran"):
+    id: int
+    tree: Any
+    tensors: tuple[TensorSpec, ...]
 
 
 class Sampled(msgspec.Struct, tag="sampled"):

@@ -333,9 +333,12 @@ class Session:
         if self.mode is Mode.CUDA:
             # deliberately no device-wide synchronize: work that was left on other streams must show as missing
             torch.cuda.current_stream().synchronize()
-        ops, flops = self._apart
-        return p.Ran(number, tree, specs, self._launches, self._busy_ms, ops, flops, *self._forward_part, self._run_flops,
-                     self.launches.ran_backwards(), self.recorder.digest())
+        (ops, flops), (forward_ops, forward_flops, forward_launches) = self._apart, self._forward_part
+        return p.Ran(
+            number, tree, specs, launches=self._launches, busy_ms=self._busy_ms, ops=ops, flops=flops, forward_ops=forward_ops,
+            forward_flops=forward_flops, forward_launches=forward_launches, kernel_flops=self._run_flops,
+            backwards=self.launches.ran_backwards(), did=self.recorder.digest(),
+        )  # fmt: skip
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
