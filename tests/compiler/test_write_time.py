@@ -24,7 +24,7 @@ FILTER = """
 class Model(nn.Module):
     def forward(self, x, w):
         return torch.fft.irfft(torch.fft.rfft(x, dim=1), dim=1) * w
-def get_inputs(): return [torch.randn(4, 64), torch.randn(64)]
+def get_inputs(): return [torch.randn(4, 2048), torch.randn(2048)]
 """
 
 COUNTS = """

@@ -1,7 +1,7 @@
 """Complex numbers as pairs of real ones: kernels have no complex type.
 
-The graph is traced once more with a pair in the place of every complex tensor. What has no rule here (Fourier transforms) stays with
-torch: its result is read as a pair, without a copy.
+The graph is traced once more with a pair in the place of every complex tensor. What has no rule here (long Fourier transforms) stays
+with torch: its result is read as a pair, without a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture import fourier, intercept
 
 aten = torch.ops.aten
 
@@ -27,17 +27,21 @@ class ComplexPair(NamedTuple):
     im: Any
 
 
-def rewritten(graph: GraphModule, mode: Any) -> GraphModule:
-    """The graph without complex arithmetic; the same graph where it has none."""
+def rewritten(graph: GraphModule, mode: Any, *, library: bool = False) -> GraphModule:
+    """The graph without complex arithmetic; the same graph where it has none. ``library``: Fourier transforms stay with torch."""
     values = [leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val"))]
     if not any(isinstance(v, torch.Tensor) and v.is_complex() for v in values):
         return graph
     given = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     with torch.no_grad(), mode, enable_python_dispatcher(), torch.fx.traceback.preserve_node_meta():
-        return make_fx(_InPairs(graph).run, decomposition_table=intercept.decompositions())(*given)
+        return make_fx(_InPairs(graph, library).run, decomposition_table=intercept.decompositions())(*given)
 
 
 class _InPairs(Interpreter):  # type: ignore[misc]
+    def __init__(self, graph: GraphModule, library: bool) -> None:
+        super().__init__(graph)
+        self.rules = {name: rule for name, rule in _RULES.items() if not (library and name.startswith("_fft"))}
+
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _parts(super().placeholder(target, args, kwargs))
 
@@ -50,9 +54,9 @@ class _InPairs(Interpreter):  # type: ignore[misc]
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         name = str(getattr(target, "_overloadpacket", "")).removeprefix("aten.")
         pairs = any(isinstance(v, ComplexPair) for v in pytree.tree_leaves((args, kwargs), is_leaf=_is_pair))
-        made = name in _MAKERS or (kwargs.get("dtype") in (torch.complex64, torch.complex128) and name in _RULES)
-        if name in _RULES and (pairs or made):
-            result = _RULES[name](*args, **kwargs)
+        made = name in _MAKERS or kwargs.get("dtype") in (torch.complex64, torch.complex128)
+        if name in self.rules and (pairs or made):
+            result = self.rules[name](*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if pairs and name in _EACH:
@@ -188,7 +192,19 @@ def _power(x: ComplexPair, exponent: Any) -> Any:
     return _mul(x, x) if exponent == 2 else NotImplemented
 
 
-_MAKERS = {"polar", "complex", "view_as_complex"}
+def _r2c(x: torch.Tensor, dims: Any, scaling: int, onesided: bool) -> Any:
+    return ComplexPair(*fourier.real_to_complex(x, dims, scaling, onesided)) if fourier.short(x, dims) else NotImplemented
+
+
+def _c2c(x: ComplexPair, dims: Any, scaling: int, forward: bool) -> Any:
+    return ComplexPair(*fourier.complex_to_complex(*x, dims, scaling, forward)) if fourier.short(x.re, dims) else NotImplemented
+
+
+def _c2r(x: ComplexPair, dims: Any, scaling: int, length: Any) -> Any:
+    return fourier.complex_to_real(*x, dims, scaling, length) if fourier.short(x.re, dims, length) else NotImplemented
+
+
+_MAKERS = {"polar", "complex", "view_as_complex", "_fft_r2c"}
 _RULES: dict[str, Callable[..., Any]] = {
     "polar": lambda length, angle: ComplexPair(length * torch.cos(angle), length * torch.sin(angle)),
     "complex": lambda re, im: _pair(re, im),
@@ -198,7 +214,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "neg": lambda x: ComplexPair(-x.re, -x.im), "_conj": lambda x: ComplexPair(x.re, -x.im),
     "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
-    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where,
+    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where, "_fft_r2c": _r2c,
+    "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
     env = built.env
-    graph = complex_pairs.rewritten(graph, built.mode)
+    graph = complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")
     unknown = _unknown_sizes(graph, built, options)
     names = variable_names(leaves)
     leaf_of: dict[torch.fx.Node, Leaf] = {}
