@@ -13,7 +13,8 @@ class Model(nn.Module):
     def forward(self, x, angle):
         z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j)
         filtered = torch.fft.ifft2(torch.fft.fft(z.conj(), dim=-1) * self.filter, norm="ortho")
-        return torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, torch.fft.irfft(torch.fft.rfft(x) * z[:, 1:2])
+        circular = torch.fft.irfft(torch.fft.rfft(x) * z[:, 1:2])
+        return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real
 def get_inputs(): return [torch.randn(6, 30), torch.rand(15)]
 def get_init_inputs(): return [15]
 """

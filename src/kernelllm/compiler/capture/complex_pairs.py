@@ -214,8 +214,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "neg": lambda x: ComplexPair(-x.re, -x.im), "_conj": lambda x: ComplexPair(x.re, -x.im),
     "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
-    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where, "_fft_r2c": _r2c,
-    "_fft_c2c": _c2c, "_fft_c2r": _c2r,
+    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where,
+    "_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip
 
 

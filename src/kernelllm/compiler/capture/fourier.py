@@ -24,7 +24,7 @@ def short(x: torch.Tensor, dims: Any, last: Any = 1) -> bool:
 
 
 def _waves(x: torch.Tensor, count: Any, waves: Any, length: Any, scaling: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines ``[count, waves]`` of ``2 pi j k / length``; ``scaling``: 0 as they are, 1 by the root of the length, 2 by the length."""
+    """Cosines and sines ``[count, waves]`` of ``2 pi j k / length``, divided by 1, the root of the length or the length (``scaling``)."""
     turns = torch.arange(count, device=x.device)[:, None] * torch.arange(waves, device=x.device) % length
     angle = turns.to(x.dtype) * (2 * torch.pi) / length
     size = torch.ones_like(angle) if scaling == 0 else torch.full_like(angle, length)
