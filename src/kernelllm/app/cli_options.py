@@ -51,7 +51,8 @@ json_option = click.option(
     help="Write the full result to standard output; everything else goes to standard error.",
 )
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, is_eager=True, callback=_remember("kernelllm.verbose"), help="Say more, and show tracebacks."
+    "-v", "--verbose", is_flag=True, is_eager=True, expose_value=False, callback=_remember("kernelllm.verbose"),
+    help="Say more, and show tracebacks.",
 )
 
 problem_options = together(

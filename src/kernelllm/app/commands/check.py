@@ -28,7 +28,6 @@ def check(
     problem: str,
     backend: str,
     as_json: bool,
-    verbose: bool,
     **given: Any,
 ) -> None:
     """Judge a file against a problem.

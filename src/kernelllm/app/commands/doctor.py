@@ -12,7 +12,7 @@ from kernelllm.app.cli_options import json_option, verbose_option
 @json_option
 @verbose_option
 @click.pass_context
-def doctor(ctx: click.Context, /, measured: bool, as_json: bool, verbose: bool) -> None:
+def doctor(ctx: click.Context, /, measured: bool, as_json: bool) -> None:
     """Say what this machine can do and what is missing.
 
     Each missing thing comes with the way to get it.

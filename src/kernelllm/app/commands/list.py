@@ -13,7 +13,7 @@ KINDS = ("models", "writers", "backends", "suites", "checks", "strategies")
 @click.argument("kind", type=click.Choice(KINDS))
 @json_option
 @verbose_option
-def list_(kind: str, as_json: bool, verbose: bool) -> None:
+def list_(kind: str, as_json: bool) -> None:
     """List models, writers, backends, suites, checks or strategies.
 
     Models are all that -m takes. Each entry with what it is and whether it works on this machine.

@@ -45,7 +45,6 @@ def optimize(
     keep: Path | None,
     cuda_graph: bool,
     as_json: bool,
-    verbose: bool,
     **given: Any,
 ) -> None:
     """Turn a PyTorch module into a verified Triton kernel.

@@ -45,7 +45,7 @@ def pairs() -> None:
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the problem files.")
 @verbose_option
-def harvest(packages: tuple[str, ...], output: Path, **_: Any) -> None:
+def harvest(packages: tuple[str, ...], output: Path) -> None:
     """Write the nn.Module classes of installed packages as problem files, each with all that it needs, under free licences only."""
     import msgspec
 
@@ -174,7 +174,7 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
 @click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, help="Other writings of each module.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of names and habits.")
 @verbose_option
-def augment(folder: Path, output: Path, times: int, seed: int, **_: Any) -> None:
+def augment(folder: Path, output: Path, times: int, seed: int) -> None:
     """Add other writings of the training split's modules: other names, other order of independent lines, other habits."""
     from kernelllm.pairs import pair_files
     from kernelllm.pairs.augment import augmented
@@ -190,7 +190,7 @@ def augment(folder: Path, output: Path, times: int, seed: int, **_: Any) -> None
 @click.argument("repository", metavar="OWNER/NAME")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @verbose_option
-def push(folder: Path, repository: str, private: bool, **_: Any) -> None:
+def push(folder: Path, repository: str, private: bool) -> None:
     """Upload a set with its card to a data set on the Hugging Face hub, with the login of the `hf` command."""
     from kernelllm.pairs import pair_files
 
@@ -201,7 +201,7 @@ def push(folder: Path, repository: str, private: bool, **_: Any) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 @verbose_option
-def stats(folder: Path, as_json: bool, **_: Any) -> None:
+def stats(folder: Path, as_json: bool) -> None:
     """Count what is in a set."""
     from kernelllm.pairs import pair_files
 
@@ -217,7 +217,7 @@ def stats(folder: Path, as_json: bool, **_: Any) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("number", type=click.IntRange(min=0), default=0)
 @verbose_option
-def show(folder: Path, number: int, **_: Any) -> None:
+def show(folder: Path, number: int) -> None:
     """Show one pair of a set, by its NUMBER from 0."""
     from kernelllm.core.errors import UsageError
     from kernelllm.pairs import pair_files
@@ -238,7 +238,7 @@ def show(folder: Path, number: int, **_: Any) -> None:
 @click.option("--template", metavar="NAME", default="category", show_default=True, help="Prompt template of the format chat.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: standard output]")
 @verbose_option
-def export(folder: Path, form: str, split: str | None, template: str, output: Path | None, **_: Any) -> None:
+def export(folder: Path, form: str, split: str | None, template: str, output: Path | None) -> None:
     """Write a set as JSON lines."""
     from kernelllm.pairs import pair_files
 

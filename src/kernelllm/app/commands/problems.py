@@ -18,14 +18,14 @@ def problems() -> None:
 @click.argument("suite")
 @json_option
 @verbose_option
-def list_(suite: str, as_json: bool, verbose: bool) -> None:
+def list_(suite: str, as_json: bool) -> None:
     """List the problems of SUITE: a folder, a registered suite, or one file. What is left out, and why, goes to standard error."""
     from kernelllm.app.problem_specs import left_out, rows
     from kernelllm.suites import open_suite
 
     opened = open_suite(suite)
     _show(rows(opened.problems()), as_json)
-    for line in left_out(opened, whole=verbose):
+    for line in left_out(opened, whole=bool(click.get_current_context().meta.get("kernelllm.verbose"))):
         click.echo(line, err=True)
 
 
@@ -34,7 +34,7 @@ def list_(suite: str, as_json: bool, verbose: bool) -> None:
 @problem_options
 @json_option
 @verbose_option
-def show(problem: str, as_json: bool, verbose: bool, **given: Any) -> None:
+def show(problem: str, as_json: bool, **given: Any) -> None:
     """Show a problem: where it comes from, its sizes, its inputs and its source."""
     from kernelllm.app.problem_specs import describe
 
@@ -54,7 +54,7 @@ def show(problem: str, as_json: bool, verbose: bool, **given: Any) -> None:
 @problem_options
 @json_option
 @verbose_option
-def shrink(problem: str, count: int, as_json: bool, verbose: bool, **given: Any) -> None:
+def shrink(problem: str, count: int, as_json: bool, **given: Any) -> None:
     """Show the smaller sizes at which the judge would verify PROBLEM on a machine with no GPU."""
     from kernelllm.app.problem_specs import shrunk
 
@@ -73,7 +73,7 @@ def shrink(problem: str, count: int, as_json: bool, verbose: bool, **given: Any)
 @json_option
 @verbose_option
 @click.pass_context
-def lint(ctx: click.Context, /, suite: str, as_json: bool, verbose: bool) -> None:
+def lint(ctx: click.Context, /, suite: str, as_json: bool) -> None:
     """Measure whether zeros, a constant or a replayed output would pass as a solution.
 
     SUITE is one file, a folder, or a registered suite. Exit code 0: no problem lets a wrong kernel pass; 1: some do.

@@ -29,7 +29,6 @@ def prompt(
     list_them: bool,
     target: str | None,
     as_json: bool,
-    verbose: bool,
     **given: Any,
 ) -> None:
     """Print what a language model would be sent for PROBLEM.

@@ -17,7 +17,7 @@ from kernelllm.app.cli_options import judge_options, verbose_option
 @click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
 @judge_options
 @verbose_option
-def repl(model: str | None, max_tokens: int | None, base_url: str | None, verbose: bool, **judging: Any) -> None:
+def repl(model: str | None, max_tokens: int | None, base_url: str | None, **judging: Any) -> None:
     """Paste a module, see the kernel and its verdict.
 
     End the module with Ctrl-D or a line END. Works on a pipe too: the end of the input ends the loop.

@@ -37,7 +37,6 @@ def report(
     names: tuple[str, ...],
     db: str | None,
     as_json: bool,
-    verbose: bool,
 ) -> None:
     """Show the scores of runs; write pages and tables.
 
@@ -114,7 +113,7 @@ def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
 @click.option("--db", metavar="URL", help="The attempt store.")
 @json_option
 @verbose_option
-def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: str | None, as_json: bool, verbose: bool) -> None:
+def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: str | None, as_json: bool) -> None:
     """Hold runs against the first, problem by problem.
 
     Paired differences over the problems that both have, with 95 % intervals.

@@ -24,7 +24,7 @@ def runs() -> None:
 @runs.command("list")
 @click.option("-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="How many, the newest first.")
 @common
-def list_runs(count: int, db: str | None, as_json: bool, verbose: bool) -> None:
+def list_runs(count: int, db: str | None, as_json: bool) -> None:
     """List runs, the newest first."""
     from kernelllm.app import stored
 
@@ -41,7 +41,7 @@ def list_runs(count: int, db: str | None, as_json: bool, verbose: bool) -> None:
 @click.option("--attempt", metavar="ROUND.SAMPLE", help="One attempt whole: prompt, answer, source, verdict.")
 @click.option("--problem", metavar="NAME", help="Attempts at this problem only.")
 @common
-def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_json: bool, verbose: bool) -> None:
+def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_json: bool) -> None:
     """Show a run and its attempts."""
     from kernelllm.app import stored
 
@@ -65,7 +65,7 @@ def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_
 )
 @common
 @click.pass_context
-def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | None, as_json: bool, verbose: bool) -> None:
+def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | None, as_json: bool) -> None:
     """Go on with a run that was stopped or killed, with its own settings.
 
     Exit code 0: it has a correct attempt; 1: it has none.
@@ -86,7 +86,7 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
 @click.argument("run")
 @judge_options
 @common
-def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: Any) -> None:
+def rescore(run: str, db: str | None, as_json: bool, **judging: Any) -> None:
     """Judge a run's candidates again, as a run of its own; no model is asked."""
     from kernelllm.app import stored
     from kernelllm.app.judge_options import judge_settings
@@ -108,7 +108,7 @@ def rescore(run: str, db: str | None, as_json: bool, verbose: bool, **judging: A
 @click.option("--replay", is_flag=True, help="Write the answers for -m replay/FILE in place of the attempts.")
 @db_option
 @verbose_option
-def export(run: str, out: Path | None, replay: bool, db: str | None, verbose: bool) -> None:
+def export(run: str, out: Path | None, replay: bool, db: str | None) -> None:
     """Write a run's attempts as JSON lines."""
     from kernelllm.app import stored
 

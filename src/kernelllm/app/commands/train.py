@@ -62,7 +62,7 @@ METHODS = {
 def _command(name: str, help_text: str) -> None:
     @train.command(name, help=inspect.cleandoc(help_text))
     @recipe_options
-    def run(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool, **_: Any) -> None:
+    def run(config: str, sets: tuple[Path, ...], output: Path, changes: tuple[str, ...], fresh: bool, as_json: bool) -> None:
         method: Callable[..., Any] = getattr(import_module(f"kernelllm.train.{name}"), name)
         _shown(method, _recipe(config, sets, changes), output, fresh, as_json)
 
@@ -76,7 +76,7 @@ for _name, _help in METHODS.items():
 @click.argument("repository", metavar="OWNER/NAME")
 @click.option("--private", is_flag=True, help="Others do not see it.")
 @verbose_option
-def push(folder: Path, repository: str, private: bool, **_: Any) -> None:
+def push(folder: Path, repository: str, private: bool) -> None:
     """Upload a finished run with its card to the Hugging Face hub, with the login of the `hf` command."""
     from kernelllm.train.card import push as run
 
