@@ -20,6 +20,7 @@ interpreter.install()
 
 from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
+from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import factorize, joining, rows, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
@@ -157,6 +158,14 @@ def attention() -> None:
                 wide = mask.double() if name == "added" else mask
                 want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
                 case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
+    for t, s, causal in ((70, 70, True), (70, 90, False), (20, 90, True)):
+        q, k, v, grad = (draw(2, h, n, w, dtype=torch.float16) for h, n, w in ((4, t, 40), (2, s, 40), (2, s, 24), (4, t, 24)))
+        inputs = [x.double().requires_grad_() for x in (q, k, v)]
+        out = F.scaled_dot_product_attention(*inputs, is_causal=causal, scale=0.3, enable_gqa=True)
+        wanted = torch.autograd.grad(out, inputs, grad.double())
+        made = AB.half_attention_backward(q, k, v, out.half(), grad, causal, 0.3)
+        for name, one, want in zip("qkv", made, wanted, strict=True):
+            case(f"gradient of attention {name} {t, s, causal}", one, want.half())
     q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)
     want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=0.3, enable_gqa=True)
     turned = q.transpose(1, 2).contiguous().transpose(1, 2)

@@ -18,7 +18,19 @@ import torch
 from kernelllm.backends.triton.emulator.driver import resources
 from kernelllm.compiler import template_ops, templates
 from kernelllm.compiler.emit.helpers import definitions_for
-from kernelllm.compiler.templates import attention, attention_half, conv, conv_packed, matmul, matmul_half, pooling, recurrent, rows, scan
+from kernelllm.compiler.templates import (
+    attention,
+    attention_half,
+    attention_half_backward,
+    conv,
+    conv_packed,
+    matmul,
+    matmul_half,
+    pooling,
+    recurrent,
+    rows,
+    scan,
+)
 
 FOLDER = Path(templates.__file__).parent
 SHARED_LIMIT = 227 * 1024
@@ -130,6 +142,18 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: attention_half.half_attention(
             meta(8, 16, 1, 128, dtype=HALF), *(meta(8, 8, 512, 128, dtype=HALF) for _ in range(2)), meta(8, 1, 1, 512, dtype=torch.bool)
         ),
+    ),
+    "attention's gradients": (
+        "attention_key_grad_kernel",
+        lambda: attention_half_backward.half_attention_backward(*(meta(8, 16, 512, 128, dtype=HALF) for _ in range(5)), True),
+    ),
+    "attention's gradients of wide heads": (
+        "attention_key_grad_kernel",
+        lambda: attention_half_backward.half_attention_backward(*(meta(8, 16, 512, 256, dtype=HALF) for _ in range(5))),
+    ),
+    "attention's gradients of narrow heads": (
+        "attention_key_grad_kernel",
+        lambda: attention_half_backward.half_attention_backward(*(meta(8, 16, 512, 64, dtype=HALF) for _ in range(5)), True),
     ),
     "product with few rows": ("matmul_kernel", lambda: matmul.matmul(meta(16, 4096), meta(4096, 4096).T)),
     "attention": ("attention_kernel", lambda: attention.attention(*(meta(8, 16, 512, 64) for _ in range(3)), None, True)),

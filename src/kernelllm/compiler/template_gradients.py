@@ -20,8 +20,12 @@ def _attention_kept(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _attention_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    """The weights are computed again from query and key, so that only the inputs and the output are kept."""
+    """The weights are computed again from query and key, so that only the inputs and the output are kept: by a template where one fits."""
     query, key, value, mask, output = ctx.saved_tensors
+    nothing = (None, None, None, *(None for _ in ctx.rest))
+    if query.dtype in (torch.float16, torch.bfloat16) and mask is None and max(query.shape[-1], value.shape[-1]) <= 256:
+        template = torch.ops.kernelllm.half_attention_backward
+        return *template(query, key, value, output, grad, ctx.is_causal, ctx.scale), *nothing
     batch, heads, length, width = query.shape
     kv_heads, kv_length = key.shape[1], key.shape[2]
     groups = heads // kv_heads
@@ -46,7 +50,7 @@ def _attention_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad_value = weights.to(grad.dtype).transpose(-2, -1) @ grad
     if shared:
         grad_key, grad_value = (t.reshape(batch, kv_heads, groups, kv_length, t.shape[-1]).sum(2) for t in (grad_key, grad_value))
-    return grad_query, grad_key, grad_value, None, None, None, *[None for _ in ctx.rest]
+    return grad_query, grad_key, grad_value, *nothing
 
 
 def _repeated(tensor: torch.Tensor, times: Any) -> torch.Tensor:

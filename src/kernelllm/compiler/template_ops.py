@@ -37,6 +37,8 @@ SCHEMAS: dict[str, str] = {
     "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
     "bool allow_tf32=False) -> Tensor",
+    "half_attention_backward": "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor grad, bool is_causal=False, float? scale=None) "
+    "-> (Tensor, Tensor, Tensor)",
     "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
     "rnn_relu": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
     "gru": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
@@ -204,6 +206,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "conv_transpose": _conv_transpose,
     "attention": _attention,
     "half_attention": _attention,
+    "half_attention_backward": lambda q, k, v, *_, **__: (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)),
     "scaled_dot_product_attention": _torch_attention,
     "rnn_tanh": _rnn,
     "rnn_relu": _rnn,

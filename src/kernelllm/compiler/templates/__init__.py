@@ -41,6 +41,9 @@ groups, allow_tf32=False) -> T
 is_causal=False, scale=None,                  v ``[B,Hk,S,Dv]``, Hk divides H; mask bool (True: attend) or additive, broadcasts
 allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-left aligned as in torch; scale default ``1/sqrt(D)``;
                                               the result lies in memory as ``[B,T,H,Dv]``
+``half_attention_backward(q, k,   attention_   gradients of q, k and v without a mask, in fp16 and bf16, widths up to 256
+v, out, grad, is_causal=False,   half_
+scale=None) -> (T, T, T)``       backward
 ``rnn_tanh(x, hx, params,        recurrent    as aten.rnn_tanh.input: -> (output, h_n); ``params`` flat, torch's order. x
 has_biases, num_layers, dropout,              ``[T,B,I]`` (``[B,T,I]`` if batch_first), hx ``[layers*dirs,B,H]``. ``dropout > 0``
 train, bidirectional,                         with ``train`` and several layers raises ValueError (a random stream)
