@@ -118,7 +118,9 @@ def verdict_rows(verdict: Verdict) -> Rows:
 def findings_rows(verdict: Verdict) -> Rows:
     """What the checks saw, ``info`` left out."""
     shown = [f for f in verdict.findings if f.severity is not Severity.INFO]
-    return [(str(f.severity), f"{f.check}: {f.message}" + (f" (line {f.line})" if f.line else "")) for f in shown]
+    place = [f" (line {f.line})" if f.line else "" for f in shown]
+    texts = ["see the status" if f.message in verdict.message else f"{f.message}{at}" for f, at in zip(shown, place, strict=True)]
+    return [(str(f.severity), f"{f.check}: {text}") for f, text in zip(shown, texts, strict=True)]
 
 
 def _sizes(verdict: Verdict) -> list[str]:

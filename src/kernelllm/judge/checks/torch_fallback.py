@@ -7,6 +7,7 @@ work, not all of it). Without a track the rule is ``hybrid``'s, and what torch d
 from __future__ import annotations
 
 import ast
+import math
 
 from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.errors import UnknownName
@@ -122,7 +123,7 @@ class TorchFallback:
             return [Finding(check=self.name, message=f"{little} Write kernels for it, or judge on the track hybrid.")]
         if not ours:
             return []
-        named = _named(ours)
+        named = _named(_of_a_run(ours, seen))
         if theirs and _all_of_it(ours, theirs, seen):
             return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
         bodies = [seen.kernel_bodies.get(kernel.name, "") for kernel in seen.kernels if kernel.launches]
@@ -133,7 +134,7 @@ class TorchFallback:
 
 def _little(seen: Observation) -> str:
     """That torch did nearly all of the reference's work in some run, with the share of the kernels; empty where it did not."""
-    shares = [("", seen.coverage, seen.heavy_flops, seen.aten_ops)]
+    shares = [("", seen.coverage, seen.heavy_flops, _of_a_run(seen.aten_ops, seen))]
     for one in seen.elsewhere:
         shares.append((f" {one.where}", coverage(one.ops, one.flops, one.reference_ops, one.reference_flops), one.flops, one.ops))
     for where, share, heavy, ops in shares:
@@ -141,6 +142,10 @@ def _little(seen: Observation) -> str:
             done = ", ".join(sorted(heavy)) or _named(computing(ops))
             return f"The kernels do {percent(share)} of the reference's work{where}, torch the rest ({done})."
     return ""
+
+
+def _of_a_run(ops: dict[str, int], seen: Observation) -> dict[str, int]:
+    return {name: math.ceil(count / max(seen.observed_runs, 1)) for name, count in ops.items()}
 
 
 def _numbers(known: Source) -> list[ast.Call]:

@@ -35,6 +35,8 @@ EXPLANATIONS = {
 """What a wrong output says of a candidate that was right before."""
 
 OWN_VALUES = frozenset({PROBLEM, REPEATED})
+NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed"}
+"""What a reader is told of inputs whose kind is no word for how they are drawn."""
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
 PRECISE = frozenset({PROBLEM, "normal"})
 """Distributions on which precision is judged; the reference may be ill-conditioned on others."""

@@ -98,7 +98,7 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
     parts = [weights, [name for name in names if name not in weights]]
     for part in parts if all(parts) else [[name] for name in names[:_MOST] if len(names) > 1]:
         frozen = tuple(name for name in names if name not in part)
-        what = f"where {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} need no gradients"
+        what = f"where no gradient of {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} is asked for"
         try:
             made = process.run(inputs, seed, frozen=frozen).value
         except CandidateFailure as failure:
@@ -106,7 +106,8 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
             continue
         wrong = [name for name in part if made[GRADIENT + name] is None or _wrong(made[GRADIENT + name], whole[GRADIENT + name])]
         if wrong and not reference.draws:
-            raise CandidateFailure(Status.INCORRECT, f"The gradient of {wrong[0]} is another one {what}.", check=NAME)
+            text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     return uses
 
 

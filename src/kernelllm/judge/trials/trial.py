@@ -22,7 +22,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, NAMES, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference, ReferenceRun
@@ -149,7 +149,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if call.failure is not None or (comparison is not None and not comparison.ok):
         cause = _order(size, planned, call, reference_run) or _undefined_lanes(size, planned, call, reference_run)
     if call.failure is not None:
-        call.failure.message = f"{cause}{call.failure.message} (sizes: {size.label}, inputs: {planned.distribution})"
+        call.failure.message = f"{cause}{call.failure.message} {_where(size, planned)}"
         raise call.failure
     assert call.run is not None
     assert comparison is not None
@@ -251,9 +251,13 @@ def _decide(
         raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {size.label})")
 
 
+def _where(size: SizeUnderTest, planned: PlannedTrial) -> str:
+    return f"(sizes: {size.label}, inputs: {NAMES.get(planned.distribution, planned.distribution)})"
+
+
 def _explained(size: SizeUnderTest, planned: PlannedTrial, comparison: Comparison) -> str:
     """What is wrong, and what the trial's state says of it."""
-    text = f"{comparison.message} (sizes: {size.label}, inputs: {planned.distribution})"
+    text = f"{comparison.message} {_where(size, planned)}"
     explanation = STATES[planned.state].explanation if planned.state in STATES else EXPLANATIONS.get(planned.distribution)
     if explanation:
         return f"{explanation} {text}"

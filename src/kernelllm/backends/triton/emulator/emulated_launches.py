@@ -73,7 +73,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
     for name, value in bound.items():
         if isinstance(value, torch.Tensor) and host_tensors.on_host(value):
-            raise ValueError(f"Pointer argument {name!r} of {self.fn.__name__} cannot be accessed from Triton (cpu tensor?)")
+            text = f"Pointer argument {name!r} of {self.fn.__name__} cannot be accessed from Triton (cpu tensor?)"
+            raise ValueError(f"{text}: make it with device=x.device")
     size = concrete_grid(grid, bound)
     observer = _EmulatorState.observer
     if observer is None:
