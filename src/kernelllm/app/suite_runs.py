@@ -17,7 +17,7 @@ from kernelllm.core.types import Attempt, Problem
 from kernelllm.core.writer import Allowance, Writer, open_writer
 
 if TYPE_CHECKING:
-    from kernelllm.app.page import RunView
+    from kernelllm.app.page.build import RunView
     from kernelllm.bench.bench_plan import BenchPlan
     from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.bench.runner import Bench
@@ -123,7 +123,7 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
 
     Raises UsageError.
     """
-    from kernelllm.app.page import view
+    from kernelllm.app.page.build import view
 
     with open_store(db, existing=True) as store:
         for index, key in enumerate(runs):

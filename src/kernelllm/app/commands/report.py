@@ -64,7 +64,7 @@ def report(
             show_scores(name, found, v.note, summary.error_kinds(v.attempts))
     everything = [a for v in views for a in v.attempts]
     if html is not None:
-        from kernelllm.app.page import page
+        from kernelllm.app.page.build import page
 
         write_text(html, page(views))
     if csv_path is not None:
