@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 _WARNINGS = "ignore:resource_tracker:UserWarning"
 """For the processes: what those leave behind that had to be killed is no news to a person who has pressed Ctrl-C."""
 _MAIN = threading.Lock()
-_COLLECT = 20_000, 50, 100
-"""Thresholds of the garbage collector in a pool's process."""
+_COLLECT = 20_000, 20, 20
+"""Thresholds of the garbage collector in a pool's process: looking through all that is imported again and again takes a tenth of the time."""
 _LEAVE_S = 3.0
 """Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
@@ -215,6 +215,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
             cores.leave_to_measuring(int(chosen) if chosen.isdigit() else number)
     state: Any = None
     ready = False
+    gc.set_threshold(*_COLLECT)
     try:
         while True:
             item = pipe.recv()
@@ -225,10 +226,6 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
             except Exception:  # noqa: BLE001 - the item's failure is its answer; the slot goes on
                 answer = (False, traceback.format_exc())
             pipe.send(answer)
-            if ready and not gc.get_freeze_count():  # what was imported stays: looking through it again and again takes a tenth of all time
-                gc.collect()
-                gc.freeze()
-                gc.set_threshold(*_COLLECT)
     except (EOFError, OSError):
         pass  # the parent has gone or has closed the pool
     finally:
