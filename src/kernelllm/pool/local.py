@@ -37,7 +37,7 @@ _WARNINGS = "ignore:resource_tracker:UserWarning"
 """For the processes: what those leave behind that had to be killed is no news to a person who has pressed Ctrl-C."""
 _MAIN = threading.Lock()
 _COLLECT = 20_000, 20, 20
-"""Thresholds of the garbage collector in a pool's process: looking through all that is imported again and again takes a tenth of the time."""
+"""Thresholds of the garbage collector in a pool's process. Looking through all imports again and again takes a tenth of the time."""
 _LEAVE_S = 3.0
 """Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
