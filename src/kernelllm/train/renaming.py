@@ -21,7 +21,8 @@ _NUMBERS: Final = (
     "batch", "batch_size", "bs", "n", "m", "k", "N", "M", "K", "L", "rows", "cols", "dim", "dim1", "dim2", "features", "num_features",
     "channels", "width", "height", "depth", "length", "seq_len", "hidden_size", "size", "n_items", "in_features", "out_features", "steps",
 )  # fmt: skip
-_CLASS: Final = "class ModelNew"
+_GAP: Final = "\n\n\n"
+"""Between the functions and classes of a file."""
 
 
 def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> Iterator[Pair]:
@@ -37,24 +38,30 @@ def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> Iterator[
 
 
 def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
-    """Arguments of the forward and the file's constants under other names, in the module and in the kernel's class.
+    """Arguments of the forward and the file's constants under other names, in the module and where the kernel's file follows them.
 
-    A name stays where one of the texts has it as an attribute, a keyword, or as something of the file's own.
+    That is its class and kernels without a docstring: those with one are templates, the same in many files. A name stays where
+    one of these texts has it as an attribute, a keyword, or as something of the file's own.
     """
-    head, _, body = kernel.partition(_CLASS)
+    parts = kernel.split(_GAP)
+    own = [i for i, part in enumerate(parts) if part.startswith("class ModelNew") or ("@triton.jit" in part and '"""' not in part)]
+    fixed = _GAP.join(part for i, part in enumerate(parts) if i not in own)
+    follows = _GAP.join(parts[i] for i in own)
     taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
     for name, pool in _names(module):
         free = [other for other in pool if other not in taken]
-        used_otherwise = re.compile(rf"\.{name}\b|[(,]\s*{name}=(?!=)")
-        if not free or rng.random() < 0.3 or used_otherwise.search(module) or used_otherwise.search(body):
+        used_otherwise = re.compile(rf"\.{name}\b|[(,]\s*{name}=(?!=)|^(def|class) {name}\b", re.MULTILINE)
+        if not free or rng.random() < 0.3 or used_otherwise.search(module) or used_otherwise.search(follows):
             continue
-        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", head, re.MULTILINE):
+        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", fixed, re.MULTILINE):
             continue
         new = rng.choice(free)
         taken.add(new)
-        everywhere = re.compile(rf"\b{name}(?=\b|_size\d|_dim\d)")
-        module, body = everywhere.sub(new, module), everywhere.sub(new, body)
-    return module, head + _CLASS + body if body else kernel
+        everywhere = re.compile(rf"\b{name}(?=\b|_ptr\b|_size\d|_dim\d)")
+        module, follows = everywhere.sub(new, module), everywhere.sub(new, follows)
+    for i, part in zip(own, follows.split(_GAP), strict=True):
+        parts[i] = part
+    return module, _GAP.join(parts)
 
 
 def _names(module: str) -> Iterator[tuple[str, Sequence[str]]]:
