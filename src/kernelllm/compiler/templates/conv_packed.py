@@ -198,7 +198,7 @@ def conv_pack_input(x, groups, low, high, mode):
     out, top = conv_pack_target(x, mode, (groups, images, *padded, channels))
     c_padded = out.shape[-1]
     block_c = min(64, triton.next_power_of_2(c_padded))
-    block_p = min(4096 // block_c, triton.next_power_of_2(math.prod(padded)))
+    block_p = min(2048 // block_c, triton.next_power_of_2(math.prod(padded)))
     grid = (groups * images * triton.cdiv(math.prod(padded), block_p) * triton.cdiv(c_padded, block_c),)
     conv_pack_input_kernel[grid](x, out, top, out.stride(0), images, channels, d, h, w, *low, *padded, c_padded, *x.stride(), mode,
                                  block_p, block_c, num_warps=4)
