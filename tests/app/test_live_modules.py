@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 import kernelllm.app.in_process
 from kernelllm.app.live.call_arguments import calls
@@ -171,7 +172,30 @@ def test_changes_that_kernels_would_not_see_go_to_the_original(net: Net) -> None
     net.norm.eps = 1e-5
     net.first = nn.Linear(4, 4)
     same(made(x), net(x))
-    assert made.kernelllm.original_calls["a submodule or a plain attribute was changed"] == 2
+    net.first.forward = lambda x: x * 0  # type: ignore[method-assign]
+    same(made(x), net(x))
+    assert made.kernelllm.original_calls["a submodule or a plain attribute was changed"] == 3
+
+
+def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> None:
+    made, x, seen = with_kernels(net, (torch.randn(6, 4),)), torch.randn(6, 4), []
+    handles = [net.second.register_full_backward_hook(lambda *_: seen.append("backward"))]
+    made.kernelllm.programs[0].differentiable = True
+    with pytest.warns(KernelsNotUsed, match="hooks"):
+        made(x)["out"].sum().backward()
+    handles.append(register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__)))
+    handles[0].remove()
+    made(x)
+    handles[1].remove()
+    assert {"backward", "Linear"} <= set(seen)
+    both = torch.func.vmap(lambda t: made(t)["out"])(torch.stack([x, x + 1]))
+    torch.testing.assert_close(both, torch.stack([net(x)["out"], net(x + 1)["out"]]))
+    net.second.__class__ = type("Other", (nn.Linear,), {"forward": lambda self, x: x * 0})
+    same(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 0
+    net.second.__class__ = nn.Linear
+    same(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 1
 
 
 class Counting(nn.Module):
@@ -291,7 +315,7 @@ def test_what_a_newcomer_meets_is_one_line(module: Callable[[], nn.Module], inpu
 
 def test_hooks_are_refused(net: Net) -> None:
     net.first.register_forward_hook(lambda *_: None)
-    with pytest.raises(UsageError, match=r"first has forward hooks"):
+    with pytest.raises(UsageError, match=r"first has hooks"):
         check_module(net)
 
 

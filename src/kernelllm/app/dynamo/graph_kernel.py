@@ -54,8 +54,11 @@ class GraphKernel:
         if not self._decided:
             with self._lock:
                 self._decide(inputs)
+        run = self._run or self._eager
+        if not torch.is_grad_enabled():  # mostly; the context below takes microseconds
+            return run(inputs)
         with torch.no_grad():
-            return (self._run or self._eager)(inputs)
+            return run(inputs)
 
     def begun(self, inputs: list[Any]) -> Sequence[Any]:
         """Eager's results, once, while the file is being written: :meth:`settle` waits for it."""

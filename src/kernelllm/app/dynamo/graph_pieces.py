@@ -20,7 +20,7 @@ from kernelllm.problems.graph_text import foreign, noted
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
 
-LONG = 300
+LONG = 200
 """Operators above which a graph is cut."""
 PIECE, LARGEST = 80, 160
 """Operators below which neighbouring layers share a piece, and above which a layer is cut at the layers inside of it."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch.autograd import forward_ad
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, Names, Nest, apart
@@ -25,7 +26,9 @@ from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 log = logging.getLogger(__name__)
 _MOST_KEYS = 4096
 _OWN = ("training", "kernelllm")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_EVERYWHERE = [vars(torch.nn.modules.module)[f"_global{kind}"] for kind in HOOKS]
+"""Hooks on all modules."""
 _EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 """Attributes that are no module's own."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -52,7 +55,9 @@ class Dispatch:
         modules = list(self.original.named_modules())
         state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
         self._state: tuple[Any, str] = next(((o, n) for o, n in state if o[n] is not None and o[n].is_floating_point()), (None, ""))
-        self._hooks = [vars(m)[kind] for path, m in modules if path for kind in _HOOKS]
+        self._hooks = [*_EVERYWHERE, *(vars(m)[kind] for path, m in modules if path for kind in HOOKS)]
+        self._modules, self._attributes = [m for _, m in modules], [vars(m) for _, m in modules]
+        self._code = self._code_now()
         held = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
         held += [(vars(m), n, v) for _, m in modules for n, v in vars(m).items() if type(v) in PLAIN and n not in _EVERY_MODULE]
         self._held = [list(column) for column in zip(*held, strict=True)] or [[], [], []]
@@ -125,7 +130,9 @@ class Dispatch:
     def _never(self) -> str:
         """Why no program may run now, whatever the arguments; empty where one may."""
         if any(self._hooks):
-            return "hooks on a submodule"
+            return "hooks on a submodule, or on all modules"
+        if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+            return "a transformation of torch.func, or forward-mode gradients"
         if self._changed():
             return "a submodule or a plain attribute was changed"
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
@@ -136,9 +143,13 @@ class Dispatch:
         """Whether the original has other submodules or plain attributes than when its kernels were written."""
         owners, names, values = self._held
         try:
-            return list(map(operator.getitem, owners, names)) != values
+            return list(map(operator.getitem, owners, names)) != values or self._code_now() != self._code
         except KeyError:
             return True
+
+    def _code_now(self) -> tuple[list[Any], list[Any]]:
+        """What each module runs: its class, and a forward of its own, as accelerate and parametrizations put it there."""
+        return list(map(type, self._modules)), [attributes.get("forward") for attributes in self._attributes]
 
     def _not_now(self, program: LiveProgram, tensors: Sequence[torch.Tensor]) -> str:
         """Why a program that fits a call may not run in the present mode; empty where it may."""
@@ -184,7 +195,7 @@ class Dispatch:
     def _sample(self) -> torch.Tensor | None:
         """One of the module's tensors: its dtype and device stand for all."""
         owner, name = self._state
-        return owner[name] if owner is not None else None
+        return owner.get(name) if owner is not None else None
 
     def moved(self) -> None:
         """The module's tensors are elsewhere, or of another dtype: what a file holds besides follows, and nothing is known any more."""

@@ -14,7 +14,7 @@ import torch
 from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
 from kernelllm.app.live.call_arguments import Call, Names, apart, calls
-from kernelllm.app.live.dispatch import KernelModule
+from kernelllm.app.live.dispatch import HOOKS, KernelModule
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.program import LiveProgram, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
@@ -125,10 +125,10 @@ def check_module(module: torch.nn.Module) -> None:
     """Raises UsageError for a module that cannot be taken as it is."""
     if isinstance(module, torch.jit.ScriptModule):
         raise UsageError("The module is TorchScript.", fix="Give the nn.Module that it was made of.")
-    hooked = [path for path, m in module.named_modules() if path and (m._forward_hooks or m._forward_pre_hooks) and not _is_lazy(m)]
+    hooked = [path for path, m in module.named_modules() if path and any(vars(m)[kind] for kind in HOOKS) and not _is_lazy(m)]
     if hooked:
         raise UsageError(
-            f"The submodule {hooked[0]} has forward hooks, which kernels would not run.", fix="Remove them: handle.remove()."
+            f"The submodule {hooked[0]} has hooks, which kernels would not run.", fix="Remove them: handle.remove()."
         )
     absent = next((n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta), None)
     if absent:
