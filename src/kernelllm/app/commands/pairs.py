@@ -56,11 +56,13 @@ def harvest(packages: tuple[str, ...], output: Path) -> None:
     harvested = Harvest(list(packages))
     output.mkdir(parents=True, exist_ok=True)
     with Console() as console:
-        for problem, origin in harvested.problems():
-            (output / f"{problem.name}.py").write_text(problem.source, encoding="utf-8")
-            found[problem.name] = {k: v for k, v in msgspec.to_builtins(origin).items() if k != "file"}
-            console.stage(f"{len(found)} modules, {problem.name}")
-        (output / PROVENANCE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+        try:
+            for problem, origin in harvested.problems():
+                (output / f"{problem.name}.py").write_text(problem.source, encoding="utf-8")
+                found[problem.name] = {k: v for k, v in msgspec.to_builtins(origin).items() if k != "file"}
+                console.stage(f"{len(found)} modules, {problem.name}")
+        finally:  # Ctrl-C keeps what is found
+            (output / PROVENANCE).write_text(json.dumps(found, indent=1), encoding="utf-8")
     click.echo(f"{len(found)} problems in {output}.")
     for reason, count in harvested.dropped.most_common():
         click.echo(f"  left out {count:5}: {reason}")
