@@ -80,9 +80,9 @@ class CudaOnCpu(TorchFunctionMode):
 
 
 def _called(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """On the CPU, whatever device is asked for."""
+    """On the CPU, whatever device is asked for; memory cannot be pinned."""
     is_to = getattr(func, "__name__", "") == "to"
-    return func(*(_here(a, is_to) for a in args), **{k: _here(v, k == "device") for k, v in kwargs.items()})
+    return func(*(_here(a, is_to) for a in args), **{k: _here(v, k == "device") for k, v in kwargs.items() if k != "pin_memory"})
 
 
 def _moves(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
