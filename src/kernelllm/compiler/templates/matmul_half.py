@@ -197,7 +197,7 @@ def product_should_read_few_rows(m):
 
 def product_should_split(m, n, k, cores):
     """Whether so few tiles leave cores idle unless a deep K is split, which matmul() does."""
-    return k >= 4096 and triton.cdiv(m, 64) * triton.cdiv(n, 128) < cores // 3
+    return k >= 2048 and triton.cdiv(m, 64) * triton.cdiv(n, 128) < min(k, 4096) * cores // 12288
 
 
 def half_matmul(a, b, bias=None, allow_tf32=False, activation="", other=None, join=""):
