@@ -25,6 +25,7 @@ from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import factorize, joining, rows, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
+from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
 from kernelllm.compiler.templates import pooling as P  # noqa: E402
 from kernelllm.compiler.templates import recurrent as R  # noqa: E402
 from kernelllm.compiler.templates import scan as S  # noqa: E402
@@ -93,6 +94,13 @@ def products() -> None:
     }  # fmt: skip
     for name, fn in activations.items():
         case(name, M.matmul(a, b, None, False, name), fn(a @ b))
+    for dtype in (torch.float32, torch.bfloat16):
+        x, weights = draw(33, 40, dtype=dtype), [draw(n, 40, dtype=dtype) for n in (50, 20, 1)]
+        biases = [draw(n, dtype=dtype) for n in (50, 20, 1)]
+        for i, (plain, biased) in enumerate(zip(T.matmul_three(x, *weights), T.matmul_three(x, *weights, *biases), strict=True)):
+            want = x.double() @ weights[i].double().T
+            case(f"three {i, dtype}", plain, want.to(dtype))
+            case(f"three biased {i, dtype}", biased, (want + biases[i].double()).to(dtype))
     c, d = draw(33, 1), draw(50, 33).T
     case("joined by sum", M.matmul(a, b, d[0], False, "relu", d, "add"), torch.relu(a @ b + d[0]) + d)
     case("joined by product", M.matmul(draw(5, 4000) * 0 + 1, draw(4000, 50) * 0 + 1, None, False, "", d[:5], "mul"), 4000 * d[:5])

@@ -129,3 +129,25 @@ def test_residuals_and_gates_are_epilogues_unless_an_elementwise_kernel_reads_th
     products = [n for n in captured(JOINED).graph.graph.nodes if str(n.target) == "kernelllm.matmul.default"]
     joins = Counter((n.kwargs.get("join", ""), n.kwargs.get("activation", "")) for n in products)
     assert joins == {("add", ""): 2, ("mul", "silu"): 1, ("", ""): 2}  # up, and what the last norm's kernel adds itself
+
+
+THREE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query, self.key, self.value, self.more = (nn.Linear(width, n) for n in (width, width // 2, width // 2, width))
+
+    def forward(self, x):
+        return self.query(x), self.key(x), self.value(x), self.more(x.mean(1)), self.key(x.exp()), self.value(x.exp())
+batch, tokens, width = 2, 24, 64
+def get_inputs(): return [torch.randn(batch, tokens, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_three_products_of_the_same_rows_are_one_launch() -> None:
+    calls = [str(n.target) for n in captured(THREE).graph.graph.nodes]
+    assert calls.count("kernelllm.matmul_three.default") == 1
+    assert calls.count("kernelllm.matmul.default") == 3
+    large = [str(n.target) for n in captured(THREE.replace("24, 64", "2048, 1024")).graph.graph.nodes]
+    assert large.count("kernelllm.matmul.default") == 6  # large products have better kernels of their own

@@ -26,6 +26,7 @@ from kernelllm.compiler.templates import (
     conv_packed,
     matmul,
     matmul_half,
+    matmul_three,
     pooling,
     recurrent,
     rows,
@@ -156,6 +157,9 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: attention_half_backward.half_attention_backward(*(meta(8, 16, 512, 64, dtype=HALF) for _ in range(5)), True),
     ),
     "product with few rows": ("matmul_kernel", lambda: matmul.matmul(meta(16, 4096), meta(4096, 4096).T)),
+    "three products": (
+        "matmul_three_kernel", lambda: matmul_three.matmul_three(meta(512, 1024), meta(1024, 1024), *(meta(256, 1024) for _ in range(2)))
+    ),
     "attention": ("attention_kernel", lambda: attention.attention(*(meta(8, 16, 512, 64) for _ in range(3)), None, True)),
     "conv": (
         "conv_channel_last_kernel",

@@ -22,6 +22,8 @@ SCHEMAS: dict[str, str] = {
     "-> Tensor",
     "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
+    "matmul_three": "(Tensor a, Tensor b, Tensor c, Tensor d, Tensor? b_bias=None, Tensor? c_bias=None, Tensor? d_bias=None, "
+    "bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
     "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
     "gated_matmul": "(Tensor a, Tensor b, Tensor gate, str activation, Tensor? b_bias=None, Tensor? gate_bias=None, bool allow_tf32=False) "
     "-> Tensor",
@@ -93,6 +95,10 @@ TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
 def _matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
     torch._check(a.shape[1] == b.shape[0])
     return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _matmul_three(a: Any, b: Any, c: Any, d: Any, *_: Any, **__: Any) -> Any:
+    return tuple(a.new_empty((a.shape[0], weight.shape[0])) for weight in (b, c, d))
 
 
 def _batched_matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
@@ -198,6 +204,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "half_matmul": _matmul,
     "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,
+    "matmul_three": _matmul_three,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,
     "baddbmm": lambda c, a, b, *_, **__: _batched_matmul(a, b),

@@ -53,6 +53,9 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
     if not options.library:  # where torch's library does plain products, an addition is no reason for a template
         for node in list(graph.graph.nodes):
             _join(Editor(graph, node, namespace, options))
+        for node in list(graph.graph.nodes):
+            if _is_product(node) and node.users:  # not one that has gone into a launch with others
+                _together(Editor(graph, node, namespace, options))
 
 
 def _wide_rows(edit: Editor, wide: int) -> None:
@@ -182,6 +185,55 @@ def _finished(node: Any, user: Node) -> tuple[list[Node], str] | None:
     if not _is_product(product) or product.kwargs.get("join") or (name and product.kwargs.get("activation")):
         return None
     return (chain, name) if all(u in (user, *group, *chain) for n in chain for u in n.users) else None
+
+
+_SMALL = 2**31
+"""Multiplications below which products of one operand gain by one launch; larger ones have better kernels of their own."""
+
+
+def _together(edit: Editor) -> None:
+    """Three plain products of the same rows with three matrices as ``nn.Linear`` holds them, as in attention, are one launch."""
+    first = edit.node
+    source = _viewed(first.args[0])
+    users = [p for v in _views_of(source[0]) for p in v.users if _is_product(p) and not p.kwargs.get("activation") and p.args[0] is v]
+    three = [p for p in users if _viewed(p.args[0]) == source and not p.kwargs.get("join") and _turned(p.args[1]) is not None]
+    biases = [p.args[2] if len(p.args) > 2 else None for p in three]
+    value = first.args[0].meta["val"]
+    if len(three) != 3 or first not in three or len({b is None for b in biases}) != 1 or not all(b is None or _vector(b) for b in biases):
+        return
+    sizes = [_hint(n) for n in (value.shape[0], value.shape[1])]
+    if value.dtype not in (torch.float32, *HALF) or sizes[0] <= 16 or not is_contiguous_or_false(value):
+        return
+    if sizes[0] * sizes[1] * sum(_hint(p.args[1].meta["val"].shape[1]) for p in three) >= _SMALL:
+        return
+    order = list(edit.graph.graph.nodes)
+    three.sort(key=order.index)
+    biases = [p.args[2] if len(p.args) > 2 else None for p in three]
+    weights = [_turned(p.args[1]) for p in three]
+    with edit.graph.graph.inserting_before(three[0]):
+        out = edit.template("matmul_three", three[0].args[0], *weights, *biases, allow_tf32=edit.options.matmul_tf32)
+        parts = [edit.call(operator.getitem, out, i) for i in range(3)]
+    for product, part in zip(three, parts, strict=True):
+        product.replace_all_uses_with(part)
+        edit.graph.graph.erase_node(product)
+
+
+def _views_of(node: Node) -> list[Node]:
+    """A tensor and its views."""
+    found = [node]
+    for one in found:
+        found += [u for u in one.users if u.target in VIEWS and u.args[0] is one]
+    return found
+
+
+def _turned(node: Node) -> Node | None:
+    """The parameter or input whose transpose a matrix is."""
+    turned = node.target is aten.permute.default and node.args[1] == [1, 0] and node.args[0].op == "placeholder"
+    return node.args[0] if turned else None
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else int(size.node.hint or _SMALL)
 
 
 def _is_tensor(node: Any) -> bool:

@@ -13,7 +13,7 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved, one_of_three
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
@@ -22,7 +22,7 @@ from kernelllm.compiler.template_ops import TORCH_SCHEMAS
 _RESULTS = {
     "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
     "conv_transpose": "convolved", "attention": "attended", "half_attention": "attended", "half_attention_backward": "gradient",
-    "half_matmul": "product", "half_batched_matmul": "product", "gated_matmul": "gated",
+    "half_matmul": "product", "half_batched_matmul": "product", "gated_matmul": "gated", "matmul_three": "products",
     "scaled_dot_product_attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
     "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
 }  # fmt: skip
@@ -315,18 +315,19 @@ def name_buffers(
                     wish = f"part_{wish}"
                 host.paths[target] = fresh_name(wish, taken)
         elif isinstance(item, Assign) and item.target and item.target not in host.paths:
-            call = item.value
+            call, one = item.value, one_of_three(item.value, program)
             while isinstance(call, ast.Subscript):
                 call = call.value
-            bare = ""
+            bare = _layer(one, host) if one else ""
             if isinstance(call, ast.Call):
                 called = ast.unparse(call.func).removesuffix(".default").removesuffix(".Tensor")
                 if name_of(call.func) == "reinterpret_tensor":
                     bare = "viewed"
                 else:
                     last = called.rsplit(".", 1)[-1].removeprefix("torch_")
-                    bare = _layer(call, host) or _RESULTS.get(last, f"{last.strip('_')}_out")
-            elif isinstance(call, ast.Name):
+                    layer = "" if last == "matmul_three" else _layer(call.args[1:3], host)
+                    bare = layer or _RESULTS.get(last, f"{last.strip('_')}_out")
+            elif isinstance(call, ast.Name) and not bare:
                 bare = host.paths.get(program.base(call.id), "part") + "_part"
             host.paths[item.target] = fresh_name(bare or "value", taken)
     for item in program.items:
@@ -334,9 +335,9 @@ def name_buffers(
             host.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
 
 
-def _layer(call: ast.Call, host: HostPrinter) -> str:
+def _layer(operands: Sequence[ast.expr], host: HostPrinter) -> str:
     """``qkv_out`` for a template that applies ``self.qkv.weight``."""
-    for argument in call.args[1:3]:
+    for argument in operands:
         for node in ast.walk(argument):
             path = host.paths.get(host.program.base(node.id), "") if isinstance(node, ast.Name) else ""
             match = re.fullmatch(r"self\.(?:.*[.\]])?([A-Za-z]\w*)\.(?:weight|in_proj_weight)", path)

@@ -219,6 +219,10 @@ def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram)
 
 def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor | None:
     """What a template's result looks like, where its arguments tell."""
+    one = one_of_three(value, program)
+    if one is not None:
+        a, weight = (_known(n, sizes, program) for n in one)
+        return HostTensor([a.shape[0], weight.shape[0]], contiguous([a.shape[0], weight.shape[0]]), a.dtype) if a and weight else None
     if not isinstance(value, ast.Call):
         return None
     called = ast.unparse(value.func).removeprefix("torch.ops.kernelllm.").removesuffix(".default")
@@ -238,6 +242,16 @@ def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor
         case _:
             return None
     return HostTensor(shape, contiguous(shape), a.dtype)
+
+
+def one_of_three(value: ast.expr, program: HostProgram) -> tuple[ast.expr, ast.expr] | None:
+    """The operands of a product that was made together with two others, where ``value`` is that."""
+    match value:
+        case ast.Subscript(value=ast.Name(id=base), slice=ast.Constant(value=int() as place)):
+            maker = next((i.value for i in program.items if isinstance(i, Assign) and i.target == program.base(base)), None)
+            if isinstance(maker, ast.Call) and ".matmul_three" in ast.unparse(maker.func):
+                return maker.args[0], maker.args[1 + place]
+    return None
 
 
 def _known(node: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor | None:
