@@ -1,20 +1,15 @@
-"""What a model is asked for the rows of a set. A row takes milliseconds and a set is large, so processes share the work."""
+"""What a model is asked for the rows of a set."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
-from multiprocessing import get_context
 from typing import NamedTuple
 
 from kernelllm.core.types import Problem
 from kernelllm.lm import prompts
 from kernelllm.models.language_model import Message
-
-_ALONE = 500
-"""Rows that one process does sooner than others have started."""
+from kernelllm.train.parallel import mapped
 
 
 class Asked(NamedTuple):
@@ -35,10 +30,7 @@ def question(template: str, asked: Asked) -> tuple[Message, ...]:
 
 def questions(template: str, rows: Sequence[Asked]) -> list[tuple[Message, ...]]:
     """One a row, in order."""
-    if len(rows) <= _ALONE:
-        return [question(template, row) for row in rows]
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, 32), mp_context=get_context("spawn")) as pool:
-        return list(pool.map(partial(question, template), rows, chunksize=100))
+    return mapped(partial(question, template), rows)
 
 
 @cache

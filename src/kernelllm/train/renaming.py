@@ -6,12 +6,16 @@ import ast
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from kernelllm.core.text import parse
-from kernelllm.pairs.row import Pair
+from kernelllm.train.parallel import mapped
+
+if TYPE_CHECKING:
+    from kernelllm.pairs.row import Pair
 
 _TENSORS: Final = (
     "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right",
@@ -25,16 +29,21 @@ _GAP: Final = "\n\n\n"
 """Between the functions and classes of a file."""
 
 
-def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> Iterator[Pair]:
+def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair]:
     """Up to ``times`` copies of each pair that differ from it and from each other."""
-    for row in rows:
-        rng = random.Random(f"{seed}/{row.uuid}")
-        seen = {row.python_code}
-        for _ in range(times if row.kind == "pair" else 0):
-            module, kernel = renamed(row.python_code, row.triton_code, rng)
-            if module not in seen:
-                seen.add(module)
-                yield msgspec.structs.replace(row, python_code=module, triton_code=kernel)
+    plain = [row for row in rows if row.kind == "pair"] if times else []
+    found = mapped(partial(_copies, times, seed), [(row.uuid, row.python_code, row.triton_code) for row in plain])
+    return [
+        msgspec.structs.replace(row, python_code=module, triton_code=kernel)
+        for row, texts in zip(plain, found, strict=True)
+        for module, kernel in texts
+    ]
+
+
+def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str, str]]:
+    uuid, module, kernel = row
+    rng = random.Random(f"{seed}/{uuid}")
+    return list({made[0]: made for made in (renamed(module, kernel, rng) for _ in range(times)) if made[0] != module}.values())
 
 
 def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from kernelllm.train import card, judged, packed_attention, time_budget, tokeniz
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
 from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
+from kernelllm.train.parallel import mapped
 from kernelllm.train.renaming import renamed_copies
 from kernelllm.train.time_budget import TimeBudget
 
@@ -117,7 +118,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
         answers = [answer_text(r.triton_code, recipe.data) for r in own]
         blocks = tokenizer.frequent_blocks(answers, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
-        texts = [*(without_comments(r.python_code) for r in own[::step]), *answers[::step]]
+        texts = [*mapped(without_comments, [r.python_code for r in own[::step]]), *answers[::step]]
         tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
     return transformers.AutoTokenizer.from_pretrained(kept)
 
