@@ -13,6 +13,9 @@ from torch.nn import functional as F
 
 from kernelllm.app.dynamo.any_device import decomposed, partitioned
 from kernelllm.app.dynamo.graph_parts import apart
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
 from kernelllm.problems.graph_problem import graph_problem
 
 aten = torch.ops.aten
@@ -91,6 +94,8 @@ def test_attention_keeps_its_inputs_alone_for_the_backward(causal: bool) -> None
     assert "attention_gradients(" in source
     assert "_scaled_dot_product" not in source
     torch._dynamo.reset()
+    if causal:  # what may leave attention to torch differentiates it all the same
+        assert "attention_kernel" in compiled(Problem(name="attention", source=source), Options(extern="allow"))
 
 
 def test_tensors_that_a_graph_holds_are_further_inputs() -> None:
