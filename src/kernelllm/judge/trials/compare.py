@@ -301,8 +301,7 @@ def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any,
         # everywhere a little off: the right computation in too little precision
         narrow = rules.precise and exact is not None and size > 0 and rms / size < NARROW and reference.numel() >= FEW
         if narrow and f.systematic:
-            text += f" All of it is off by {f.along / f.target_squares:+.2%} of itself: a wrong factor, and not rounding."
-            return Comparison(False, f.max_error, f.error, f.allowed, text)
+            text += f" As a whole it is off by {f.along / f.target_squares:+.2%} of itself, as by a wrong factor."
         return Comparison(False, f.max_error, f.error, f.allowed, f"{text} {_HINT}" if narrow else text, precision=narrow)
     if exact is not None and rules.precise and size > 0:
         epsilon = torch.finfo(reference.dtype).eps

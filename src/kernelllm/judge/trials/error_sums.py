@@ -47,7 +47,7 @@ class ErrorSums:
     @property
     def systematic(self) -> bool:
         """Whether the output is too large or too small as a whole, which the rounding of many elements does not make it."""
-        most = max(EAGER_FACTOR * abs(self.eager_along), math.sqrt(self.eager_squares * self.target_squares))
+        most = max(EAGER_FACTOR * abs(self.eager_along), math.sqrt(max(self.eager_squares, self.squares / 4) * self.target_squares))
         return self.elements >= FEW and abs(self.along) > most
 
     def rms(self, squares: float) -> float:
