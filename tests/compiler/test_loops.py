@@ -69,10 +69,11 @@ class Model(nn.Module):
         super().__init__()
         self.width = width
         self.cell = nn.LSTMCell(width, width)
-    def start(self, rows):
-        return torch.full((rows, self.width), SCALE), torch.zeros(rows, self.width)
+    def start(self, x):
+        rows = x.size(1)
+        return torch.full((rows, self.width), SCALE, device=x.device), torch.zeros(rows, self.width, device=x.device)
     def forward(self, x, mask: Optional[torch.Tensor] = None):
-        h, c = self.start(x.size(1))
+        h, c = self.start(x)
         seen = []
         for t in range(len(x)):
             x_t = torch.relu(h)
