@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import linear_algebra, symbols, taken_apart
+from kernelllm.compiler.capture import linear_algebra, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -40,7 +40,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
-           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu}
+           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules()}
     if options is None or (options.extern != "allow" and not options.library):
         own |= linear_algebra.rules()
     return table | own
