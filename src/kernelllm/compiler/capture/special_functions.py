@@ -41,7 +41,7 @@ def digamma(x: torch.Tensor) -> Any:
     positive = y.log() - 0.5 / y - _series(1 / (y * y), _DIGAMMA) / (y * y) - steps
     reflected = positive - torch.pi / torch.tan(torch.pi * (wide - wide.round()))
     result = torch.where(wide < 0, torch.where(wide == wide.floor(), torch.nan, reflected), positive)
-    return torch.where(wide == 0, torch.copysign(torch.full_like(wide, torch.inf), -wide), result).to(x.dtype)
+    return torch.where(wide == 0, -torch.copysign(torch.full_like(wide, torch.inf), wide), result).to(x.dtype)
 
 
 def polygamma(n: int, x: torch.Tensor) -> Any:
