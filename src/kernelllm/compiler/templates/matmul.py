@@ -280,7 +280,7 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join):
         precision, acc, k % block_k == 0, len(batch) > 0 or splits > 1, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
     if splits > 1:
-        block_m, block_n = min(16, triton.next_power_of_2(m)), min(64, triton.next_power_of_2(n))
+        block_m, block_n = min(16, triton.next_power_of_2(max(m, 1))), min(64, triton.next_power_of_2(max(n, 1)))
         grid = (math.prod(batch) * triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
         matmul_sum_splits_kernel[grid](
             target, c, other, out, m, n, splits, *matmul_strides(c), other.stride(-2), other.stride(-1), alpha, beta, c_kind,
