@@ -219,3 +219,25 @@ def get_init_inputs(): return [features]
 def test_arguments_of_an_inherited_constructor(file: Path) -> None:
     ran, eps = outcomes(file, "ModelNew(20)(torch.randn(5, 20))", "ModelNew(20, eps=0.5)")
     assert (ran, "eps=1e-05" in eps) == ("", True)
+
+PADDED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, chunk):
+        super().__init__()
+        self.chunk = chunk
+    def forward(self, x):
+        rows, length = x.shape
+        pad = (self.chunk - length % self.chunk) % self.chunk
+        y = torch.nn.functional.pad(x, (0, pad)).reshape(rows, -1, self.chunk).cumsum(2).reshape(rows, -1)
+        return y[:, :length] if pad > 0 else y
+chunk = 8
+def get_inputs(): return [torch.randn(6, 32)]
+def get_init_inputs(): return [chunk]
+"""
+
+
+@written(PADDED)
+def test_a_decision_on_a_remainder(file: Path) -> None:
+    ran, other = outcomes(file, "ModelNew(8)(torch.randn(5, 48))", "ModelNew(8)(torch.randn(5, 41))")
+    assert (ran, "the kernels were written for" in other) == ("", True)

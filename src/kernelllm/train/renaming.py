@@ -68,7 +68,7 @@ def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
         taken.add(new)
         everywhere = re.compile(rf"\b{name}(?=\b|_ptr\b|_size\d|_dim\d)")
         module, follows = everywhere.sub(new, module), everywhere.sub(new, follows)
-    for i, part in zip(own, follows.split(_GAP), strict=True):
+    for i, part in zip(own, follows.split(_GAP) if own else (), strict=True):
         parts[i] = part
     return module, _GAP.join(parts)
 

@@ -169,10 +169,25 @@ class SizeNames:
         return str(self.known[name].hint)
 
 
+_AS_OPERATORS: dict[str, type[ast.operator]] = {"FloorDiv": ast.FloorDiv, "CleanDiv": ast.FloorDiv, "Mod": ast.Mod, "PythonMod": ast.Mod}
+
+
+class _Operators(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name):
+            if (operator := _AS_OPERATORS.get(node.func.id)) and len(node.args) == 2:
+                return ast.BinOp(node.args[0], operator(), node.args[1])
+            node.func.id = {"Min": "min", "Max": "max"}.get(node.func.id, node.func.id)
+        return node
+
+
 def as_python(expression: str) -> str:
-    """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``Min(s0, s1)`` as ``min(s0, s1)``."""
-    expression = re.sub(r"\bM(in|ax)\(", r"m\1(", expression)
-    return re.sub(r"FloorDiv\(([^,()]+), ([^,()]+)\)", r"((\1) // (\2))", expression)
+    """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``PythonMod(s0, 8)`` as ``s0 % 8``, ``Min`` as ``min``."""
+    try:
+        return ast.unparse(_Operators().visit(ast.parse(expression, mode="eval")))
+    except SyntaxError:
+        return expression
 
 
 def _spell(size: Size, constants: set[str]) -> str:
