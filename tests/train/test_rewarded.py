@@ -113,7 +113,9 @@ def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Pa
 
 
 def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: Path, tmp_path: Path) -> None:
-    changes = ("reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "reject.repairs=0.4", "training.max_steps=2", "data.renamings=0")
+    changes = (
+        "reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "reject.repairs=0.4", "training.max_steps=2", "data.renamings=0",
+    )
     recipe = toy_recipe(toy_set, f"base={begun}", *changes, "validation.every=0")
     (run,) = reject(recipe, tmp_path, score=toy_score)
     kept = list(pair_files.read(tmp_path / "round-1" / "kept"))
