@@ -31,9 +31,9 @@ import tempfile
 import threading
 import time
 import types
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -213,10 +213,12 @@ class Side:
             self.close()
         return answer
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self, now: bool = False) -> None:
+        """End the process, after what it was asked or at once."""
         if self._process is not None:
             assert self._process.stdin is not None
+            if now:
+                self._process.kill()
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
             self._process.wait()
@@ -282,7 +284,9 @@ def variants(name: str, source: str, faults: bool) -> Iterator[tuple[str, str]]:
 def judged(sides: dict[str, Side], timer: Side, problem: Row, source: str, options: argparse.Namespace) -> Row:
     """What both say of one file, in turns, and the independent clock's time where they are far apart."""
     row: Row = {side: [] for side in SIDES}
-    settings = {"device": options.device, "baselines": ["eager"]}
+    settings = {"device": options.device, "baselines": ["eager"]} | {
+        k: getattr(options, k) for k in ("profile", "tolerance") if getattr(options, k)
+    }
     if sides["old"].harness:
         settings |= {"profile": "kernelbench", "baselines": [], "timed_runs": 100, "memory_limit_bytes": 2**36}
     for number in range(options.rounds):
@@ -340,6 +344,20 @@ def report(rows: list[Row], means: bool) -> str:
     return "\n".join([*lines, *(["Verdicts that differ or are missing:", *differ] if differ else [])])
 
 
+Asked = tuple[Row, dict[str, Future[Row]]]
+
+
+def ahead(given: Iterator[Row], writers: dict[str, Side], pools: dict[str, ThreadPoolExecutor], count: int) -> Iterator[Asked]:
+    """Each problem with what the builds write for it; the next two are written while one is judged."""
+    waiting: deque[Asked] = deque()
+    for problem in given:
+        asked = {side: pools[side].submit(one.ask, "write", problem=problem, count=count) for side, one in writers.items()}
+        waiting.append((problem, asked))
+        if len(waiting) > 2:
+            yield waiting.popleft()
+    yield from waiting
+
+
 def run(options: argparse.Namespace) -> int:
     """Write, compare, judge."""
     options.out.mkdir(parents=True, exist_ok=True)
@@ -349,15 +367,15 @@ def run(options: argparse.Namespace) -> int:
     done = {(row["problem"], row["kind"]) for row in rows}
     means = sides["old"].harness
     source_of = "new" if means else options.files
-    writers = [side for side in SIDES if not sides[side].harness]
+    writers = {side: Side(getattr(options, side), options.limit) for side in SIDES if not sides[side].harness}
+    pools = {side: ThreadPoolExecutor(1) for side in writers}  # a build's process answers one request at a time
     try:
-        with ThreadPoolExecutor(2) as pool, log.open("a") as out:
-            for problem in problems(options.problems):
+        with log.open("a") as out:
+            for problem, asked in ahead(problems(options.problems), writers, pools, options.n):
                 if time.monotonic() > end:
                     print("The budget is over; the same command goes on.")
                     break
-                ask = {side: pool.submit(sides[side].ask, "write", problem=problem, count=options.n) for side in writers}
-                written = {side: asked.result() for side, asked in ask.items()}
+                written = {side: answer.result() for side, answer in asked.items()}
                 if not means:
                     different, count = compared(problem["name"], written, options.out)
                     counts.update({"differently" if different else "the same" if count else "by neither": 1, "candidates": count})
@@ -371,6 +389,10 @@ def run(options: argparse.Namespace) -> int:
                         out.write(json.dumps(rows[-1]) + "\n")
                         out.flush()
     finally:
+        for pool in pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        for writer in writers.values():
+            writer.close(now=True)
         for side in (*sides.values(), timer):
             side.close()
     if not means:
@@ -389,6 +411,8 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=1, help="candidates that each build writes for a problem")
     parser.add_argument("--judge", action="store_true", help="judge the first candidate of each problem by both builds")
     parser.add_argument("--files", choices=SIDES, default="old", help="whose candidates are judged")
+    parser.add_argument("--profile", help="of both judges; kernelbench: a file of an older build may be silently different in other uses")
+    parser.add_argument("--tolerance", type=float, help="of both judges")
     parser.add_argument("--faults", action="store_true", help="judge three worse versions of each file as well")
     parser.add_argument("--rounds", type=int, default=1, help="times that a file is judged by each build, on a GPU")
     parser.add_argument("--device", default="auto")
