@@ -50,7 +50,8 @@ def folder(tmp_path: Path) -> Path:
     (made / "b_renamed.py").write_text(renamed.replace("class Model(nn.Module):", 'class Model(nn.Module):\n    """Other words."""\n'))
     builtin = next(iter(open_suite("builtin/activation/mish").problems()))
     (made / "c_benchmark.py").write_text(re.sub(r"\bx\b", "value", builtin.source))
-    (made / "d.py").write_text(MODULE.format(result="(x * torch.sigmoid(y)).sum(1)", rows=12))
+    named = MODULE.format(result="(x * torch.sigmoid(y)).sum(1)", rows="batch").replace("import torch\n", "import torch\n\nbatch = 12\n", 1)
+    (made / "d.py").write_text(named)
     return made
 
 
@@ -69,7 +70,7 @@ def test_build_drops_duplicates_and_benchmarks_and_resumes(folder: Path, tmp_pat
     assert len(lines) == 2
     assert all("class ModelNew" in line["messages"][-1]["content"] for line in lines)
     assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
-    assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
+    assert all("= x.shape" in line["messages"][-1]["content"] and "batch" not in line["messages"][-1]["content"] for line in lines)
     assert "rows" in run("stats", str(tmp_path / "set"))
     assert "@triton.jit" in run("show", str(tmp_path / "set"), "1")
 

@@ -43,7 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     any_dtype: bool = True
     """One file serves float32 and half precision where the reference does; False writes it for the inputs' own dtypes."""
     short: bool = False
-    """One way for all sizes, without the checks of what a call brings: a file to learn from. It is for the inputs' own dtypes."""
+    """One way for all sizes, without the checks of what a call brings, sizes named by their place: a file to learn from. It is for the
+    inputs' own dtypes."""
     conv_tf32: bool = True
     """fp32 convolutions may round their inputs to TF32, as torch's default (``torch.backends.cudnn.allow_tf32``) does."""
     write_time: float = 60.0

@@ -45,7 +45,7 @@ class GraphCode:
     def name(self, local: set[str], paths: dict[str, str]) -> None:
         """Name sizes and arguments. ``local``: names taken in the function; ``paths``: how it reaches the graph's arguments."""
         self.local = local
-        self.sizes = SizeNames(self.captured, local, self.text)
+        self.sizes = SizeNames(self.captured, local, self.text, by_place=self.options.short)
         self.splits = self._splits(local)
         self.program: HostProgram = read(self.wrapper, self.captured, self.sizes)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0

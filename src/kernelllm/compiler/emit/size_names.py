@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class SizeNames:
     """Integers of the wrapper's ``call``: symbols, the graph's size arguments, and values computed from them."""
 
-    def __init__(self, captured: Captured, taken: set[str], text: str = "") -> None:
-        """``text`` is the wrapper: sizes that it mentions get the first choice of names."""
+    def __init__(self, captured: Captured, taken: set[str], text: str = "", *, by_place: bool = False) -> None:
+        """``text`` is the wrapper: sizes that it mentions get the first choice of names. ``by_place``: ``x_size0``, whatever
+        the problem calls it; ``size`` where it is computed."""
         self.values: dict[str, Any] = {}
         """Wrapper variable to sympy expression over the names below."""
         self.known: dict[str, Size] = {}
@@ -33,7 +34,7 @@ class SizeNames:
         chosen = {}
         constants = {size.constant for size in captured.sizes}
         for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
-            chosen[size.symbol] = fresh_name(_spell(size, constants), taken)
+            chosen[size.symbol] = fresh_name(_spell(size, constants, by_place), taken)
         for size in captured.sizes:
             name = chosen[size.symbol]
             self.known[name] = size
@@ -190,10 +191,14 @@ def as_python(expression: str) -> str:
         return expression
 
 
-def _spell(size: Size, constants: set[str]) -> str:
+def _spell(size: Size, constants: set[str], by_place: bool) -> str:
     """``batch_size`` as the problem has it; a number without a name there after the argument and the dimension that it is the size of."""
+    if by_place and size.expression:
+        return "size"
     constant = size.constant
-    if re.fullmatch(r"\w+_dim\d+", constant) and size.sources and size.sources[0].kind == "input" and size.sources[0].dim is not None:
+    placed = size.sources and size.sources[0].kind == "input" and size.sources[0].dim is not None
+    direct = placed and size.sources[0].expression in ("", size.symbol)
+    if placed and ((by_place and direct) or re.fullmatch(r"\w+_dim\d+", constant)):
         constant = f"{size.sources[0].name}_size{size.sources[0].dim}"
     elif constant.endswith("_shape[0]") and constant.replace("[0]", "[1]") not in constants:
         constant = constant.replace("_shape[0]", "_size")
