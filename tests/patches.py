@@ -219,6 +219,10 @@ INDUCTOR = (
         "reduction_numel, input_node);"
         "Scan.num_splits(device, dtype, inner_fn, axis, pointwise_ranges, scan_ranges, combine_fn, scan_numel)",
     ),
+    *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.ir",
+           "FlexibleLayout.allow_indexing"),
+    *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.dependencies",
+           "extract_read_writes(fn, argsizes, normalize, prefix, hidden_args);index_vars_squeeze(argsizes, prefix)", "called"),
 )  # fmt: skip
 
 LAUNCHES = (

@@ -15,7 +15,9 @@ import pytest
 import torch
 import triton
 from compiled import IMPORTS, LINEAR, problem
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from kernelllm.compiler.capture import faster_convolutions
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options
@@ -104,7 +106,7 @@ def test_attention_that_is_written_out_becomes_torchs() -> None:
 
 def test_the_judge_runs_both_paths() -> None:
     candidate = next(Compiler(extern="auto").write(problem(LINEAR), 1))
-    assert candidate.params == {"fixed": True}
+    assert candidate.params == {"fixed": True, "mixed": True}
     assert "forward_at_known_sizes" in candidate.source
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
         verdict = judge.judge(problem(LINEAR), candidate)
@@ -143,6 +145,52 @@ def test_a_mixed_path_takes_templates_for_the_products_that_gain_and_leaves_the_
     text = compiled(problem(PRODUCTS), Options(extern="allow", symbolic=False, mixed=True))
     assert text.count("= half_matmul(") == text.count("= matmul(") == text.count("torch.addmm(") == 1
     assert 'activation="gelu"' in text or "gelu_short" in text
+
+
+@pytest.mark.parametrize(
+    ("window", "channels", "bias", "op"),
+    [((2, 3), 3, True, "addmm"), ((2, 2, 2), 2, False, "mm"), ((3,), 16, True, "convolution")],
+)
+def test_convolutions_of_patches_are_products_and_those_over_one_dimension_have_two(
+    window: tuple[int, ...], channels: int, bias: bool, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faster_convolutions, "_LARGE", 0)
+    flat = op == "convolution"
+
+    def forward(x: torch.Tensor, weight: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        stride, padding = ([2], [1]) if flat else (list(window), [0] * len(window))
+        ones = [1] * len(window)
+        return torch.ops.aten.convolution(x, weight, b if bias else None, stride, padding, ones, False, [0] * len(window), 1)
+
+    sizes = [(2, channels, *(2 * n + 1 for n in window)), (16, channels, *window), (16,)]
+    given = [torch.randint(-3, 4, size).bfloat16() for size in sizes]
+    graph = make_fx(forward, tracing_mode="fake")(*given)
+    faster_convolutions.rewrite(graph, Options(extern="allow", symbolic=False, mixed=True))
+    graph.recompile()
+    targets = [str(n.target) for n in graph.graph.nodes]
+    assert targets.count(f"aten.{op}.default") == 1
+    assert flat == ("aten.convolution.default" in targets)
+    torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
+
+
+PACKED = """
+class Model(nn.Module):
+    def __init__(self, groups, out):
+        super().__init__()
+        self.register_buffer("packed", torch.randint(0, 256, (out, groups, 32), dtype=torch.uint8))
+        self.register_buffer("scale", torch.rand(out, groups, 1, dtype=torch.bfloat16))
+    def forward(self, x):
+        weight = torch.stack((self.packed & 15, self.packed >> 4), -1).flatten(2).to(x.dtype) * self.scale
+        return x @ weight.flatten(1).t()
+groups, out = 32, 2048
+def get_inputs(): return [torch.rand(1, 64 * groups, dtype=torch.bfloat16)]
+def get_init_inputs(): return [groups, out]
+"""
+
+
+def test_a_row_times_packed_weights_is_one_kernel_though_scales_are_read_by_quotients() -> None:
+    path = compiled(problem(PACKED), Options(extern="allow", symbolic=False, mixed=True)).partition("def forward")[2]
+    assert path.count("_kernel[") == 1
 
 
 TRAINED = """

@@ -31,14 +31,14 @@ __all__ = ["left_to_torch", "refuse_idle"]
 log = logging.getLogger(__name__)
 
 PORTFOLIO: tuple[dict[str, Any], ...] = (
-    {"fixed": True},
     {"fixed": True, "mixed": True},
     {},
+    {"fixed": True},
     {"fixed": True, "mixed": True, "autotune": True},
     {"fixed": True, "attention": "cudnn"},
     {"extern": "allow"},
 )
-"""The candidates that may leave work to torch, ahead of the rest: the first does at the problem's sizes what ``torch.compile`` does."""
+"""The candidates that may leave work to torch, ahead of the rest. The first has at the problem's sizes what is known to be the fastest."""
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"extern": "allow"},

@@ -144,7 +144,7 @@ def candidates(problem: Problem, n: int, feedback: Sequence[Attempt] = (), *, de
     from kernelllm.compiler.compiler_writer import Compiler
 
     fixed = device != "cpu" and not re.search(rf"^{SIZE}\d+ = ", problem.source, re.MULTILINE)
-    return Compiler(extern="allow", fixed=fixed, conv_tf32=conv_tf32, any_dtype=False).write_here(problem, n, feedback)
+    return Compiler(extern="allow", fixed=fixed, mixed=fixed, conv_tf32=conv_tf32, any_dtype=False).write_here(problem, n, feedback)
 
 
 def serve(orders: IO[bytes], answers: IO[bytes], device: str) -> None:

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import faster_templates, fusions, packed_weights, staged_reductions
+from kernelllm.compiler.capture import faster_convolutions, faster_templates, fusions, packed_weights, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.options import Options
@@ -39,6 +39,7 @@ def run(graph: GraphModule, options: Options) -> None:
         rules = _TORCH_RULES if options.extern == "allow" else _RULES
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
     elif options.mixed:
+        faster_convolutions.rewrite(graph, options)
         _replace(graph, options, faster_templates.rules(_RULES))
         faster_templates.fuse(graph, options)
     _lay_out(graph, options)

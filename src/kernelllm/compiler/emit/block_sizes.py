@@ -6,6 +6,7 @@ up to 4096 for reductions along contiguous memory, 64 x 32 tiles for reductions 
 
 from __future__ import annotations
 
+import ast
 import math
 from dataclasses import dataclass, field
 
@@ -37,8 +38,8 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
-    mistaken = options.mixed and kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)
-    known = heuristics.tried(kernel) if options.library and not mistaken else []
+    ours = options.mixed and (_reads_rows_twice(kernel) or (kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)))
+    known = heuristics.tried(kernel) if options.library and not ours else []
     if len(known) == 1 or (known and options.autotune and not mutates):
         return _as_inductor(kernel, known)
     if not any(k.startswith("r") for k in kernel.hints):
@@ -55,6 +56,12 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
         chosen.tuned = _tuned(chosen, kernel)
     return chosen
+
+
+def _reads_rows_twice(kernel: Kernel) -> bool:
+    """Whether long rows along memory are read in one loop for a reduction and in another for what is made of it."""
+    loops = sum(isinstance(statement, ast.For) for statement in kernel.function.body)
+    return loops > 1 and kernel.reduction_hint == "INNER" and "YBLOCK" not in kernel.blocks
 
 
 def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks]) -> LaunchConfig:

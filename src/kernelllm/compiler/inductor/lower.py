@@ -193,7 +193,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        stack.enter_context(split_reductions.marked(marks=not options.library))
+        stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
         if options.library:

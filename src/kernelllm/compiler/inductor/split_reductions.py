@@ -8,15 +8,20 @@ marked while Inductor writes (a prime that means nothing else), and the emitter 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import sympy
 
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.staged_reductions import LONG
 
 SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
+ENOUGH = 1024
+"""Rows along memory that keep all cores busy, one program each."""
 
 
 _LENGTHS: dict[int, Any] = {}
@@ -40,10 +45,11 @@ def is_prime(n: int) -> bool:
 
 
 @contextmanager
-def marked(*, marks: bool = True) -> Iterator[None]:
-    """While open, Inductor's split reductions of symbolic length have a marked number of parts (unless sizes are fixed); running sums
-    are not split."""
+def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
+    """While open, Inductor's split reductions of symbolic length have a marked number of parts (``marks``), or stay in one kernel where
+    there are rows for all cores (``whole_rows``); running sums are not split."""
     from torch._inductor.ir import Reduction, Scan
+    from torch._inductor.runtime.hints import ReductionHint
     from torch._inductor.virtualized import V
 
     plain, scan = Reduction.num_splits, Scan.num_splits
@@ -63,11 +69,41 @@ def marked(*, marks: bool = True) -> Iterator[None]:
                 return hint, made
         return hint, parts
 
+    def in_rows(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        hint, parts = plain(*args, **kwargs)
+        rows, length = (V.graph.sizevars.optimization_hint(n, fallback=0) for n in (math.prod(given["ranges"]), given["reduction_numel"]))
+        whole = rows >= ENOUGH and length <= LONG and (hint == ReductionHint.INNER or (parts != 1 and _reads_along_rows(given)))
+        return (ReductionHint.INNER, 1) if whole else (hint, parts)
+
     def in_one(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         return scan(*args, **kwargs)[0], 1  # a split scan needs Inductor's runtime: its programs hand results on through memory
 
     with ExitStack() as stack:
-        if marks:
-            patch(stack, Reduction, "num_splits", staticmethod(num_splits))
+        if marks or whole_rows:
+            patch(stack, Reduction, "num_splits", staticmethod(num_splits if marks else in_rows))
         patch(stack, Scan, "num_splits", staticmethod(in_one))
         yield
+
+
+def _reads_along_rows(given: dict[str, Any]) -> bool:
+    """Whether neighbours along the reduction lie side by side in memory, for most of what depends on both its row and its column.
+
+    Inductor looks at strides alone, which indices with a quotient (a scale for each group of weights) do not have.
+    """
+    from torch._inductor import dependencies
+    from torch._inductor.ir import FlexibleLayout
+
+    sizes = given["ranges"], given["reduction_ranges"]
+    (rows, columns), _ = dependencies.index_vars_squeeze(*sizes, prefix="d")
+    ends = [[v for index in group for v in sympy.sympify(index).free_symbols][-1:] for group in (rows, columns)]
+    with ExitStack() as stack:
+        patch(stack, FlexibleLayout, "allow_indexing", True)
+        reads = dependencies.extract_read_writes(given["inner_fn"], *sizes, prefix="d").reads
+    along = across = 0
+    for index in (read.index for read in reads if all(set(end) & read.index.free_symbols for end in ends)):
+        start = dict.fromkeys(index.free_symbols, 0)
+        here, below, right = (index.subs({**start, **dict.fromkeys(moved, 1)}) for moved in ([], *ends))
+        along += bool(abs(right - here) < abs(below - here))
+        across += bool(abs(right - here) > abs(below - here))
+    return along > across

@@ -1,0 +1,77 @@
+"""Convolutions of a graph of fixed sizes that another operator computes faster, exactly.
+
+A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
+speed where there are few channels, as in the first layer of a vision transformer. A convolution over one dimension is one over two with
+a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.graph_editor import HALF, Editor
+from kernelllm.compiler.options import Options
+
+aten = torch.ops.aten
+_FEW = 16
+"""Channels of an image up to which a product of patches is faster than cuDNN's convolution."""
+_LARGE = 2**28
+"""Multiplications from which on a convolution over one dimension takes longer than what two dimensions cost the host."""
+
+
+def rewrite(graph: GraphModule, options: Options) -> None:
+    """Replace them, in place."""
+    namespace = template_ops.register()
+    for node in list(graph.graph.nodes):
+        if node.target is not aten.convolution.default:
+            continue
+        edit = Editor(graph, node, namespace, options)
+        with graph.graph.inserting_before(node):
+            made = _patches(edit, *node.args) or _two_dimensions(edit, *node.args)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
+
+
+def _patches(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+             output_padding: Any, groups: int) -> Node | None:
+    """The product of patches and weights, where windows do not overlap and channels are few."""
+    channels, window = weight.meta["val"].shape[1], list(weight.meta["val"].shape[2:])
+    value, out = x.meta["val"], edit.node.meta["val"]
+    fits = not transposed and groups == 1 and list(stride) == window and not any(padding) and set(dilation) == {1}
+    if not fits or channels > _FEW or math.prod(window) < 4 or value.dim() != out.dim() or value.dtype not in (torch.float32, *HALF):
+        return None
+    counts, spatial = list(out.shape[2:]), range(len(window))
+    for d in spatial:
+        if value.shape[2 + d] != counts[d] * window[d]:
+            x = edit.call(aten.slice.Tensor, x, 2 + d, 0, counts[d] * window[d])
+    x = edit.call(aten.reshape.default, x, [*value.shape[:2], *(n for d in spatial for n in (counts[d], window[d]))])
+    x = edit.call(aten.permute.default, x, [0, *(2 + 2 * d for d in spatial), 1, *(3 + 2 * d for d in spatial)])
+    length = channels * math.prod(window)
+    x = edit.call(aten.reshape.default, x, [value.shape[0] * math.prod(counts), length])
+    turned = edit.call(aten.permute.default, edit.call(aten.reshape.default, weight, [out.shape[1], length]), [1, 0])
+    if value.dtype == torch.float32:
+        made = edit.template("matmul", x, turned, *([bias] if bias else []), allow_tf32=edit.options.conv_tf32)
+    else:
+        made = edit.call(aten.addmm.default, bias, x, turned) if bias else edit.call(aten.mm.default, x, turned)
+    made = edit.call(aten.reshape.default, made, [out.shape[0], *counts, out.shape[1]])
+    return edit.call(aten.permute.default, made, [0, len(window) + 1, *(1 + d for d in spatial)])
+
+
+def _two_dimensions(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                    output_padding: Any, groups: int) -> Node | None:
+    """The convolution over a height of 1 and the width."""
+    value, kernel, out = (v.meta["val"] for v in (x, weight, edit.node))
+    if value.dim() != 3 or transposed or groups != 1 or min(kernel.shape[:2]) < _FEW or out.numel() * kernel[0].numel() < _LARGE:
+        return None
+    flat = [edit.call(aten.unsqueeze.default, t, 2) for t in (x, weight)]
+    window = [1, *stride], [0, *padding], [1, *dilation]
+    return edit.call(aten.squeeze.dim, edit.call(aten.convolution.default, *flat, bias, *window, False, [0, 0], 1), 2)
+
+
+__all__ = ["rewrite"]
