@@ -10,7 +10,8 @@ On a GPU a file is timed in a new worker each round. Where the two medians are m
 with CUDA events alone, without either judge and without a sandbox: as a plain loop sees it, and with the host's launching kept out.
 ``kernelbench:FOLDER`` takes KernelBench's own harness as the old side: it writes nothing, so the new build's files are judged, by the
 profile ``kernelbench``, and means are compared.
-Sources, differences and one JSON line a judged file go to the folder ``--out``; the same command goes on where it stopped.
+Sources, differences and one JSON line a judged file go to the folder ``--out``; the same command goes on where it stopped, and with
+``--judge`` it judges what lies there: write first without it, where writing would disturb the times.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ import tempfile
 import threading
 import time
 import types
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +214,10 @@ class Side:
             self.close()
         return answer
 
-    def close(self, now: bool = False) -> None:
-        """End the process, after what it was asked or at once."""
+    def close(self) -> None:
+        """End the process."""
         if self._process is not None:
             assert self._process.stdin is not None
-            if now:
-                self._process.kill()
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
             self._process.wait()
@@ -238,6 +237,12 @@ def problems(suites: list[str]) -> Iterator[Row]:
     for suite in suites:
         for one in open_suite(suite).problems():
             yield {"name": one.name, "source": one.source, "path": one.path, "origin": one.origin, "tags": list(one.tags)}
+
+
+def kept(name: str, side: str, options: argparse.Namespace) -> dict[str, Row]:
+    """The candidate to be judged, where an earlier run wrote it."""
+    path = options.out / f"{name.replace('/', '__')}.0.{side}.py"
+    return {side: {"candidates": [{"source": path.read_text()}]}} if options.judge and path.exists() else {}
 
 
 def compared(name: str, written: dict[str, Row], out: Path) -> tuple[str, int]:
@@ -284,9 +289,8 @@ def variants(name: str, source: str, faults: bool) -> Iterator[tuple[str, str]]:
 def judged(sides: dict[str, Side], timer: Side, problem: Row, source: str, options: argparse.Namespace) -> Row:
     """What both say of one file, in turns, and the independent clock's time where they are far apart."""
     row: Row = {side: [] for side in SIDES}
-    settings = {"device": options.device, "baselines": ["eager"]} | {
-        k: getattr(options, k) for k in ("profile", "tolerance") if getattr(options, k)
-    }
+    settings: Row = {"device": options.device, "baselines": ["eager"]}
+    settings |= {name: getattr(options, name) for name in ("profile", "tolerance") if getattr(options, name)}
     if sides["old"].harness:
         settings |= {"profile": "kernelbench", "baselines": [], "timed_runs": 100, "memory_limit_bytes": 2**36}
     for number in range(options.rounds):
@@ -344,20 +348,6 @@ def report(rows: list[Row], means: bool) -> str:
     return "\n".join([*lines, *(["Verdicts that differ or are missing:", *differ] if differ else [])])
 
 
-Asked = tuple[Row, dict[str, Future[Row]]]
-
-
-def ahead(given: Iterator[Row], writers: dict[str, Side], pools: dict[str, ThreadPoolExecutor], count: int) -> Iterator[Asked]:
-    """Each problem with what the builds write for it; the next two are written while one is judged."""
-    waiting: deque[Asked] = deque()
-    for problem in given:
-        asked = {side: pools[side].submit(one.ask, "write", problem=problem, count=count) for side, one in writers.items()}
-        waiting.append((problem, asked))
-        if len(waiting) > 2:
-            yield waiting.popleft()
-    yield from waiting
-
-
 def run(options: argparse.Namespace) -> int:
     """Write, compare, judge."""
     options.out.mkdir(parents=True, exist_ok=True)
@@ -367,40 +357,39 @@ def run(options: argparse.Namespace) -> int:
     done = {(row["problem"], row["kind"]) for row in rows}
     means = sides["old"].harness
     source_of = "new" if means else options.files
-    writers = {side: Side(getattr(options, side), options.limit) for side in SIDES if not sides[side].harness}
-    pools = {side: ThreadPoolExecutor(1) for side in writers}  # a build's process answers one request at a time
+    writers = [side for side in SIDES if not sides[side].harness]
     try:
-        with log.open("a") as out:
-            for problem, asked in ahead(problems(options.problems), writers, pools, options.n):
+        with ThreadPoolExecutor(2) as pool, log.open("a") as out:
+            for problem in problems(options.problems):
                 if time.monotonic() > end:
                     print("The budget is over; the same command goes on.")
                     break
-                written = {side: answer.result() for side, answer in asked.items()}
-                if not means:
-                    different, count = compared(problem["name"], written, options.out)
-                    counts.update({"differently" if different else "the same" if count else "by neither": 1, "candidates": count})
-                    same = f"the same ({count})" if count else f"written by neither: {written['new'].get('error')}"
-                    print(f"{problem['name']:44} {different or same}", flush=True)
+                name = problem["name"]
+                written = kept(name, source_of, options)
+                if not written:
+                    ask = {side: pool.submit(sides[side].ask, "write", problem=problem, count=options.n) for side in writers}
+                    written = {side: asked.result() for side, asked in ask.items()}
+                    if not means:
+                        different, count = compared(name, written, options.out)
+                        counts.update({"differently" if different else "the same" if count else "by neither": 1, "candidates": count})
+                        same = f"the same ({count})" if count else f"written by neither: {written['new'].get('error')}"
+                        print(f"{name:44} {different or same}", flush=True)
                 if not options.judge or not (candidates := written[source_of].get("candidates")):
                     continue
-                for kind, text in variants(problem["name"], candidates[0]["source"], options.faults):
-                    if (problem["name"], kind) not in done:
-                        rows.append({"problem": problem["name"], "kind": kind} | judged(sides, timer, problem, text, options))
+                for kind, text in variants(name, candidates[0]["source"], options.faults):
+                    if (name, kind) not in done:
+                        rows.append({"problem": name, "kind": kind} | judged(sides, timer, problem, text, options))
                         out.write(json.dumps(rows[-1]) + "\n")
                         out.flush()
     finally:
-        for pool in pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
-        for writer in writers.values():
-            writer.close(now=True)
         for side in (*sides.values(), timer):
             side.close()
-    if not means:
+    if not means and counts:
         told = ", ".join(f"{counts[how]} {how}" for how in ("the same", "differently", "by neither"))
         print(f"problems written {told}; {counts['candidates']} candidates")
     if options.judge:
         print(report(rows, means))
-    return 0 if means or counts["candidates"] else 1
+    return 0 if means or rows or counts["candidates"] else 1
 
 
 def main() -> int:
