@@ -178,6 +178,64 @@ def test_eager_runs_while_equal_graphs_are_written_once(process: References, opt
     assert len(process.orders) == 1
 
 
+class Answering:
+    """Stands for Inductor: eager, counted."""
+
+    def __init__(self, calls: list[Any], graph: torch.fx.GraphModule) -> None:
+        self.calls, self.graph = calls, graph
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        self.calls.append(self.graph)
+        return self.graph(*inputs)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("right", [True, False])
+def test_inductor_answers_for_the_whole_graph_while_it_is_written(
+    process: References, monkeypatch: pytest.MonkeyPatch, *, cut: bool, right: bool
+) -> None:
+    calls: list[Any] = []
+    for module in (graph_kernel, graph_pieces):
+        monkeypatch.setattr(module, "ByInductor", lambda graph, failed: Answering(calls, graph))
+    monkeypatch.setattr(graph_kernel, "_has_inductor", lambda device: True)
+    if cut:
+        for name, size in (("LONG", 6), ("PIECE", 4), ("LARGEST", 12)):
+            monkeypatch.setattr(graph_pieces, name, size)
+    if not right:
+        process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
+    process.wait.clear()
+    module = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.LayerNorm(6), nn.Dropout(0.5)) for _ in range(3)))
+    fast = compiled(module, fallback="inductor", wait_s=0.05)
+    x = torch.randn(4, 6)
+
+    def same(call: int) -> None:
+        results = []
+        for run in (module, fast):
+            torch.manual_seed(call)
+            results.append(run(x))
+        torch.testing.assert_close(*results)
+
+    with torch.no_grad():
+        for call in (1, 2):
+            same(call)
+        process.wait.set()
+        assert compile_report().finish(20)
+        before = len(calls)
+        assert before
+        same(3)
+    assert len(set(calls)) == 1  # one graph, whole
+    assert len(calls) == before + (0 if right else 1)
+    assert {g.state for g in compile_report().graphs} == {"written" if right else "inductor"}
+    assert len(compile_report().graphs) == (3 if cut else 1)
+
+
+def test_a_graph_of_products_alone_is_left_to_libraries(process: References) -> None:
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(compiled(nn.Linear(4, 5))(x).shape, torch.Size([3, 5]))
+    assert not process.orders
+    assert "libraries" in str(compile_report())
+
+
 def _lost(order: Order, limit_s: float) -> Written:
     raise WorkerError("The process that writes kernels has ended.")
 

@@ -16,7 +16,8 @@ from torch import fx
 from kernelllm.app import in_process
 from kernelllm.app.dynamo import orders
 from kernelllm.app.dynamo.any_device import decomposed
-from kernelllm.app.dynamo.graph_parts import GraphParts, apart
+from kernelllm.app.dynamo.by_inductor import ByInductor
+from kernelllm.app.dynamo.graph_parts import GraphParts, apart, left_to_libraries
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.problems.graph_problem import graph_problem, told_by_shapes
@@ -40,8 +41,9 @@ class GraphKernel:
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
         self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
         compile_report().graphs.append(self.record)
-        self._run: Run | None = None
+        self._run: Run = self._eager
         self._inductor: Run | None = None
+        self._inductor_failed = ""
         self._decided = self._waited = False
         self._lock = threading.Lock()
         self._answer: Future[Written] | None = None
@@ -52,35 +54,53 @@ class GraphKernel:
         inputs = list(boxed)
         boxed.clear()
         if not self._decided:
-            with self._lock:
-                self._decide(inputs)
-        run = self._run or self._eager
+            return self._undecided(inputs)
         if not torch.is_grad_enabled():  # mostly; the context below takes microseconds
-            return run(inputs)
+            return self._run(inputs)
         with torch.no_grad():
-            return run(inputs)
+            return self._run(inputs)
 
     def begun(self, inputs: list[Any]) -> Sequence[Any]:
-        """Eager's results, once, while the file is being written: :meth:`settle` waits for it."""
-        with self._lock:
-            self._decide(inputs, wait=False)
-        with torch.no_grad():
+        """Eager's results, while the file is being written: :meth:`settle` waits for it."""
+        with self._lock, torch.no_grad():
+            self._decide(inputs)
             return self._eager(inputs)
 
-    def settle(self) -> None:
-        """Take the file; wait for it as a first call does."""
+    @property
+    def beside_inductor(self) -> bool:
+        """Whether Inductor may run the graph while its file is being written."""
+        return self._inductor is not None
+
+    def settle(self, *, wait: bool = True) -> bool:
+        """Take the file if it is there; ``wait`` for it as a first call does. Whether it is decided what runs the graph."""
         with self._lock:
             if self._answer is not None:
-                self._decide([])
+                self._decide([], wait=wait)
+        return self._decided
 
     # -- what runs it ----------------------------------------------------------------------------
+
+    def _undecided(self, inputs: list[Any]) -> Sequence[Any]:
+        """A call before it is known what runs the graph. At the first one Inductor compiles, and answers, while the file is written."""
+        with self._lock, torch.no_grad():
+            begins = self._answer is None
+            self._decide(inputs)
+            if self._decided or not begins:
+                return self._run(inputs)
+            if self._inductor is None:
+                self._decide([], wait=True)
+                return self._run(inputs)
+            with orders.meanwhile():
+                result = self._run(inputs)
+            self._decide([], wait=True)
+            return result
 
     def _eager(self, inputs: list[Any]) -> Sequence[Any]:
         result: Sequence[Any] = self._graph(*inputs)
         return result
 
-    def _decide(self, inputs: list[Any], *, wait: bool = True) -> None:
-        """Choose what runs the graph from now on; left open while it is being written. The first that waits does so once."""
+    def _decide(self, inputs: list[Any], *, wait: bool = False) -> None:
+        """Choose what runs the graph from now on; left open while it is being written. It is waited for once."""
         if self._decided:
             return
         start = time.perf_counter()
@@ -107,6 +127,8 @@ class GraphKernel:
         computed = decomposed(parts.computed)
         if not any(n.op == "call_function" for n in computed.graph.nodes):
             return self._stay_eager("there is nothing to compute")
+        if left_to_libraries(computed.graph):
+            return self._stay_eager("it has nothing but products and views, which libraries do")
         given = [*inputs, *parts.constants]
         device = _device(given)
         if device is None:
@@ -121,16 +143,15 @@ class GraphKernel:
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
         order = f"{self._key} {self._options.verify == 'off'}"
         self._answer = orders.ordered(order, lambda: self._written(problem, device))
-        self._inductor = self._by_inductor() if device != "cpu" and self._options.fallback == "inductor" else None
+        if self._options.verify != "background" and self._options.fallback == "inductor" and _has_inductor(device):
+            self._run = self._inductor = self._by_inductor()
         return None
 
     def _wait(self, answer: Future[Written]) -> None:
         """Wait as long as the options allow; then Inductor or eager runs the graph until it is written."""
         self._waited = True
-        behind = self._options.verify == "background"
-        if not orders.wait_for(answer, 0.0 if behind else self._options.wait_s):
-            self._run = None if behind else self._inductor
-            self.record.became("waiting", f"it is being written, {'Inductor' if self._run else 'eager'} runs it until then")
+        if not orders.wait_for(answer, 0.0 if self._options.verify == "background" else self._options.wait_s):
+            self.record.became("waiting", f"it is being written, {'Inductor' if self._inductor else 'eager'} runs it until then")
 
     def _written(self, problem: Any, device: str) -> Written:
         from kernelllm.app.dynamo import disk
@@ -180,7 +201,7 @@ class GraphKernel:
                 raise
             except Exception as error:  # noqa: BLE001 - a guard of the file, or a fault in it: eager is always right
                 self._leave(f"the written file failed: {type(error).__name__}: {error}")
-                return (self._run or self._eager)(inputs)
+                return self._run(inputs)
             computed = [_laid_out(t, s) for t, s in zip(computed, layouts, strict=True)]
             return parts.joined(computed, views(*given) if views else ())
 
@@ -190,30 +211,18 @@ class GraphKernel:
     def _leave(self, cause: str) -> None:
         self._decided = True
         cause = " ".join(cause.split())[:300]
-        if self._options.fallback == "eager" or self.record.state == "inductor":
-            return self._stay_eager(cause)
+        if self._options.fallback == "eager" or self.record.state == "inductor" or self._inductor_failed:
+            return self._stay_eager("; ".join(filter(None, (cause, self._inductor_failed))))
         self._inductor = self._run = self._inductor or self._by_inductor()
         return self.record.became("inductor", cause)
 
     def _by_inductor(self) -> Run:
-        """What Inductor makes of the graph at its first call; eager, where it makes nothing of it."""
-        graph = self._graph
-        random = any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.graph.nodes)
-        compiled: Run = torch.compile(graph.forward, backend="inductor", options={"fallback_random": True} if random else None)
+        def failed(error: str) -> None:
+            self._inductor_failed, self._run = error, self._eager
+            if self._decided:
+                self._stay_eager(f"{self.record.cause}; {error}")
 
-        def run(inputs: list[Any]) -> Sequence[Any]:
-            try:
-                result: Sequence[Any] = compiled(*inputs)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001 - Inductor and what it calls raise anything
-                self._run = self._eager
-                if self._decided:
-                    self._stay_eager(f"{self.record.cause}; Inductor: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-                return self._eager(inputs)
-            return result
-
-        return run
+        return ByInductor(self._graph, failed)
 
     def _stay_eager(self, cause: str) -> None:
         self._decided = True
@@ -235,6 +244,11 @@ def _device(values: list[Any]) -> str | None:
         return None
     device = devices.pop()
     return str(device) if device.type in ("cpu", "cuda") else None
+
+
+def _has_inductor(device: str) -> bool:
+    """Whether Inductor runs graphs there while they are being written. On a CPU it needs a C++ compiler, and eager stays in the end."""
+    return device != "cpu"
 
 
 def _conv_tf32(device: str) -> bool:

@@ -101,3 +101,16 @@ def _giving(graph: fx.GraphModule, results: list[Any]) -> fx.GraphModule:
     made.output(fx.map_arg(tuple(results), lambda n: copied[n]))
     made.eliminate_dead_code()
     return fx.GraphModule(graph, made)
+
+
+_LIBRARY_CALLS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "convolution", "clone", "_unsafe_view")}
+
+
+def left_to_libraries(graph: fx.Graph) -> bool:
+    """Whether it has no operator besides products, views and plain copies: no kernel of its own could be faster."""
+    for node in graph.nodes:
+        if node.op != "call_function" or _is_free(node) or node.target is operator.getitem:
+            continue
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _LIBRARY_CALLS:
+            return False
+    return True

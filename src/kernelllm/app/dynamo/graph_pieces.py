@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from kernelllm.app.dynamo import orders
+from kernelllm.app.dynamo.by_inductor import ByInductor
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
 from kernelllm.app.dynamo.graph_parts import free_nodes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
@@ -20,6 +23,7 @@ from kernelllm.problems.graph_text import foreign, noted
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
 
+log = logging.getLogger("kernelllm")
 LONG = 200
 """Operators above which a graph is cut."""
 PIECE, LARGEST = 80, 160
@@ -159,7 +163,10 @@ def _piece(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], free: 
 
 
 class PiecesInTurn:
-    """Called as a graph of AOTAutograd's: runs the pieces, each with what it takes, and lets go of what no later one takes."""
+    """Called as a graph of AOTAutograd's: runs the pieces, each with what it takes, and lets go of what no later one takes.
+
+    Inductor runs the whole until it is known what runs each piece, and for good where most are not written.
+    """
 
     def __init__(self, name: str, graph: fx.GraphModule, parts: list[Piece], options: CompileOptions) -> None:
         self._boxed_call = True  # as GraphKernel
@@ -172,7 +179,9 @@ class PiecesInTurn:
         self._ends = [[place for place, at in last.items() if at == number] for number in range(len(parts))]
         self._unused = [place for place in places.values() if place not in last]
         self._count = len(places)
-        self._first = True
+        self._first, self._settled = True, False
+        self._name, self._graph = name, graph
+        self._whole: ByInductor | None = None
         for i, part in enumerate(parts[:-1]):
             if part.foreign:
                 record = GraphRecord(f"{name}.{i}", 1)
@@ -180,10 +189,53 @@ class PiecesInTurn:
                 record.became("eager", part.foreign)
 
     def __call__(self, boxed: list[Any]) -> Sequence[Any]:
-        """Equal to the whole graph. At the first call eager runs, and all pieces are written at once."""
+        """Equal to the whole graph. At the first call eager runs for values to write with, all pieces are begun, and Inductor compiles."""
+        first, self._first = self._first, False
+        if not self._settled and not first:
+            self._settle(wait=False)
+        if self._whole is not None:
+            inputs = list(boxed)
+            boxed.clear()
+            with torch.no_grad():
+                return self._whole(inputs)
+        if not first:
+            return self._in_turn(boxed, first=False)
+        inputs, drawn = list(boxed), _random_state()
+        results: Sequence[Any] | None = self._in_turn(boxed, first=True)
+        if not self._settle(wait=False) and any(k.beside_inductor for k in self._own()):
+            results = None
+            self._whole = self._by_inductor()
+            _draw_again(drawn)
+            with orders.meanwhile(), torch.no_grad():
+                results = self._whole(inputs)
+        self._settle(wait=True)
+        assert results is not None
+        return results
+
+    def _by_inductor(self) -> ByInductor:
+        return ByInductor(self._graph, lambda error: log.warning("%s: eager runs the whole graph. %s", self._name, error))
+
+    def _own(self) -> list[GraphKernel]:
+        return [k for k in self._kernels if k is not None]
+
+    def _settle(self, *, wait: bool) -> bool:
+        """Take the files that are there. Whether it is decided who runs what."""
+        own = self._own()
+        if self._settled or sum(k.settle(wait=wait) for k in own) < len(own):
+            return self._settled
+        self._settled = True
+        written = [k.record.operators for k in own if k.record.state in ("written", "checked")]
+        if 2 * sum(written) > sum(k.record.operators for k in own) or not any(k.beside_inductor for k in own):
+            self._whole = None
+            return True
+        self._whole = self._whole or self._by_inductor()
+        for kernel in own:
+            kernel.record.became("inductor", kernel.record.cause or "most pieces of its graph are, and the whole is faster")
+        return True
+
+    def _in_turn(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
         values = [*boxed, *[None] * (self._count - len(boxed))]
         boxed.clear()
-        first, self._first = self._first, False
         for place in self._unused:
             values[place] = None
         for graph, kernel, takes, gives, ends in zip(self._graphs, self._kernels, self._takes, self._gives, self._ends, strict=False):
@@ -193,11 +245,19 @@ class PiecesInTurn:
             run: Any = graph.forward if kernel is None else kernel.begun if first else kernel
             for place, result in zip(gives, run(*given) if kernel is None else run(given), strict=True):
                 values[place] = result
-        for kernel in self._kernels if first else ():
-            if kernel is not None:
-                kernel.settle()
         results: Sequence[Any] = self._graphs[-1](*[values[place] for place in self._takes[-1]])
         return results
+
+
+def _random_state() -> tuple[torch.Tensor, torch.Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def _draw_again(state: tuple[torch.Tensor, torch.Tensor | None]) -> None:
+    """The same random numbers from now on as after :func:`_random_state`."""
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1])
 
 
 def runner(name: str, graph: fx.GraphModule, options: CompileOptions) -> GraphKernel | PiecesInTurn:

@@ -36,7 +36,7 @@ class GraphRecord:
     judge_s: float = 0.0
     file: str = ""
     """The written file."""
-    settle: Callable[[], Callable[[], None] | None] = field(default=lambda: None, repr=False)
+    settle: Callable[[], Callable[[], bool] | None] = field(default=lambda: None, repr=False)
     """Refers to what takes the file as soon as there is one."""
 
     def became(self, state: State, cause: str = "") -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
@@ -47,13 +48,22 @@ def ordered(key: str, write: Callable[[], Written]) -> Future[Written]:
     return future
 
 
-def wait_for(future: Future[Written], most_s: float) -> bool:
-    """Whether the answer is there; waits for it while all calls of this have waited for less than that many seconds together."""
+@contextlib.contextmanager
+def meanwhile() -> Iterator[None]:
+    """What a first call does while its file is being written counts as waited."""
     global _waited
     start = time.perf_counter()
-    wait([future], max(0.0, most_s - _waited))
-    with _lock:
-        _waited += time.perf_counter() - start
+    try:
+        yield
+    finally:
+        with _lock:
+            _waited += time.perf_counter() - start
+
+
+def wait_for(future: Future[Written], most_s: float) -> bool:
+    """Whether the answer is there; waits for it while all calls of this have waited for less than that many seconds together."""
+    with meanwhile():
+        wait([future], max(0.0, most_s - _waited))
     return future.done()
 
 
