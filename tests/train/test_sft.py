@@ -122,13 +122,14 @@ def helper(v, w):
 
 
 @triton.jit
-def scale_kernel(x_ptr, rows):
-    tl.store(x_ptr, tl.load(x_ptr) * rows)
+def scale_kernel(x_ptr, n_rows):
+    tl.store(x_ptr, tl.load(x_ptr) * n_rows)
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x, y):
         rows, x_size1 = x.shape
+        scale_kernel[(1,)](x, rows)
         return torch.sum(helper(x, rows), dim=1) + y
 """
     found: set[str] = set()

@@ -19,10 +19,10 @@ from kernelllm.backends.base import FAMILIES, Backend, Example, open_backend
 from kernelllm.core import gpus
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.text import parse as parse_source
-from kernelllm.core.text import without_comments
 from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Problem
 from kernelllm.core.types import best as best_of
 from kernelllm.lm import feedback
+from kernelllm.lm.plain_module import plain_kernel, plain_module
 from kernelllm.models.language_model import Message
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Templates:
             self._environment = jinja2.Environment(
                 loader=jinja2.ChoiceLoader(loaders), undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True
             )
-            self._environment.filters["without_comments"] = without_comments
+            self._environment.filters |= {"plain_module": plain_module, "plain_kernel": plain_kernel}
         return self._environment
 
     def names(self) -> list[str]:

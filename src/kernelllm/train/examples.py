@@ -12,12 +12,14 @@ import torch
 
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import digest
+from kernelllm.lm.plain_module import plain_kernel
 from kernelllm.models import Message
 from kernelllm.models.hf import prompt_ids
 from kernelllm.models.language_model import plain_text
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Data
+from kernelllm.train.parallel import mapped
 from kernelllm.train.questions import Asked, questions
 
 NO_LOSS: Final = -100
@@ -32,10 +34,14 @@ class TokenExample(msgspec.Struct, frozen=True):
 
 
 def rows_of(data: Data) -> list[Pair]:
-    """All rows of the sets. Raises UsageError where there is none."""
+    """All rows of the sets; for ``mini`` the kernels in one way of writing. Raises UsageError where there is none."""
     if not data.pairs:
         raise UsageError("The recipe names no pairs.", fix="Set data.pairs, or give --pairs DIR; kernelllm pairs build makes a set.")
-    return [row for folder in data.pairs for row in pair_files.read(Path(folder))]
+    found = [row for folder in data.pairs for row in pair_files.read(Path(folder))]
+    if data.template != "mini":
+        return found
+    plain = mapped(plain_kernel, [row.triton_code for row in found])
+    return [msgspec.structs.replace(row, triton_code=code) for row, code in zip(found, plain, strict=True)]
 
 
 def data_digest(rows: Iterable[Pair]) -> str:

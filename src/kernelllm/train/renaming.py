@@ -49,27 +49,30 @@ def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str,
 def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
     """Arguments of the forward and the file's constants under other names, in the module and where the kernel's file follows them.
 
-    That is its class and kernels without a docstring: those with one are templates, the same in many files. A name stays where
-    one of these texts has it as an attribute, a keyword, or as something of the file's own.
+    That is its class, for arguments also the kernels that the class starts: what other functions start are templates, the same in many
+    files. A name stays where one of these texts has it as an attribute, a keyword, or as something of the file's own.
     """
     parts = kernel.split(_GAP)
-    own = [i for i, part in enumerate(parts) if part.startswith("class ModelNew") or ("@triton.jit" in part and '"""' not in part)]
-    fixed = _GAP.join(part for i, part in enumerate(parts) if i not in own)
-    follows = _GAP.join(parts[i] for i in own)
+    model = [i for i, part in enumerate(parts) if part.startswith("class ModelNew")]
+    started = set(re.findall(r"\b(\w+)\[", parts[model[0]])) if model else set()
+    named = {i: re.search(r"^def (\w+)", part, re.MULTILINE) for i, part in enumerate(parts) if part.startswith("@triton.jit")}
+    kernels = [i for i, name in named.items() if name is not None and name[1] in started]
     taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
     for name, pool in _names(module):
+        own = [*model, *kernels] if pool is _TENSORS else model
+        follows = _GAP.join(parts[i] for i in own)
         free = [other for other in pool if other not in taken]
         used_otherwise = re.compile(rf"\.{name}\b|[(,]\s*{name}=(?!=)|^(def|class) {name}\b", re.MULTILINE)
         if not free or rng.random() < 0.3 or used_otherwise.search(module) or used_otherwise.search(follows):
             continue
-        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", fixed, re.MULTILINE):
+        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", kernel, re.MULTILINE):
             continue
         new = rng.choice(free)
         taken.add(new)
         everywhere = re.compile(rf"\b{name}(?=\b|_ptr\b|_size\d|_dim\d)")
-        module, follows = everywhere.sub(new, module), everywhere.sub(new, follows)
-    for i, part in zip(own, follows.split(_GAP) if own else (), strict=True):
-        parts[i] = part
+        module = everywhere.sub(new, module)
+        for i in own:
+            parts[i] = everywhere.sub(new, parts[i])
     return module, _GAP.join(parts)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.text import without_comments
 from kernelllm.core.types import from_json, to_json
+from kernelllm.lm.plain_module import plain_module
 from kernelllm.models import LanguageModel
 from kernelllm.models.extras import installed, need
 from kernelllm.models.hf import HF
@@ -118,7 +118,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
         answers = [answer_text(r.triton_code, recipe.data) for r in own]
         blocks = tokenizer.frequent_blocks(answers, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
-        texts = [*mapped(without_comments, [r.python_code for r in own[::step]]), *answers[::step]]
+        texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step]]
         tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
     return transformers.AutoTokenizer.from_pretrained(kept)
 

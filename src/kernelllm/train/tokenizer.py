@@ -6,6 +6,7 @@ fraction of the tokens and of the draws that can go wrong.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ SPECIAL: Final = (PAD, END, "<|module|>", "<|kernel|>", "<|verdict|>")
 """The last three part a prompt, as the template ``mini`` writes it."""
 PIECES: Final = r"\n[ \n]*| ?(?:b?float|u?int)(?:8|16|32|64)\b|\d| ?[A-Za-z_]+| ?[^\s\w]+| +|\s|\w"
 """What merges never cross: a line's end with the next indentation, a type, one digit, a name, a run of other characters."""
+_NUMBER: Final = re.compile(r"(?<![\w.])\d[\d.]*")
 _SHORTEST: Final = 12
 """Characters of a line that is worth a token."""
 _LINES: Final = 100_000
@@ -48,12 +50,14 @@ def trained(texts: Iterable[str], vocabulary: int, blocks: Sequence[str] = ()) -
 def frequent_blocks(texts: Sequence[str], most: int, least: int = 8) -> list[str]:
     """Up to ``most`` runs of lines, each with the line's end before it, that stand in at least ``least`` places: where they save most.
 
+    A line that also stands with other numbers is none of them: the model has to see the number that it copies.
     Lines are joined as BPE joins characters: each frequent line becomes a character, and a tokenizer is trained on these.
     """
     tokenizers = need("tokenizers", "train")
     lines = [["\n" + line for line in text.split("\n")][1:] for text in texts]
     found = Counter(line for text in lines for line in text)
-    kept = [line for line, count in found.most_common(_LINES) if count >= least]
+    ways = Counter(_NUMBER.sub("0", line) for line in found)
+    kept = [line for line, count in found.most_common(_LINES) if count >= least and ways[_NUMBER.sub("0", line)] == 1]
     names = {line: chr(0x10000 + number) for number, line in enumerate(kept)}
     own = {name: line for line, name in names.items()}
     words = [word for text in lines for word in "".join(names.get(line, " ") for line in text).split(" ") if word]
