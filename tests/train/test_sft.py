@@ -102,17 +102,15 @@ def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) 
 
 
 def test_a_pair_under_other_names_stays_the_same_program() -> None:
-    module = """import torch
-rows = 4
-dim = 8
-class Model(torch.nn.Module):
+    module = """rows = 4
+class Model(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.dim = dim
+        self.axis = dim
     def forward(self, x, y):
         return torch.sum(x * rows, dim=1) + y
-def get_inputs():
-    return [torch.rand(rows, dim), torch.rand(rows)]
+Model(dim=8)
+forward(x=torch.rand(4, 8), y=torch.rand(4))
 """
     kernel = """import torch
 
@@ -126,7 +124,12 @@ def scale_kernel(x_ptr, n_rows):
     tl.store(x_ptr, tl.load(x_ptr) * n_rows)
 
 
-class ModelNew(torch.nn.Module):
+class ModelNew(nn.Module):
+    def __init__(self, dim):
+        if dim != 8:
+            raise ValueError(f'the kernels were written for dim=8; got {dim!r}')
+        super().__init__()
+        self.axis = dim
     def forward(self, x, y):
         rows, x_size1 = x.shape
         scale_kernel[(1,)](x, rows)
@@ -135,13 +138,18 @@ class ModelNew(torch.nn.Module):
     found: set[str] = set()
     for seed in range(8):
         new_module, new_kernel = renamed(module, kernel, random.Random(seed))
-        assert canonical(new_module) == canonical(module)
-        assert canonical(new_kernel) == canonical(kernel)
-        assert "self.dim = dim" in new_module
+        assert canonical(new_module.rpartition("\nModel(")[0]) == canonical(module.rpartition("\nModel(")[0])
+        told = re.search(r"written for (\w+)=8; got {(\w+)!r}", new_kernel)
+        assert told is not None
+        assert told[1] == told[2]
+        assert canonical(new_kernel.replace(f"for {told[1]}=", "for dim=")) == canonical(kernel)
+        assert f"Model({re.search(r'self.axis = .*', new_module)[0].partition(' = ')[2]}=8)" in new_module  # type: ignore[index]
+        assert all(text in new_module for text in re.findall(r"def \w+\(.*\):|self.axis = .*", new_kernel.partition("class ModelNew")[2]))
         assert "def helper(v, w)" in new_kernel
         names = re.search(r"forward\(self, (\w+), (\w+)\)", new_module)
         assert names is not None
         assert names[0] in new_kernel
+        assert f"forward({names[1]}=torch.rand(4, 8), {names[2]}=torch.rand(4))" in new_module
         found |= set(names.groups())
     assert len(found) > 6
 

@@ -29,12 +29,13 @@ _Constants = Mapping[str, Any]
 
 
 def plain_module(source: str) -> str:
-    """The module's text for a prompt; without comments alone where it has another form. It is to be read, not to be run."""
+    """The module's text for a prompt; without comments and empty lines alone where it has another form. It is to be read, not to be run;
+    what this function wrote stays as it is."""
     bare = without_comments(source)
     try:
         return _written(parse(bare))
     except (SyntaxError, ValueError, RecursionError, MemoryError, LookupError, TypeError, ArithmeticError):
-        return bare
+        return bare.replace("\n\n", "\n")
 
 
 def plain_kernel(source: str) -> str:

@@ -21,6 +21,7 @@ from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Data
 from kernelllm.train.parallel import mapped
 from kernelllm.train.questions import Asked, questions
+from kernelllm.train.renaming import sizes_by_place
 
 NO_LOSS: Final = -100
 """The label of a token that is not to be learned."""
@@ -41,7 +42,7 @@ def rows_of(data: Data) -> list[Pair]:
     if data.template != "mini":
         return found
     plain = mapped(plain_kernel, [row.triton_code for row in found])
-    return [msgspec.structs.replace(row, triton_code=code) for row, code in zip(found, plain, strict=True)]
+    return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
 
 
 def data_digest(rows: Iterable[Pair]) -> str:

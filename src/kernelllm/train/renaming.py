@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from kernelllm.pairs.row import Pair
 
 _TENSORS: Final = (
-    "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right",
-    "first", "second", "values", "scores", "target", "targets", "preds", "mask", "query", "key", "value", "input_tensor", "hidden_states",
+    "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right", "features",
+    "first", "second", "values", "scores", "target", "targets", "preds", "predictions", "mask", "query", "key", "value", "q", "k", "v", "Q",
+    "K", "V", "input_tensor", "hidden_states", "logits", "labels", "anchor", "other", "residual", "x1", "x2", "u", "w",
 )  # fmt: skip
 _NUMBERS: Final = (
-    "batch", "batch_size", "bs", "n", "m", "k", "N", "M", "K", "L", "rows", "cols", "dim", "dim1", "dim2", "features", "num_features",
-    "channels", "width", "height", "depth", "length", "seq_len", "hidden_size", "size", "n_items", "in_features", "out_features", "steps",
+    "n", "m", "k", "dim", "dim1", "dim2", "features", "num_features", "channels", "width", "hidden_size", "size", "in_features", "c_in",
+    "out_features", "in_channels", "out_channels", "c_out", "kernel_size", "window", "stride", "padding", "pad", "dilation", "groups",
+    "num_groups", "eps", "epsilon", "alpha", "negative_slope", "axis", "reduce_dim", "bias", "margin", "normalized_shape", "d_model", "p",
 )  # fmt: skip
 _GAP: Final = "\n\n\n"
 """Between the functions and classes of a file."""
+_SHAPE: Final = re.compile(r"^ +((?:\w+, )+\w+|\w+,) = (\w+)\.shape$", re.MULTILINE)
+_SIZE: Final = re.compile(r"^ +(\w+) = (\w+)\.shape\[(\d+)\]$", re.MULTILINE)
+_Names = dict[str, str]
 
 
 def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair]:
@@ -46,42 +51,123 @@ def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str,
     return list({made[0]: made for made in (renamed(module, kernel, rng) for _ in range(times)) if made[0] != module}.values())
 
 
-def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
-    """Arguments of the forward and the file's constants under other names, in the module and where the kernel's file follows them.
+def sizes_by_place(kernel: str) -> str:
+    """The same file with ``x_size0`` for what its forward reads off ``x.shape``: files that were written with the problem's own names."""
+    parts = kernel.split(_GAP)
+    at, kernels = _own(parts)
+    if at is None:
+        return kernel
+    head, forward, body = parts[at].partition("def forward")
+    read = [(n, of, i) for m in _SHAPE.finditer(body) for of in [m[2]] for i, n in enumerate(m[1].replace(",", " ").split())]
+    read += [(m[1], m[2], int(m[3])) for m in _SIZE.finditer(body)]
+    for name, of, place in read:
+        new = f"{of}_size{place}"
+        texts = "".join((body, *(parts[i] for i in kernels)))
+        if name == "_" or re.search(rf"\b{name}=(?!=)|\b{new}\b", texts):
+            continue
+        word = re.compile(rf"(?<![\w.]){name}\b")
+        body = word.sub(new, body)
+        for i in kernels:
+            parts[i] = word.sub(new, parts[i])
+    parts[at] = head + forward + body
+    return _GAP.join(parts)
 
-    That is its class, for arguments also the kernels that the class starts: what other functions start are templates, the same in many
-    files. A name stays where one of these texts has it as an attribute, a keyword, or as something of the file's own.
+
+def _own(parts: Sequence[str]) -> tuple[int | None, list[int]]:
+    """(the class, the kernels that it starts) among the parts of a file."""
+    at = next((i for i, part in enumerate(parts) if part.startswith("class ModelNew")), None)
+    started = set(re.findall(r"\b(\w+)\[", parts[at])) if at is not None else set()
+    heads = {i: re.search(r"^def (\w+)", part, re.MULTILINE) for i, part in enumerate(parts) if part.startswith("@triton.jit")}
+    return at, [i for i, name in heads.items() if name is not None and name[1] in started]
+
+
+def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
+    """Arguments of the forward, and now and then of the constructor, under other names, in the module and where the kernel's file follows
+    them: its class, for the forward's arguments also the kernels that the class starts. What other functions start are templates, the same
+    in many files. Both texts are as :mod:`kernelllm.lm.plain_module` writes them.
     """
     parts = kernel.split(_GAP)
-    model = [i for i, part in enumerate(parts) if part.startswith("class ModelNew")]
-    started = set(re.findall(r"\b(\w+)\[", parts[model[0]])) if model else set()
-    named = {i: re.search(r"^def (\w+)", part, re.MULTILINE) for i, part in enumerate(parts) if part.startswith("@triton.jit")}
-    kernels = [i for i, name in named.items() if name is not None and name[1] in started]
-    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
-    for name, pool in _names(module):
-        own = [*model, *kernels] if pool is _TENSORS else model
-        follows = _GAP.join(parts[i] for i in own)
-        free = [other for other in pool if other not in taken]
-        used_otherwise = re.compile(rf"\.{name}\b|[(,]\s*{name}=(?!=)|^(def|class) {name}\b", re.MULTILINE)
-        if not free or rng.random() < 0.3 or used_otherwise.search(module) or used_otherwise.search(follows):
-            continue
-        if re.search(rf"^(def|class) {name}\b|^(import|from) .*\b{name}\b|^{name}\b", kernel, re.MULTILINE):
-            continue
-        new = rng.choice(free)
-        taken.add(new)
-        everywhere = re.compile(rf"\b{name}(?=\b|_ptr\b|_size\d|_dim\d)")
-        module = everywhere.sub(new, module)
-        for i in own:
-            parts[i] = everywhere.sub(new, parts[i])
-    return module, _GAP.join(parts)
-
-
-def _names(module: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """(name, names that people give to such a thing)."""
+    at, kernels = _own(parts)
+    if at is None:
+        return module, kernel
     tree = parse(module)
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant):
-            yield node.targets[0].id, _NUMBERS
-        if isinstance(node, ast.ClassDef) and node.name == "Model":
-            forwards = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"]
-            yield from ((a.arg, _TENSORS) for f in forwards for a in f.args.args[1:])
+    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
+    tensors, numbers = _chosen(tree, "forward", _TENSORS, 0.7, taken, rng), _chosen(tree, "__init__", _NUMBERS, 0.2, taken, rng)
+    fixed = "".join(parts[i] for i in kernels)
+    tensors = {old: new for old, new in tensors.items() if not re.search(rf"\.{old}\b|\b{old}=(?!=)", fixed)}
+    follow = _Follow({"forward": tensors, "__init__": numbers})
+    parts[at] = _text(follow.visit(parse(parts[at])))
+    for old, new in tensors.items():
+        name = re.compile(rf"(?<![\w.]){old}(?=_ptr\b|_size\d+\b|_\d+\b|\b)")
+        for i in kernels:
+            parts[i] = name.sub(new, parts[i])
+    return _text(follow.visit(tree)), _GAP.join(parts) + ("" if at < len(parts) - 1 else "\n")
+
+
+def _text(tree: ast.Module) -> str:
+    return ast.unparse(ast.fix_missing_locations(tree)).replace("\n\n", "\n")
+
+
+def _chosen(tree: ast.Module, function: str, pool: Sequence[str], share: float, taken: set[str], rng: random.Random) -> _Names:
+    """New names for arguments of a method of the model."""
+    found: _Names = {}
+    models = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"]
+    for method in (f for m in models for f in m.body if isinstance(f, ast.FunctionDef) and f.name == function):
+        for argument in method.args.args[1:]:
+            free = [name for name in pool if name not in taken]
+            if free and rng.random() < share:
+                found[argument.arg] = rng.choice(free)
+                taken.add(found[argument.arg])
+    return found
+
+
+class _Follow(ast.NodeTransformer):
+    """Names within the methods of a model, and the keywords of the two lines at the end of a plain module."""
+
+    def __init__(self, names: dict[str, _Names]) -> None:
+        self.names = names
+        self.now: _Names = {}
+        self.model = False
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        self.model = node.name in ("Model", "ModelNew")
+        self.generic_visit(node)
+        self.model = False
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        outer = self.now
+        self.now = self.names.get(node.name, {}) if self.model and not outer else outer
+        self.generic_visit(node)
+        self.now = outer
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self._new(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg = self._new(node.arg)
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
+        self.generic_visit(node)
+        for part in node.values:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                part.value = re.sub(r"\w+(?==)", lambda m: self._new(m[0]), part.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if not self.model and isinstance(node.func, ast.Name):
+            names = self.names.get({"Model": "__init__"}.get(node.func.id, node.func.id), {})
+            for keyword in node.keywords:
+                keyword.arg = names.get(keyword.arg or "", keyword.arg)
+        return node
+
+    def _new(self, name: str) -> str:
+        """``x_size0`` goes with ``x``."""
+        if name in self.now:
+            return self.now[name]
+        base = re.fullmatch(r"(\w+?)(_size\d+|_\d+)", name)
+        return self.now[base[1]] + base[2] if base and base[1] in self.now else name

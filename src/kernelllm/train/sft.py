@@ -53,6 +53,9 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     model = weights.opened(recipe, words, packed=recipe.small or not recipe.validation.problems)
     parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
     own = parts["train"][: recipe.data.limit]
+    if recipe.data.template == "mini":  # once for all copies; the prompt leaves it as it is
+        texts = mapped(plain_module, [r.python_code for r in own])
+        own = [msgspec.structs.replace(r, python_code=text) for r, text in zip(own, texts, strict=True)]
     parts["train"] = [*own, *renamed_copies(own, recipe.data.renamings)]
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
     train = fitting["train"][0]
