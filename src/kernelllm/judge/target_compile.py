@@ -30,6 +30,7 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.configurations import Configurations, unseen
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
+from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import without_dynamo
@@ -110,9 +111,7 @@ def _no_memory(problem: Problem) -> Iterator[None]:
         with torch.device("meta"), without_dynamo():
             yield
         return
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_mode():
         yield
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
+
+from kernelllm.problems.fake_mode import fake_mode
 
 WIDTH: Final = 32
 BATCH: Final = 4
@@ -101,7 +102,7 @@ def _draw(name: str, shape: str) -> str:
 
 def _runs(cls: type[torch.nn.Module], constructor: tuple[Any, ...], inputs: tuple[str, ...]) -> bool:
     try:
-        with warnings.catch_warnings(), FakeTensorMode(), torch.no_grad():
+        with warnings.catch_warnings(), fake_mode(), torch.no_grad():
             warnings.simplefilter("ignore")
             out = cls(*constructor)(*[eval(text, {"torch": torch}) for text in inputs])
     except Exception:  # noqa: BLE001 - the code of others raises what it likes; the next guess follows

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.nested import tensors
 from kernelllm.problems.without_dynamo import without_dynamo
@@ -124,9 +125,7 @@ def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
 
 
 def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_mode():
         return _run(instance, model)
 
 

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from kernelllm.compiler.capture import intercept, symbols
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.instance import Instance, init_arguments
 
 
@@ -65,7 +66,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     """
     code, found = symbols.parse(problem)
     env = ShapeEnv(assume_static_by_default=False, specialize_zero_one=True, duck_shape=False)
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    mode = fake_mode(shape_env=env)
     chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
     table = symbols.new_symbols(env, chosen, factors or {})
     try:

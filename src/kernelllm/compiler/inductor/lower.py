@@ -26,6 +26,7 @@ from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError
+from kernelllm.problems.fake_mode import fake_mode
 
 __all__ = ["cudnn_layouts", "rewritten"]
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
 def on_cuda(captured: Captured) -> FakeTensorMode:
     """Move the graph to a fake CUDA device, in place: device arguments and every node's example value."""
     env: ShapeEnv = captured.env
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    mode = fake_mode(shape_env=env)
     first: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def size(value: Any) -> Any:

@@ -29,6 +29,7 @@ from kernelllm.core.background import TORCH
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.types import Floor, Problem
 from kernelllm.judge.timing import device_rates
+from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
@@ -113,9 +114,7 @@ def count(instance: Instance, *, on_meta: bool = False) -> Counted:
             stack.enter_context(without_dynamo())
             stack.enter_context(torch.device("meta"))
         else:
-            from torch._subclasses.fake_tensor import FakeTensorMode
-
-            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            stack.enter_context(fake_mode())
         model = instance.model(0)
         inputs = instance.inputs(0)
         tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]

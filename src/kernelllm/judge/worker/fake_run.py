@@ -16,6 +16,7 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.without_dynamo import OperatorMode
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
@@ -30,9 +31,7 @@ class _Fake:
 def fake_tensors() -> contextlib.AbstractContextManager[Any]:
     """One FakeTensorMode for the worker's life: tensors have shapes and no memory."""
     if _Fake.mode is None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        _Fake.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        _Fake.mode = fake_mode()
     mode: contextlib.AbstractContextManager[Any] = _Fake.mode
     return mode
 
