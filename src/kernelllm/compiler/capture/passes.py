@@ -168,7 +168,22 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
+    if _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2]):
+        return _as_sum(w, a, b)
     return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+
+
+def _numbers(*sizes: Any) -> list[int]:
+    return [size for size in sizes if isinstance(size, int)]
+
+
+def _as_sum(w: Editor, a: Node, b: Node) -> Node:
+    """A product with one row or column as a sum, which joins the kernels around it: each element is read once anyway."""
+    kind, wide = a.meta["val"].dtype, torch.ops.prims.convert_element_type.default
+    sums = torch.float32 if kind in HALF else kind
+    left, right = (w.call(aten.unsqueeze.default, w.call(wide, t, sums) if kind in HALF else t, dim) for t, dim in ((a, 3), (b, 1)))
+    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [2])
+    return w.call(wide, out, kind) if kind in HALF else out
 
 
 def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:

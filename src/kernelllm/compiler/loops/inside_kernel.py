@@ -48,6 +48,8 @@ class _Step:
     """The result that becomes a parameter of the next step, by the parameter."""
     listed: set[str] = field(default_factory=set)
     """Results of which each step's is kept."""
+    views: dict[str, str] = field(default_factory=dict)
+    """The tensor that a result is a view of, by the result."""
 
 
 def with_loop_inside(source: str) -> str:
@@ -111,7 +113,12 @@ def _step(node: Any) -> _Step:
     _need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
     value: Any = node.body[-1].value
     results = [n.id for n in getattr(value, "elts", [value])]
-    return _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
+    step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
+    for statement in (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in results):
+        made: Any = statement.value
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "view":
+            step.views[ast.unparse(statement.targets[0])] = ast.unparse(made.func.value)
+    return step
 
 
 def _relate(loop: _Loop, step: _Step) -> None:
@@ -124,6 +131,8 @@ def _relate(loop: _Loop, step: _Step) -> None:
         elif index in {n.id for n in ast.walk(given) if isinstance(n, ast.Name)}:
             _slice_dim(given, index)
             step.sliced.add(parameter)
+    step.results = [step.views.get(name, name) for name in step.results]
+    step.carried = {parameter: step.views.get(name, name) for parameter, name in step.carried.items()}
     step.listed = {step.results[loop.targets.index(name)] for name in loop.lists}
     _need(step.carried and len(set(step.carried.values())) == len(step.carried))
     _need(set(step.results) == step.listed | set(step.carried.values()))
@@ -256,7 +265,10 @@ def _rewrite_step(step: _Step) -> None:
         if isinstance(statement, ast.Assign):
             target: Any = statement.targets[0]
             value: Any = statement.value
-            if isinstance(target, ast.Name) and target.id in step.results:
+            if isinstance(target, ast.Name) and target.id in step.views:
+                if step.views[target.id] in step.listed:
+                    value.args.insert(0, ast.Name("steps"))
+            elif isinstance(target, ast.Name) and target.id in step.results:
                 statement.value = _allocated(value, target.id in step.listed, step.sliced)
             elif isinstance(value, ast.Attribute) and ast.unparse(value.value) in step.sliced:
                 target.elts.insert(0, ast.Name("_"))

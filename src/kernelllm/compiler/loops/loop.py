@@ -20,11 +20,12 @@ from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import with_loop_inside
+from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 
 _CLASS = "ModelNew"
-_FORWARD = "    def forward(self"
+_FORWARD = "    def forward("  # self may stand in the next line
 _IMPORTS = ("import ", "from ")
 _ENTRY, _ENTERED = "_entry", "_entered"
 _TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
@@ -111,8 +112,9 @@ def loop_step(problem: Problem) -> LoopStep | None:
     found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
     if len(found) != 1 or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
         return None
-    before, loop, after = statements[: found[0]], statements[found[0]], statements[found[0] + 1 :]
+    loop = statements[found[0]]
     assert isinstance(loop, ast.For)
+    before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
     given = [a.arg for a in forward.args.args[1:]]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):

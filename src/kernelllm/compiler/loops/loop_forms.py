@@ -1,0 +1,151 @@
+"""Loops over a dimension in one form: a counter over ``range``, and results that are appended to a list and stacked behind the loop.
+
+Modules write them in others as well: over ``x.unbind(1)``, ``zip`` or ``enumerate`` of such, and into slices of a tensor that is filled.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from kernelllm.compiler.loops.before_after import names, stored
+
+Statements = list[ast.stmt]
+_MADE = {"empty", "zeros", "ones", "full"}
+
+
+def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple[Statements, ast.For, Statements]:
+    """The statements in that form, as far as they can be brought to it."""
+    text = [ast.unparse(s) for s in (*before, loop, *after)]
+    before, new, after = (ast.parse("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
+    counted: Any = _counted(new[0], {n for s in (*before, *new, *after) for n in names(s)})
+    for statement in list(counted.body):
+        filled = _filled(before, counted, after, statement)
+        if filled is not None:
+            before, after = filled
+    return before, counted, after
+
+
+def _counted(loop: Any, taken: set[str]) -> Any:
+    """The loop with a counter over ``range``, and what it goes over as slices at the counter."""
+    over, targets = loop.iter, [loop.target]
+    counter = next(f"t{'_' * i}" for i in range(len(taken) + 1) if f"t{'_' * i}" not in taken)
+    if _is_call(over, "enumerate") and len(over.args) == 1 and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2:
+        if not isinstance(loop.target.elts[0], ast.Name):
+            return loop
+        over, counter, targets = over.args[0], loop.target.elts[0].id, [loop.target.elts[1]]
+    sources = [over]
+    if _is_call(over, "zip") and not over.keywords and isinstance(targets[0], ast.Tuple):
+        sources, targets = over.args, targets[0].elts
+    parts = [_unbound(source) for source in sources]
+    if len(sources) != len(targets) or None in parts or not all(isinstance(t, ast.Name) for t in targets):
+        return loop
+    if len({name for name, _ in parts} | {t.id for t in targets}) != len(sources) * 2:  # type: ignore[misc]
+        return loop
+    slices = [f"{t.id} = {name}[{':, ' * dim}{counter}]" for t, (name, dim) in zip(targets, parts, strict=True)]  # type: ignore[misc]
+    name, dim = parts[0]  # type: ignore[misc]
+    body = "\n".join([*slices, *map(ast.unparse, loop.body)]).replace("\n", "\n    ")
+    return ast.parse(f"for {counter} in range({name}.shape[{dim}]):\n    {body}").body[0]
+
+
+def _is_call(node: Any, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _unbound(node: Any) -> tuple[str, int] | None:
+    """The tensor and the dimension that ``x.unbind(dim)`` goes over."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "unbind":
+        return None
+    given = [*node.args, *(k.value for k in node.keywords if k.arg == "dim")]
+    if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"):
+        given.insert(0, node.func.value)
+    dim = given[1] if len(given) > 1 else ast.Constant(0)
+    known = isinstance(given[0], ast.Name) and isinstance(dim, ast.Constant) and isinstance(dim.value, int) and dim.value >= 0
+    return (given[0].id, dim.value) if known and len(given) <= 2 else None  # type: ignore[attr-defined]
+
+
+def _filled(before: Statements, loop: Any, after: Statements, statement: ast.stmt) -> tuple[Statements, Statements] | None:
+    """The statements around the loop where ``out[:, t] = value`` in it, now an append, fills a tensor that nothing else touches."""
+    target: Any = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or not isinstance(loop.target, ast.Name):
+        return None
+    counter = loop.target.id
+    made: list[Any] = [s for s in before if isinstance(s, ast.Assign) and stored(s) == [ast.unparse(target.value)]]
+    if len(made) != 1:
+        return None
+    out, items = stored(made[0])[0], [ast.unparse(i) for i in getattr(target.slice, "elts", [target.slice])]
+    if items.count(counter) != 1 or set(items[: items.index(counter)]) - {":"} or set(items[items.index(counter) + 1 :]) - {":", "..."}:
+        return None
+    dim, rest = items.index(counter), [s for s in (*before, *loop.body) if s not in (made[0], statement)]
+    dtype = _dtype_where_filled(made[0].value, dim, loop, before)
+    others = _Dtype(out, dtype)
+    uses = sum(isinstance(n, ast.Name) and n.id == out for s in rest for n in ast.walk(s))
+    if dtype is None or uses != sum(ast.unparse(n) == f"{out}.dtype" for s in rest for n in ast.walk(s) if isinstance(n, ast.Attribute)):
+        return None
+    at, kept = loop.body.index(statement), f"{out}_steps"
+    loop.body[at] = ast.parse(f"{kept}.append(({ast.unparse(loop.body[at].value)}).to({dtype}))").body[0]
+    loop.body = [others.visit(s) for s in loop.body]
+    start = [others.visit(s) for s in before if s is not made[0]]
+    return [*start, *ast.parse(f"{kept} = []").body], [*ast.parse(f"{out} = torch.stack({kept}, dim={dim})").body, *after]
+
+
+def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> str | None:
+    """The dtype of a tensor made by ``value`` whose dimension ``dim`` is as long as the loop; None where that is not known."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not _is_call(loop.iter, "range"):
+        return None
+    if len(loop.iter.args) != 1:
+        return None
+    kind, steps = value.func.attr, _lengths(loop.iter.args[0], before)
+    given = {k.arg: ast.unparse(k.value) for k in value.keywords}
+    on = ast.unparse(value.func.value)
+    if kind.removesuffix("_like") in _MADE and kind.endswith("_like") and value.args:
+        like = ast.unparse(value.args[0])
+        return given.get("dtype", f"{like}.dtype") if f"{like}.shape[{dim}]" in steps else None
+    if kind.removeprefix("new_") not in _MADE or not value.args:
+        return None
+    first: Any = value.args[0]
+    sizes = first.elts if isinstance(first, ast.Tuple | ast.List) else value.args
+    if len(sizes) <= dim or any(isinstance(s, ast.Starred) for s in sizes) or not _lengths(sizes[dim], before) & steps:
+        return None
+    return given.get("dtype", f"{on}.dtype" if kind.startswith("new_") else "torch.get_default_dtype()")
+
+
+def _lengths(size: ast.expr, before: Statements) -> set[str]:
+    """A size as it is written, and as ``x.shape[dim]`` where the statements say so."""
+    text = ast.unparse(size)
+    found = {text}
+    if isinstance(size, ast.Call) and isinstance(size.func, ast.Attribute) and size.func.attr == "size" and len(size.args) == 1:
+        found.add(f"{ast.unparse(size.func.value)}.shape[{ast.unparse(size.args[0])}]")
+    for statement in before if isinstance(size, ast.Name) else ():
+        if not isinstance(statement, ast.Assign) or text not in stored(statement):
+            continue
+        target: Any = statement.targets[0]
+        if isinstance(target, ast.Name):
+            found |= _lengths(statement.value, [])
+        elif isinstance(target, ast.Tuple) and (whole := _shape_of(statement.value)):
+            found.add(f"{whole}.shape[{[ast.unparse(e) for e in target.elts].index(text)}]")
+    return found
+
+
+def _shape_of(value: ast.expr) -> str:
+    """The tensor whose whole shape an expression is."""
+    if isinstance(value, ast.Attribute) and value.attr == "shape":
+        return ast.unparse(value.value)
+    sized = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "size" and not value.args
+    return ast.unparse(value.func.value) if sized else ""  # type: ignore[attr-defined]
+
+
+class _Dtype(ast.NodeTransformer):
+    """``out.dtype`` of a tensor that is no longer there."""
+
+    def __init__(self, out: str, dtype: str | None) -> None:
+        self.out, self.dtype = out, dtype
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if ast.unparse(node) == f"{self.out}.dtype" and self.dtype:
+            return ast.parse(self.dtype, mode="eval").body
+        self.generic_visit(node)
+        return node
+
+
+__all__ = ["with_one_form"]
