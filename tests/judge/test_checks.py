@@ -303,10 +303,18 @@ def run(ours: str, theirs: str, seed: int = 0, **fields: Any) -> TrialRun:
     return TrialRun(Trial(sizes="original", seed=seed), candidate=(output(ours),), reference=(output(theirs),), **{"launches": 1, **fields})
 
 
+def kinds(*given: Any) -> Iterator[TrialRun]:
+    """Runs on inputs of these kinds, with so many launches each."""
+    for number, (kind, launches) in enumerate(zip(given[::2], given[1::2], strict=True)):
+        trial = Trial(sizes="original", seed=number, kind=kind)
+        yield replace(run(str(number), str(number)), trial=trial, launches=launches)
+
+
 @pytest.mark.parametrize(
     ("fields", "check"),
     [
         ({"runs": tuple(run("a", str(i), i) for i in range(3))}, "replay"),
+        ({"runs": tuple(kinds("problem", 2, "normal", 2, "repeated", 1))}, "replay"),
         ({"runs": (run("a", "b", launches=0),)}, "no_kernel"),
         ({"runs": (run("a", "b", mutated_inputs=(0,)),)}, "inputs_written"),
         ({"depends_on_kernels": False}, "decoy_kernel"),
@@ -337,6 +345,8 @@ def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
     [
         {"runs": tuple(run(str(i), f"{i}r", i) for i in range(3)), "depends_on_kernels": True},
         {"runs": tuple(run("same", "same", i) for i in range(3))},  # the reference does not vary either
+        {"runs": tuple(kinds("problem", 3, "normal", 2, "repeated", 2))},  # parameters are prepared once
+        {"runs": tuple(kinds("problem", 2, "normal", 3, "uniform", 4, "repeated", 1))},  # launches follow the values
         {"aten_ops": {"aten.empty_like.default": 2, "aten.view.default": 1, "aten.constant_pad_nd.default": 1}, "track": "kernels-only"},
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR},
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.0, "heavy_flops": {"mm": 2.0}, "track": "hybrid"},

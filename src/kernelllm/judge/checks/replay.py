@@ -76,6 +76,9 @@ def _less_when_repeated(runs: list[TrialRun]) -> str:
     repeated = [run for run in runs if run.trial.kind == "repeated"]
     if len({run.did for run in repeated}) > 1:
         return "Other kernels or operators ran when the inputs of the call before came again: results are kept"
+    others = {run.launches for run in runs[1:] if run.trial.kind not in ("repeated", "touched")}
+    if repeated and len(others) == 1 and (least := min(run.launches for run in repeated)) < min(*others, runs[0].launches):
+        return f"{runs[0].launches} kernels were launched at first and {least} when the same inputs came again: results are kept"
     again = [run.kernel_flops for run in repeated]
     new = [run.kernel_flops for run in runs[1:] if run.trial.kind != "repeated"]  # the first run may prepare parameters
     if again and new and min(again) < _KEPT * min(new):

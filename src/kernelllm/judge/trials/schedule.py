@@ -66,7 +66,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield PlannedTrial(CONSTANTS)
         yield PlannedTrial(HEAVY, only_if_fast=True)
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
-        yield PlannedTrial(TOUCHED, only_if_fast=True)
+        yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
         for distribution in _ROTATION:
             yield PlannedTrial(distribution, only_if_fast=True)
