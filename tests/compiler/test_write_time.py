@@ -1,4 +1,4 @@
-"""Writing is bounded, what nothing is left of is refused, and a wrong candidate is followed by other ways of capture."""
+"""Writing is bounded, candidates share it, and wrong ones are followed by other ways of capture; what nothing is left of is refused."""
 
 import time
 
@@ -6,7 +6,9 @@ import pytest
 from compiled import problem
 
 from kernelllm.compiler import write_time
-from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler, Lowerings, compiled
+from kernelllm.compiler.inductor import lower
+from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Attempt, Status, Verdict
 
@@ -33,6 +35,26 @@ class Model(nn.Module):
         return torch.bincount(x, minlength=50)
 def get_inputs(): return [torch.randint(0, 50, (200,))]
 """
+
+PRODUCT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(64, 32)
+    def forward(self, x):
+        return torch.softmax(self.fc(x), dim=1)
+def get_inputs(): return [torch.randn(65536, 64)]
+"""
+
+
+def test_candidates_share_what_was_lowered_and_are_as_if_they_did_not(monkeypatch):
+    tuned, known = Options(autotune=True), Lowerings()
+    alone = compiled(problem(PRODUCT), tuned)
+    first = compiled(problem(PRODUCT), Options(), known)
+    monkeypatch.setattr(lower, "lower", None)
+    assert compiled(problem(PRODUCT), tuned, known) == alone != first
+    assert compiled(problem(PRODUCT), Options(), known) == first
+    assert known.get(problem(PRODUCT), Options(persistent="never")) is None
 
 
 def test_writing_ends_in_time():

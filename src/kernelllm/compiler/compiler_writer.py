@@ -118,6 +118,7 @@ class Compiler(Writer):
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
+        known = Lowerings()
         count, spent, attends, pathless = 0, 0.0, bool(feedback), False
         allowed = self.options.write_time * (2 if self.options.extern == "auto" else 1)
         for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
@@ -134,7 +135,7 @@ class Compiler(Writer):
             start = time.thread_time()
             try:
                 with write_time.limited(allowed - spent):
-                    source = compiled(problem, options)
+                    source = compiled(problem, options, known)
                 refuse_idle(source, problem.name)
             except CaptureError as error:
                 log.info("%s with %s: %s", problem.name, options.differences(), error)
@@ -170,7 +171,45 @@ class Compiler(Writer):
         return ways
 
 
-def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | None:
+_WRITTEN_LATER = ("fixed", "tile", "autotune", "attention", "write_time")
+"""Options that matter only where a lowered graph is written."""
+
+
+class Lowerings:
+    """The graphs of one problem as Inductor lowered them, kept for candidates that differ in how they are written alone."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, Options], Lowered] = {}
+
+    def get(self, part: Problem, options: Options) -> Lowered | None:
+        """A copy to write from, for options that lead to the same kernels."""
+        for (source, theirs), lowered in self._kept.items():
+            if source == part.source and _same_kernels(lowered, _lowering(theirs), _lowering(options)):
+                return lowered.copied(options)
+        return None
+
+    def keep(self, part: Problem, options: Options, lowered: Lowered) -> Lowered:
+        """Keep what was lowered; returns a copy to write from, which changes it."""
+        self._kept[part.source, options] = lowered
+        return lowered.copied(options)
+
+
+def _lowering(options: Options) -> Options:
+    """The options that matter until a graph is lowered."""
+    default, mixed = Options(), options.mixed and options.extern == "allow"
+    return msgspec.structs.replace(options, mixed=mixed, **{name: getattr(default, name) for name in _WRITTEN_LATER})
+
+
+def _same_kernels(lowered: Lowered, theirs: Options, ours: Options) -> bool:
+    """Whether a graph would be lowered in the same way: there are no reductions to be done otherwise, nor kernels to be cut apart."""
+    if not any(graph.wrapper.kernels for graph in lowered.graphs()):
+        theirs, ours = (msgspec.structs.replace(options, fusion=True) for options in (theirs, ours))
+    if not any(kernel.hints.keys() - {"x", "y", "z"} for graph in lowered.graphs() for kernel in graph.wrapper.kernels.values()):
+        theirs, ours = (msgspec.structs.replace(options, persistent="auto", split_reductions=True) for options in (theirs, ours))
+    return theirs == ours
+
+
+def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerings) -> Lowered | None:
     """The forward at the problem's own sizes, lowered as ``torch.compile`` does; None where that does not work."""
     from kernelllm.compiler.capture.capture import captured_for
     from kernelllm.compiler.inductor.lower import lower
@@ -181,29 +220,39 @@ def _fixed(problem: Problem, general: Captured, options: Options) -> Lowered | N
         return None
     try:
         with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole
-            return captured_for(problem, as_torch, lambda captured: lower(captured, as_torch))
+            return known.get(problem, as_torch) or captured_for(
+                problem, as_torch, lambda captured: known.keep(problem, as_torch, lower(captured, as_torch))
+            )
     except CaptureError as error:
         log.info("%s: no path for its own sizes: %s", problem.name, error)
         return None
 
 
-def compiled(problem: Problem, options: Options) -> str:
-    """The standalone file for a problem, written in the first way that works. Raises CaptureError or ProblemError."""
+def compiled(problem: Problem, options: Options, known: Lowerings | None = None) -> str:
+    """The standalone file for a problem, written in the first way that works. Raises CaptureError or ProblemError.
+
+    ``known``: graphs of the problem that were lowered for other candidates; new ones are added.
+    """
+    known = Lowerings() if known is None else known
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.loop import loop_step
 
-    def written(part: Problem, captured: Captured) -> str:
-        lowered = lower(captured, options)
-        lowered.fixed = _fixed(part, captured, options) if options.fixed and part is problem else None
+    def written(part: Problem, lowered: Lowered) -> str:
+        lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
         return emit(part, lowered, options)
 
+    def lowered_anew(part: Problem, captured: Captured) -> str:
+        return written(part, known.keep(part, options, lower(captured, options)))
+
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
+        if lowered := known.get(part, options):
+            return written(part, lowered)
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
         captured.any_dtype = None  # the file is joined of several, which would have to agree
         check(captured)
-        return written(part, captured)
+        return lowered_anew(part, captured)
 
     loop = None if options.backward else loop_step(problem)
     if loop is not None:
@@ -219,7 +268,9 @@ def compiled(problem: Problem, options: Options) -> str:
             return loop.whole_file(step, outside, strict=options.extern == "forbid")
         except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
             log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)
-    return captured_for(problem, options, lambda captured: written(problem, captured))
+    if lowered := known.get(problem, options):
+        return written(problem, lowered)
+    return captured_for(problem, options, lambda captured: lowered_anew(problem, captured))
 
 
 def left_to_torch(source: str) -> list[str]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _SHORT = 12
 """Lines up to which a forward is one paragraph."""
+_MADE: dict[str, Specialised] = {}
+"""What the last few files have of templates: all candidates of a problem often have the same."""
+_MOST_MADE = 32
 
 
 class CandidateFile(MainGraph):
@@ -137,7 +140,11 @@ class CandidateFile(MainGraph):
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
         used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
         calls = [call for part in (self, *others) for call in part.template_calls]
-        templates = specialised({d.name: d.text for d in used}, calls, short=self.options.short)
+        key = f"{used}{calls}{self.options.short}"  # as text: 1, 1.0 and True would be equal
+        templates = _MADE.pop(key, None) or specialised({d.name: d.text for d in used}, calls, short=self.options.short)
+        _MADE[key] = templates
+        if len(_MADE) > _MOST_MADE:
+            _MADE.pop(next(iter(_MADE)), None)  # the one that was asked for the longest ago
         for part in (self, *others):
             part.methods = [templates.rewritten(line) for line in part.methods]
         if self.gradients:

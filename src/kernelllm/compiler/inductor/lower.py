@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,15 @@ class Lowered:
     backward: Lowered | None = None
     fixed: Lowered | None = None
     """The same forward at the problem's own sizes, lowered as ``torch.compile`` does."""
+
+    def graphs(self) -> list[Lowered]:
+        """The forward, and the backward where there is one."""
+        return [self, *([self.backward] if self.backward else [])]
+
+    def copied(self, options: Options) -> Lowered:
+        """The same for one file: writing it changes the wrapper."""
+        wrapper = pickle.loads(pickle.dumps(self.wrapper))  # plain data; deepcopy takes five times as long
+        return Lowered(wrapper, self.captured, options, self.backward.copied(options) if self.backward else None)
 
 
 _CUDA = torch.device("cuda", 0)
