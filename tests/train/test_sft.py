@@ -89,6 +89,13 @@ def test_examples_are_whole_and_learn_answers_alone(toy_set: Path, tmp_path: Pat
     assert examples(rows, config.Data(max_length=20), words)[1] == len(rows)
 
 
+def test_rows_are_held_out_by_family_or_by_chance(toy_set: Path) -> None:
+    own, chance = (rows_of(toy_recipe(toy_set, f"data.by_family={value}").data) for value in ("true", "false"))
+    assert {r.split for r in own} == {"train", "validation", "test"}
+    assert sum(r.split == "train" for r in chance) > 20
+    assert [r.uuid for r in chance] == [r.uuid for r in own]
+
+
 def test_examples_of_a_row_do_not_see_each_other(toy_set: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(toy_set)
     rows = rows_of(recipe.data)

@@ -29,6 +29,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Several pairs in a row of ``max_length`` tokens; none sees another."""
     limit: int | None = None
     """The first so many training pairs alone, for a learning curve."""
+    by_family: bool = True
+    """The set's own splits, in which families of operators stay together. False: a fortieth of the rows is held out, by chance."""
     renamings: int = 0
     """Copies of each training pair under other names, in module and kernel alike, so that a small model learns to copy names."""
 

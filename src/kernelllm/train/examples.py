@@ -39,6 +39,8 @@ def rows_of(data: Data) -> list[Pair]:
     if not data.pairs:
         raise UsageError("The recipe names no pairs.", fix="Set data.pairs, or give --pairs DIR; kernelllm pairs build makes a set.")
     found = [row for folder in data.pairs for row in pair_files.read(Path(folder))]
+    if not data.by_family:
+        found = [msgspec.structs.replace(row, split="train" if int(digest(row.uuid)[:8], 16) % 40 else "validation") for row in found]
     if data.template != "mini":
         return found
     plain = mapped(plain_kernel, [row.triton_code for row in found])
