@@ -59,6 +59,12 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
     return upload(folder, repository, "model", private=private, message=f"Trained by kernelllm {__version__}", leave=leave)
 
 
+_HELD_OUT = {
+    True: "of the set's validation split, whose families of operators training has not seen",
+    False: "of a fortieth of the rows, which training has not seen; their families of operators are in it",
+}
+
+
 def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[str]:
     splits = Counter(r.split for r in rows)
     return [
@@ -70,7 +76,7 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[s
         "## Scores", "", "| figure | value |", "|---|---|",
         *(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items()), "",
         "`pass@k` is judged: every sampled kernel ran in a process of its own and was right at several sizes and seeds. These are modules"
-        " of the set's validation split, whose families of operators training has not seen; they are no benchmark's.", "",
+        f" {_HELD_OUT[recipe.data.by_family]}; they are no benchmark's.", "",
         "## Data", "",
         f"- {len(rows)} verified pairs ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
         f"- {outcome.examples} in training, {outcome.tokens:,} tokens an epoch; {outcome.too_long} were longer than"
