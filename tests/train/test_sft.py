@@ -21,7 +21,7 @@ from kernelllm.pairs.canonical import canonical
 from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
-from kernelllm.train.renaming import renamed
+from kernelllm.train.renaming import renamed, resized
 from kernelllm.train.sft import opened_tokenizer, sft
 
 
@@ -87,6 +87,16 @@ def test_examples_are_whole_and_learn_answers_alone(toy_set: Path, tmp_path: Pat
     shown = words.decode(examples([repair], recipe.data, words)[0][0].ids)
     assert "<|verdict|>\nincorrect: off by one\n<|kernel|>" in shown
     assert examples(rows, config.Data(max_length=20), words)[1] == len(rows)
+
+
+def test_a_pair_at_other_sizes_keeps_what_its_kernel_was_written_for() -> None:
+    module = "class Model:\n    def forward(self, x):\n        return x * 0.3\nModel(dim=64, groups=8)\nforward(x=torch.rand(16, 64, 128))"
+    kernel = "if groups != 8:\n    raise ValueError('8')\ntl.store(p, x * 0.3, BLOCK=128)"
+    texts = [resized(module, kernel, random.Random(seed)) for seed in range(20)]
+    assert all("groups=8)" in new and ", 128))" in new and "128" in made for new, made in texts)
+    assert all(made.partition("* ")[2].partition(",")[0] in new for new, made in texts)
+    assert all((size := re.search(r"dim=(\d+)", new)) and f", {size[1]}, 128" in new for new, _ in texts)
+    assert len({new for new, _ in texts}) > 10
 
 
 def test_rows_are_held_out_by_family_or_by_chance(toy_set: Path) -> None:

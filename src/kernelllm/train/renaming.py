@@ -1,4 +1,4 @@
-"""Pairs again under other names, in the module and in its kernel alike: names are to be copied, not known by heart."""
+"""Pairs again under other names and at other sizes, in the module and in its kernel alike: what is to be copied is not known by heart."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ _GAP: Final = "\n\n\n"
 """Between the functions and classes of a file."""
 _SHAPE: Final = re.compile(r"^ +((?:\w+, )+\w+|\w+,) = (\w+)\.shape$", re.MULTILINE)
 _SIZE: Final = re.compile(r"^ +(\w+) = (\w+)\.shape\[(\d+)\]$", re.MULTILINE)
+_NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])")
+_FLOAT: Final = re.compile(r"\d\.\d{1,2}")
+_USUAL: Final = ("0.0", "0.5", "1.0", "2.0", "3.0", "6.0", "20.0")
+"""Floats that kernels have of their own."""
 _Names = dict[str, str]
 
 
@@ -48,7 +52,29 @@ def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair
 def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str, str]]:
     uuid, module, kernel = row
     rng = random.Random(f"{seed}/{uuid}")
-    return list({made[0]: made for made in (renamed(module, kernel, rng) for _ in range(times)) if made[0] != module}.values())
+    made = (resized(*renamed(module, kernel, rng), rng) for _ in range(times))
+    return list({new: (new, follows) for new, follows in made if new != module}.values())
+
+
+def resized(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
+    """The same at other sizes, and with another float where both texts have it as a number of its own.
+
+    Judged kernels serve all sizes and refuse other arguments of the constructor where they were written for one: a whole number that
+    the kernel's file does not have may be any other.
+    """
+    cut = module.rfind("\nModel(")
+    if cut < 0:
+        return module, kernel
+    body, calls = module[:cut], module[cut:]
+    fixed = set(_NUMBER.findall(kernel)) | set(_NUMBER.findall(body))
+    sizes = {n for n in _NUMBER.findall(calls) if n.isdigit() and int(n) >= 8 and n not in fixed}
+    new = {n: str(int(n) * rng.choice((1, 1, 1, 2, 3, 4, 6, 8, 16)) // rng.choice((1, 1, 2 - int(n) % 2))) for n in sorted(sizes)}
+    calls = _NUMBER.sub(lambda m: new.get(m[0], m[0]), calls)
+    floats = {n for n in _NUMBER.findall(body + calls) if _FLOAT.fullmatch(n) and n not in _USUAL} & set(_NUMBER.findall(kernel))
+    other = {n: repr(round(float(n) * rng.uniform(0.3, 3), 2) or 0.01) for n in sorted(floats) if rng.random() < 0.5}
+    told = {n: to for n, to in other.items() if to not in fixed}
+    module, kernel = (_NUMBER.sub(lambda m: told.get(m[0], m[0]), text) for text in (body + calls, kernel))
+    return module, kernel
 
 
 def sizes_by_place(kernel: str) -> str:
