@@ -1,8 +1,11 @@
-"""Sizes that only the values of tensors tell: torch finds the positions, kernels do the rest."""
+"""Sizes that only the values of tensors tell: torch finds the positions, kernels do the rest. And decisions on values."""
 
-from compiled import problem
+import pytest
+import torch
+from compiled import captured, problem
 
 from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.core.errors import CaptureError
 from kernelllm.judge import Judge
 
 EXPERTS = """
@@ -49,3 +52,44 @@ def test_masks_as_indices_and_unique_values(judge: Judge) -> None:
     (candidate,) = Compiler().write(problem(MASKED), 1)
     verdict = judge.judge(problem(MASKED), candidate)
     assert verdict.correct, verdict.message
+
+
+BRANCHES = """
+class Model(nn.Module):
+    def forward(self, x):
+        if torch.isnan(x).any():
+            x = torch.nan_to_num(x, 2.0)
+        y = x.exp()
+        if y.mean() > 5 and (y > 0).all():
+            return y / 2, 1
+        return y + 1, 1
+size = 12
+def get_inputs(): return [torch.randn(size)]
+"""
+
+
+def test_branches_on_values_are_both_in_the_graph(judge: Judge) -> None:
+    graph = captured(BRANCHES).graph
+    for x in (torch.zeros(12), torch.full((12,), 3.0), torch.tensor([float("nan")] * 12), torch.tensor([float("nan")] + [0.0] * 11)):
+        clean = torch.nan_to_num(x, 2.0)
+        expected = clean.exp() / 2 if clean.exp().mean() > 5 else clean.exp() + 1
+        torch.testing.assert_close(graph(12, x)[0], expected)
+    assert [str(n.target) for n in graph.graph.nodes].count("aten.exp.default") == 2  # of x, and of x without NaN
+    (candidate,) = Compiler().write(problem(BRANCHES), 1)
+    assert judge.judge(problem(BRANCHES), candidate).correct
+
+
+REFUSED = {
+    "y = x * 2 if x.sum() > 0 else x[:2]": "the size of its result",
+    "y = x[i] if i.max() < 4 else x * 2": "which indices",
+    "y = x + torch.rand(4) if x.sum() > 0 else x": "random",
+    "y = x.add_(1) if x.sum() > 0 else x * 2": "writes into",
+    "y = x\n        while y.sum() > 1:\n            y = y / 2": "more than 8 times",
+}
+
+
+@pytest.mark.parametrize(("line", "cause"), REFUSED.items())
+def test_branches_that_cannot_both_be_computed_are_refused(line: str, cause: str) -> None:
+    body = f"class Model(nn.Module):\n    def forward(self, x, i):\n        {line}\n        return y\n"
+    with pytest.raises(CaptureError, match=cause):
+        captured(body + "def get_inputs(): return [torch.randn(4), torch.randint(0, 4, (4,))]\n")

@@ -56,6 +56,8 @@ class FakeModule:
     """Arguments of forward that are Python floats and inputs of the graph."""
     modes: dict[str, bool] = field(default_factory=dict)
     """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
+    ways: int = 1
+    """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.branches`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,

@@ -15,7 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import complex_pairs, constants, derived_sizes, passes
+from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, UnknownSize, Untraceable, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
@@ -54,6 +54,8 @@ def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
     env = built.env
+    if built.ways > 1:
+        branches.shared(graph, built.ways)
     graph = complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")
     unknown = _unknown_sizes(graph, built, options)
     names = variable_names(leaves)

@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
+from kernelllm.compiler.capture import branches, derived_sizes, intercept, modes, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import (
@@ -69,10 +69,13 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
         arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
         with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}):
-            result = torch.func.functional_call(model, named, tuple(arguments))
+            result, built.ways = branches.joined(lambda: torch.func.functional_call(model, named, tuple(arguments)), values)
             after = loose_tensors(model)
         positions = {leaves[i].name: position for position, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
-        return result, {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
+        bound = {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
+        if built.ways > 1 and (bound or torch.is_grad_enabled()):
+            raise Untraceable("the values of tensors decide what it does, and it sets attributes or has gradients")
+        return result, bound
 
     chosen = [leaves[i] for i in dynamic]
     for leaf in chosen:
@@ -180,7 +183,8 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
             tracer = make_fx(functional(flat, replaced.keys()), decomposition_table=rules, record_module_stack=True)
             graph = tracer(*[leaf.value for leaf in leaves])
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
-        raise Untraceable(describe(error, built.problem), way=f"tracing the forward ({way})") from error
+        cause = error.cause if isinstance(error, Untraceable) else describe(error, built.problem)
+        raise Untraceable(cause, way=f"tracing the forward ({way})") from error
     if gradients:
         captured = to_pair(built, options, graph, gradients, out_spec, way, len(replaced))
     else:

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import linear_algebra, special_functions, symbols, taken_apart
+from kernelllm.compiler.capture import branches, linear_algebra, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -302,7 +302,7 @@ _CHECKED: dict[Any, Callable[..., Any]] = {
 def _truth(plain: Callable[..., bool]) -> Callable[[torch.Tensor], bool]:
     def truth(tensor: torch.Tensor) -> bool:
         passes = symbols.answer()
-        return plain(tensor) if passes is None else passes
+        return branches.truth(tensor, plain) if passes is None else passes
 
     return truth
 

@@ -1,0 +1,112 @@
+"""Decisions on the values of a tensor: ``if torch.isnan(x).any(): x = torch.nan_to_num(x)``.
+
+The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
+one. What the ways have in common is computed once (:func:`shared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._functorch._aot_autograd.functional_utils import has_data_mutation
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from kernelllm.compiler.capture.fake_module import Untraceable
+
+MOST = 8
+"""Ways that a forward may go; a loop that ends by a value would have no end."""
+
+
+@dataclass
+class _Way:
+    answers: tuple[bool, ...]
+    asked: list[torch.Tensor] = field(default_factory=list)
+
+
+_way: ContextVar[_Way | None] = ContextVar("way", default=None)
+
+
+def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
+    """The truth of a tensor while a forward is traced: its own where it is known, otherwise what this way takes it for."""
+    way = _way.get()
+    held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
+    if way is None or not isinstance(held, FakeTensor) or held.constant is not None or held.numel() != 1:
+        return plain(tensor)
+    if len(way.asked) == MOST:
+        raise Untraceable(f"the values of tensors decide more than {MOST} times what it does")
+    way.asked.append(tensor)
+    return way.answers[len(way.asked) - 1] if len(way.asked) <= len(way.answers) else False
+
+
+def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
+    """The result of ``run`` whatever its decisions, and the number of ways it may go.
+
+    Raises Untraceable where the ways give results of different kinds or sizes, or write into what they are ``given``.
+    """
+    count = 0
+
+    def result(answers: tuple[bool, ...]) -> Any:
+        nonlocal count
+        way = _Way(answers)
+        token = _way.set(way)
+        try:
+            value = run()
+        finally:
+            _way.reset(token)
+        count += 1
+        if count > MOST:
+            raise Untraceable(f"the values of tensors decide which of more than {MOST} ways it goes")
+        for i in range(len(way.asked) - 1, len(answers) - 1, -1):
+            value = _either(way.asked[i], result((*answers, *[False] * (i - len(answers)), True)), value)
+        return value
+
+    value = result(())
+    if count > 1 and any(isinstance(t, FunctionalTensor) and has_data_mutation(t) for t in given):
+        raise Untraceable("the values of tensors decide what it does, and it writes into its inputs or its state")
+    return value, count
+
+
+def _either(decision: torch.Tensor, yes: Any, no: Any) -> Any:
+    (ours, spec), (theirs, other) = pytree.tree_flatten(yes), pytree.tree_flatten(no)
+    if spec != other:
+        raise Untraceable("the values of tensors decide what kind of result it has")
+    return pytree.tree_unflatten([_one(decision, a, b) for a, b in zip(ours, theirs, strict=True)], spec)
+
+
+def _one(decision: torch.Tensor, yes: Any, no: Any) -> Any:
+    if not isinstance(yes, torch.Tensor) or not isinstance(no, torch.Tensor):
+        if type(yes) is type(no) and (yes is no or yes == no):
+            return yes
+    elif yes.dtype == no.dtype and yes.shape == no.shape:
+        return yes if yes is no else torch.where(decision.reshape(()) != 0, yes, no)
+    raise Untraceable("the values of tensors decide the kind or the size of its result")
+
+
+def shared(graph: torch.fx.GraphModule, ways: int) -> None:
+    """Compute once what several ways compute.
+
+    Raises Untraceable where random numbers are drawn, and where only some ways use indices: those may be valid in these ways alone.
+    """
+    seen: dict[Any, torch.fx.Node] = {}
+    indexed = 0
+    for node in [node for node in graph.graph.nodes if node.op == "call_function"]:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Untraceable("the values of tensors decide what it does, and it draws random numbers")
+        indexes = any(word in str(node.target) for word in ("index", "gather", "scatter", "embedding", "take"))
+        indexed += indexes
+        first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
+        if node.target is torch.ops.aten.where.self and node.args[1] is node.args[2]:
+            first = node.args[1]
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.graph.erase_node(node)
+        indexed -= ways * indexes if first is node else 0
+    if indexed:
+        raise Untraceable("the values of tensors decide which indices it uses")
+    graph.recompile()
