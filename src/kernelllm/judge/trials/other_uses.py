@@ -24,6 +24,7 @@ from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference, failures_logged
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
@@ -193,7 +194,7 @@ def different(value: Any, expected: Any, exact: Any) -> str:
     It may be off by several times eager's own error and by some units of rounding. Whole numbers may hang on rounding altogether, and
     so may a few elements.
     """
-    made, wanted, right = (values.flatten(v) for v in (value, expected, exact))
+    made, wanted, right = (list(nested.tensors(v)) for v in (value, expected, exact))  # the same one twice counts twice
     if [(t.shape, t.dtype) for t in made] != [(t.shape, t.dtype) for t in wanted]:
         return "the shapes or types of its results"
     for mine, eager, truth in zip(made, wanted, right, strict=True):

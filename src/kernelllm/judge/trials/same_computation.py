@@ -8,6 +8,7 @@ import torch
 
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import TIES
+from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
 _CHUNK = 2**24
@@ -23,7 +24,7 @@ def same_structure(left: Any, right: Any) -> bool:
 
 def agrees(value: Any, exact: Any) -> bool:
     """Whether a float64 run is the same computation: same structure and nearly the same numbers (random masks, for one, differ)."""
-    a, b = values.flatten(value), values.flatten(exact)
+    a, b = list(nested.tensors(value)), list(nested.tensors(exact))
     if [t.shape for t in a] != [t.shape for t in b]:
         return False
     for mine, theirs in zip(a, b, strict=True):
