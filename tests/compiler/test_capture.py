@@ -217,7 +217,7 @@ class Model(nn.Module):
     def forward(self, x):
         if x.sum() > 0:
             return x * 2
-        return x
+        return x[:2]
 n = 32
 def get_inputs(): return [torch.rand(n)]
 def get_init_inputs(): return []
@@ -304,5 +304,5 @@ def get_inputs(): return [torch.rand(n), 2.5]
         ("scale", "float32", (), True),
     ]
     assert not result.plain_inputs
-    decides = captured(body.replace("return x * scale", "return x * scale if scale > 1 else x"))
+    decides = captured(body.replace("return x * scale", "return x * scale if scale > 1 else x[:2]"))
     assert decides.plain_inputs == {"scale": 2.5}

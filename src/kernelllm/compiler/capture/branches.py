@@ -17,7 +17,7 @@ from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from kernelllm.compiler.capture.fake_module import Untraceable
+from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8
 """Ways that a forward may go; a loop that ends by a value would have no end."""

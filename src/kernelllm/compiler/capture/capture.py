@@ -17,8 +17,9 @@ import torch.utils._pytree as pytree
 from kernelllm.compiler import write_time
 from kernelllm.compiler.capture import fx_trace, torch_export
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.fake_module import UnknownSize, Untraceable, describe
+from kernelllm.compiler.capture.fake_module import describe
 from kernelllm.compiler.capture.half_precision import any_dtype
+from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError

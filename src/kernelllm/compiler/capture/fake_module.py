@@ -17,22 +17,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from kernelllm.compiler.capture import intercept, symbols
+from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.instance import Instance, init_arguments
-
-
-class Untraceable(Exception):
-    """This way of tracing does not fit; says which operator or construct."""
-
-    def __init__(self, cause: str, *, way: str = "") -> None:
-        self.cause = cause
-        super().__init__(f"{way}: {cause}" if way else cause)
-
-
-class UnknownSize(Untraceable):
-    """A size depends on the values of a tensor: no way of tracing fits."""
 
 
 @dataclass
