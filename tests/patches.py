@@ -137,6 +137,7 @@ INDUCTOR = (
         "is_bf16_supported(including_emulation);synchronize(device)",
     ),
     *_each("compiler/inductor/fake_device.py", "it would start CUDA", "torch._subclasses.fake_tensor", "init_gpu_context(device)"),
+    *_each("compiler/inductor/fake_device.py", "the method wants a GPU's driver", "torch._subclasses.fake_tensor", "FakeTensor.contiguous"),
     *_each("compiler/inductor/fake_device.py", "Triton's target without a driver", "triton.runtime.driver", "driver._active"),
     *_each(
         "compiler/inductor/fake_device.py", "answers about the device asked last are dropped", "torch._inductor.utils",

@@ -21,7 +21,7 @@ from kernelllm.compiler.capture import faster_convolutions
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options
-from kernelllm.core.types import Candidate
+from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge import Judge, JudgeSettings
 
 LIBRARY = Options(extern="allow", symbolic=False)
@@ -258,3 +258,20 @@ def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_di
     assert [c[0] for c in kernel.calls] == ["looked at", "direct", *["looked at"] * 6, "direct"]
     assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
     assert not any(isinstance(part, OnGpu) for key in launch.known for part in key)
+
+
+def test_gradients_of_a_convolution_in_one_dimension_stay_torch_s() -> None:
+    source = """
+import torch
+import torch.nn as nn
+size = 6
+class Model(nn.Module):
+    def forward(self, grad, x, weight):
+        called = torch.ops.aten.convolution_backward.default(
+            grad.tanh(), x.transpose(1, 2), weight, [4], [1], [1], [1], False, [0], 4, [True, True, True])
+        return called[0] * 2, called[1], called[2]
+def get_inputs(): return [torch.randn(size, 4, 5), torch.randn(size, 5, 4), torch.randn(4, 1, 3)]
+def get_init_inputs(): return []
+"""
+    (candidate,) = Compiler(extern="allow").write_here(Problem(name="backward", source=source), 1, ())
+    assert "convolution_backward" in candidate.source  # its input is not contiguous, and no GPU's driver is there

@@ -103,7 +103,7 @@ def _giving(graph: fx.GraphModule, results: list[Any]) -> fx.GraphModule:
     return fx.GraphModule(graph, made)
 
 
-_LIBRARY_CALLS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "convolution", "clone", "_unsafe_view")}
+_LIBRARY_CALLS = ("mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward", "clone", "_unsafe_view")
 
 
 def left_to_libraries(graph: fx.Graph) -> bool:
@@ -111,6 +111,6 @@ def left_to_libraries(graph: fx.Graph) -> bool:
     for node in graph.nodes:
         if node.op != "call_function" or _is_free(node) or node.target is operator.getitem:
             continue
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _LIBRARY_CALLS:
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name.removeprefix("aten::") not in _LIBRARY_CALLS:
             return False
     return True

@@ -140,6 +140,8 @@ def pretend(target: str) -> Iterator[None]:
             (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
             (torch.cuda, "synchronize", lambda device=None: None),
             (fake_tensor, "init_gpu_context", lambda *_: None),
+            # the method asks for a GPU's driver, the operator does not
+            (fake_tensor.FakeTensor, "contiguous", lambda tensor, **how: torch.ops.aten.contiguous.default(tensor, **how)),
         ):
             patch(stack, owner, name, value)
         patch(stack, driver, "_active", _Driver(target))
