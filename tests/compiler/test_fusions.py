@@ -19,7 +19,7 @@ class Model(nn.Module):
     def forward(self, x, k, row, packed):
         value, gate = self.pair(x).chunk(2, dim=-1)
         y = self.down(value * F.gelu(gate)) + self.down(F.silu(self.gate(x)) * self.up(x))
-        q = F.gelu(self.down(self.up(x)), approximate="tanh")
+        q = F.gelu(F.dropout(self.down(self.up(x)), 0.1, training=False), approximate="tanh")
         heads = k[:, :, None].expand(-1, -1, 2, -1, -1).reshape(k.shape[0], 2 * k.shape[1], k.shape[2], k.shape[3])
         out = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
         wide = F.log_softmax(row, dim=-1)

@@ -70,6 +70,7 @@ def package(tmp_path, monkeypatch):
 def test_state_sits_in_holders_under_its_names(package: Problem, judge: Judge):
     candidate = next(Compiler().write(package, 1))
     assert "layers_of_others" not in candidate.source
+    assert "fc=nn.Linear(24, 24, bias=False)" in candidate.source
     namespace: dict = {}
     exec(candidate.source.replace("@triton.jit", ""), namespace)
     model = namespace["ModelNew"](24, 0.5)

@@ -6,6 +6,7 @@ import builtins
 import keyword
 import math
 import operator
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,6 +234,8 @@ class Holders:
     members: dict[str, str] = field(default_factory=dict)
     unsaved: dict[str, str] = field(default_factory=dict)
     children: dict[str, Holders] = field(default_factory=dict)
+    layer: tuple[str, frozenset[str]] = ("", frozenset())
+    """A call that makes a layer of ``torch.nn`` instead, and the names of its parameters and buffers."""
 
     def at(self, path: list[str]) -> Holders:
         """The module at a path, made where there is none."""
@@ -245,6 +248,8 @@ class Holders:
 
     def text(self) -> str:
         """The call that makes it."""
+        if self.layer[0] and self.layer[1] == set(self.members) and not (self.children or self.unsaved):
+            return self.layer[0]
         names = [*self.children, *self.members, *self.unsaved]
         if not names or not all(n.isdigit() for n in names):
             return f"Holder({self.arguments()})"
@@ -331,8 +336,15 @@ def number_text(value: torch.Tensor) -> str:
     """The shortest text that gives the same number again."""
     if not value.is_floating_point():
         return repr(value.item())
-    text = f"{value.item():.9g}" if value.dtype is torch.float32 else repr(value.item())
+    number = value.item()
+    texts = (f"{number:.{digits}g}" for digits in (6, 7, 8, 9))
+    text = next(t for t in texts if float32(t) == number or t == "nan") if value.dtype is torch.float32 else repr(number)
     return f'float("{text}")' if text.lstrip("-") in ("inf", "nan") else text
+
+
+def float32(text: str) -> float:
+    """The number of single precision that a text stands for."""
+    return struct.unpack("f", struct.pack("f", float(text)))[0]  # type: ignore[no-any-return]
 
 
 def listed_text(value: torch.Tensor) -> str:

@@ -7,6 +7,8 @@ import re
 import textwrap
 
 WIDTH = 110
+_METHOD = 20
+"""Characters of a method's arguments up to which a line is broken ahead of them."""
 
 
 def text(body: list[ast.stmt], indent: int = 0) -> str:
@@ -142,10 +144,12 @@ def broken(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     opened = _outer_bracket(line)
-    while opened is not None and opened[1] - opened[0] <= 4 and opened[0] > width and line[opened[0] - 1 : opened[0]] in (")", "]"):
-        opened = _bracket_ending(line, opened[0] - 1)  # ``f(...)[0]`` breaks in the parentheses
-    if opened is not None and opened[1] - opened[0] <= 1:
-        opened = _bracket_ending(line, line.rfind(")", 0, opened[0]))  # ``f(...).contiguous()`` too
+    while opened is not None:
+        head = line[: opened[0]]
+        called = re.search(r"[)\]](\.\w+)?$", head)  # ``f(...)[0]`` and ``f(...).to(x)`` break in the first parentheses
+        if called is None or not (len(head) >= width or opened[1] - opened[0] <= (_METHOD if called[1] else 1)):
+            break
+        opened = _bracket_ending(line, called.start())
     if opened is not None:
         start, end = opened
         inner, tail = line[start + 1 : end], line[end:]

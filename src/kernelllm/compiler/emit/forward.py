@@ -13,7 +13,7 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
-from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved, one_of_three
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved, one_of_three, row_major_order
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
@@ -135,6 +135,13 @@ class HostPrinter:
         size = [self.sizes.expression(e) for e in node.args[1].elts]  # type: ignore[attr-defined]
         stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
         offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
+        whole = f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{f', {self.size(offset)}' if offset != 0 else ''})"
+        if base is not None and not is_contiguous(base) and (order := row_major_order(base)) is not None:
+            alike = _plain_view(base, HostTensor(size, stride, "")) if offset == 0 else None
+            if isinstance(alike, str):
+                return base_text + alike
+            base_text += moved(order)
+            base = HostTensor([base.shape[d] for d in order], [base.stride[d] for d in order], base.dtype)
         if base is not None and offset == 0:
             plain = _plain_view(base, HostTensor(size, stride, ""))
             if plain is not None:
@@ -145,8 +152,7 @@ class HostPrinter:
                 shape, picks, order = part
                 index = ", ".join(":" if p is None else self.size(p) for p in picks)
                 return f"{base_text}.view{self.tuple(shape)}" + (f"[{index}]" if index else "") + moved(order)
-        extra = f", {self.size(offset)}" if offset != 0 else ""
-        return f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{extra})"
+        return whole
 
 
 def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
@@ -375,4 +381,7 @@ def allocation(tensor: HostTensor, host: HostPrinter, device: str, exact: bool, 
     if _in_layout(tensor.shape, tensor.stride).startswith(".contiguous(memory_format"):
         last = f"torch.channels_last{'_3d' if len(tensor.shape) == 5 else ''}"
         return f"torch.empty({host.tuple(tensor.shape)}, device={where}, dtype={tensor.dtype}, memory_format={last})"
+    if (order := row_major_order(tensor)) is not None:
+        shape, back = host.tuple([tensor.shape[d] for d in order]), moved([order.index(d) for d in range(len(order))])
+        return f"torch.empty({shape}, device={where}, dtype={tensor.dtype}){back}"
     return f"torch.empty_strided({host.tuple(tensor.shape)}, {host.tuple(tensor.stride)}, device={where}, dtype={tensor.dtype})"

@@ -25,9 +25,9 @@ _LONG, _FEW, _SOURCES = 96, 4, 36
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _CHECK = '''
 def check(name, tensor, dtypes, shape, device=None):
-    """Refuse a tensor that the kernels were not written for; ``shape`` may be the number of dimensions."""
+    """Refuse a tensor that the kernels were not written for; a size of None may be any."""
     fits = torch.is_tensor(tensor) and tensor.dtype in dtypes and device in (None, tensor.device)
-    if not fits or shape not in (tensor.shape, tensor.dim()):
+    if not fits or len(shape) != tensor.dim() or any([n not in (None, m) for n, m in zip(shape, tensor.shape)]):
         came = (tensor.dtype, tuple(tensor.shape), tensor.device) if torch.is_tensor(tensor) else type(tensor)
         raise ValueError(f"{name}: the kernels take {dtypes}, {shape}, {device or 'any device'}; got {came}")
 '''
@@ -80,7 +80,8 @@ class Guards:
         if self.silent:
             return []
         text = "\n".join(reading)
-        lines = [self._check(g, str(len(g.shape))) for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text]
+        read = [g for g in self.inputs if f"{self.host.paths[g.variable]}.shape" in text or self._numbered(g)]
+        lines = [self._check(g, _tuple([d if d.isdigit() else "None" for d in g.shape])) for g in read]
         for given in self.inputs:
             if self._is_first(given) and self._free(given) and not any(f"{DTYPES}, " in line for line in lines):
                 path = self.host.paths[given.variable]
@@ -161,7 +162,8 @@ class Guards:
         """
         if self.silent:
             return []
-        lines = [self._check(g, self._shape(g)) for g in self.inputs if g.name in also or not self._free(g)]
+        loose = [g for g in self.inputs if g.name in also or not (self._numbered(g) or self._free(g))]
+        lines = [self._check(g, self._shape(g)) for g in loose]
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
         conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
         return lines + refused(conditions, "the kernels were written for", "ValueError")
@@ -186,10 +188,18 @@ class Guards:
 
     def _free(self, given: GraphInput) -> bool:
         """Whether every dimension is a size that is read right there, so that any shape of this rank fits."""
+        return self._read_here(given) == len(given.shape)
+
+    def _numbered(self, given: GraphInput) -> bool:
+        """Whether some sizes are numbers and the others are read right there: one look ahead of the sizes compares all of them."""
+        numbers = sum(d.isdigit() for d in given.shape)
+        return numbers > 0 and self._read_here(given) + numbers == len(given.shape)
+
+    def _read_here(self, given: GraphInput) -> int:
+        """How many dimensions are sizes that are read right there."""
         first = {s.symbol: s.sources[0] for s in self.captured.sizes if s.sources}
-        return all(
-            d in first and (first[d].kind, first[d].name, first[d].dim) == ("input", given.name, i) for i, d in enumerate(given.shape)
-        )
+        known = [(first[d], i) for i, d in enumerate(given.shape) if d in first]
+        return sum((source.kind, source.name, source.dim) == ("input", given.name, i) for source, i in known)
 
     def _parameters(self) -> list[GraphInput]:
         """Parameters and buffers that the inputs must fit, and one for the dtype of all."""
@@ -218,7 +228,7 @@ class Guards:
 
     def _shape(self, given: GraphInput) -> str:
         shape = self.host.sizes.shape(given.shape)
-        return self.host.tuple(shape) if shape is not None else str(len(given.shape))
+        return self.host.tuple(shape) if shape is not None else _tuple(["None"] * len(given.shape))
 
     def _comparisons(self) -> Iterator[tuple[str, str, str]]:
         """What sizes have to be to each other: equal where the graph relies on it, else as the module's code decided; and arguments
@@ -340,6 +350,10 @@ def literal(value: Any) -> str | None:
         return text if ast.literal_eval(text) == value else None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def refused(conditions: Mapping[str, str], start: str, error: str) -> list[str]:

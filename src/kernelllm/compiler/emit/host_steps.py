@@ -104,7 +104,7 @@ def in_layout(path: str, tensor: HostTensor, written: Callable[[list[Any]], str]
         return []
     if is_contiguous(tensor):
         return [f"{path} = {path}.contiguous()"]
-    order = _order(tensor)
+    order = row_major_order(tensor)
     if order is not None:
         return [f"{path} = {path}{moved(order)}.contiguous(){moved([order.index(d) for d in range(len(order))])}"]
     if 0 in tensor.stride:
@@ -114,7 +114,7 @@ def in_layout(path: str, tensor: HostTensor, written: Callable[[list[Any]], str]
     return [f"if {path}.stride() != {strides}:", f"    {path} = {made}.copy_({path})"]
 
 
-def _order(tensor: HostTensor) -> list[int] | None:
+def row_major_order(tensor: HostTensor) -> list[int] | None:
     """The dimensions from the outermost in memory to the innermost, for all sizes; None for a tensor with holes."""
     left = sorted(range(len(tensor.shape)), key=lambda d: tensor.shape[d] != 1)
     order: list[int] = []

@@ -94,18 +94,19 @@ def _pure(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> bool:
 
 
 def _copies(function: ast.FunctionDef) -> None:
-    """``a = b`` where both are bound once: ``b`` everywhere."""
+    """``a = b`` where both are bound once, in the same block: ``b`` everywhere."""
     count = Counter(n for s in every(function.body) for n in assigned(s))
     count.update(a.arg for a in function.args.args)
-    nested = {n.id for s in every(function.body) if isinstance(s, ast.For | ast.While | ast.If) for n in ast.walk(s)
-              if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    for statement in list(every(function.body)):
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=new)], value=ast.Name(id=old)) if (
-                new != old and count[new] == 1 and count[old] == 1 and old not in nested and new not in nested
-            ):
-                Rename({new: old}).visit(function)
-                return _copies(function)
+    for block in _blocks(function):
+        bound = {a.arg for a in function.args.args} if block is function.body else set()
+        for statement in block:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=new)], value=ast.Name(id=old)) if (
+                    new != old and count[new] == 1 and count[old] == 1 and old in bound
+                ):
+                    Rename({new: old}).visit(function)
+                    return _copies(function)
+            bound.update(() if hasattr(statement, "body") else assigned(statement))
     return None
 
 

@@ -90,7 +90,8 @@ def fresh_name(wish: str, taken: set[str]) -> str:
     if base in _RESERVED:
         base += "_"
     name, n = base, 1
-    stem, tail = (base[: -len("_kernel")], "_kernel") if base.endswith("_kernel") else (base, "")
+    tail = next((t for t in ("_kernel", "_ptr") if base.endswith(t)), "")
+    stem = base.removesuffix(tail)
     while name in taken:
         n += 1
         name = f"{stem}_{n}{tail}"

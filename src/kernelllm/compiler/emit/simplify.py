@@ -124,6 +124,8 @@ class Simplifier(ast.NodeTransformer):
             return node.right if _is(node.left, False) else node.left
         if isinstance(node.op, ast.Add) and isinstance(node.right, ast.UnaryOp) and isinstance(node.right.op, ast.USub):
             return ast.BinOp(node.left, ast.Sub(), node.right.operand)
+        if isinstance(node.op, ast.Mult) and _is(node.right, 1.0) and self.facts.type(node.left) in FLOATS:
+            return node.left
         return self._integer(node)
 
     def _integer(self, node: ast.BinOp) -> ast.expr:
@@ -265,6 +267,8 @@ class Simplifier(ast.NodeTransformer):
         if kept is None or _is(kept, True) or ast.unparse(chosen) == ast.unparse(other):
             return chosen
         node.args[0] = kept
+        if isinstance(chosen, ast.Call) and name_of(chosen.func) == "tl.where" and ast.unparse(chosen.args[0]) == ast.unparse(kept):
+            node.args[1] = chosen.args[1]
         return node
 
     def _memory(self, node: ast.Call, name: str) -> ast.expr:

@@ -68,7 +68,7 @@ def _tree(model: torch.nn.Module, captured: Captured) -> Holders:
             root.at(path).members[last] = known_text(buffer, name) if buffer.numel() <= SHORT else tensor_text(buffer)
         else:
             root.at(path).unsaved[last] = known_text(buffer, name)
-    for module in captured.modes:
+    for module in list(captured.modes)[:1]:  # the one that the file asks for its mode
         root.at(module.split(".") if module else [])
     for given in captured.graph_inputs:
         if given.kind == "attribute":
@@ -78,7 +78,46 @@ def _tree(model: torch.nn.Module, captured: Captured) -> Holders:
         if size.sources and size.sources[0].kind == "module":
             *path, last = size.sources[0].name.partition("[")[0].split(".")
             root.at(path).members[last] = repr(_attribute_of(model, ".".join([*path, last])))
+    for path, module in model.named_modules():
+        if root.has(path) and (text := _layer_text(module)):
+            root.at(path.split(".")).layer = text, frozenset(module.state_dict())
     return root
+
+
+_LAYERS = tuple(
+    getattr(torch.nn, name)
+    for name in ("Linear", "Embedding", "LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
+                 "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+)  # fmt: skip
+
+
+def _layer_text(module: torch.nn.Module) -> str:
+    """A call of torch's own layer that makes these very parameters and buffers; "" where there is none."""
+    layer = next((c for c in _LAYERS if isinstance(module, c)), None)
+    if layer is None:
+        return ""
+    arguments, parameters = [], inspect.signature(layer).parameters
+    for name, parameter in parameters.items():
+        value = getattr(module, name, None)
+        if name in ("bias", "dtype", "device", "_weight", "_freeze"):
+            continue
+        value = value[0] if isinstance(value, tuple) and len(set(value)) == 1 and name != "normalized_shape" else value
+        value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+        if parameter.default is parameter.empty:
+            arguments.append(repr(value))
+        elif value != parameter.default:
+            arguments.append(f"{name}={value!r}")
+    state = dict(module.named_parameters()) | dict(module.named_buffers())
+    if getattr(module, "bias", None) is None and "bias" in parameters:
+        arguments.append("bias=False")
+    if (dtype := next((t.dtype for t in state.values()), torch.float32)) is not torch.float32:
+        arguments.append(f"dtype={dtype}")
+    text = f"nn.{layer.__name__}({', '.join(arguments)})"
+    with torch.device("meta"):
+        made = eval(text, {"nn": torch.nn, "torch": torch})
+    others = dict(made.named_parameters()) | dict(made.named_buffers())
+    alike = [{n: (t.shape, t.dtype, t.requires_grad, type(t)) for n, t in tensors.items()} for tensors in (state, others)]
+    return text if alike[0] == alike[1] else ""
 
 
 def _attribute_of(model: torch.nn.Module, name: str) -> Any:

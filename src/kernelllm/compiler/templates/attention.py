@@ -39,9 +39,9 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
         s = (s_start + keys).to(tl.int64)
         k = tl.load(k_base + s[None, :] * stride_ks, mask=(s < S)[None, :] & (ds < D)[:, None], other=0.0)
         scores = tl.dot(q, k, input_precision=PRECISION) * (scale * 1.4426950408889634)  # base 2 from here on
-        keep = (s < S)[None, :] & (ts < T)[:, None]
-        if CAUSAL:
-            keep = keep & (s[None, :] <= ts[:, None])
+        keep = (s < S)[None, :] & (s[None, :] <= ts[:, None]) if CAUSAL else (s < S)[None, :]
+        if MASK_KIND > 0:
+            keep = keep & (ts < T)[:, None]
         if MASK_KIND == 1:
             keep = keep & (tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0) != 0)
         elif MASK_KIND == 2:
@@ -50,7 +50,9 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
             scores += tl.maximum(added * 1.4426950408889634, -3.4028234663852886e38)  # the lowest number is not minus infinity
         scores = tl.where(keep, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1))
-        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)  # a query that may see no key yet
+        safe_top = new_top
+        if MASK_KIND > 0:
+            safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)  # a query that may see no key yet
         weights = tl.exp2(scores - safe_top[:, None])
         shrink = tl.exp2(top - safe_top)
         total = total * shrink + tl.sum(weights, axis=1)
