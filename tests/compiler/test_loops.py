@@ -149,6 +149,24 @@ def get_init_inputs(): return [width]
 """
 
 
+DELTA_RULE = """
+class Model(nn.Module):
+    def forward(self, q, k, v, gate):
+        rows, steps, size = k.shape
+        state = torch.zeros(rows, size, v.shape[2], device=v.device)
+        out = torch.zeros_like(v)
+        for t in range(steps):
+            state = state * gate[:, t].exp()[:, None, None]
+            known = (state * k[:, t, :, None]).sum(1)
+            state = state + k[:, t, :, None] * (v[:, t] - known)[:, None, :]
+            out[:, t] = (state * q[:, t, :, None]).sum(-2)
+        return out
+batch, length, size, width = 2, 20, 16, 24
+def get_inputs(): return [torch.randn(batch, length, n) / 4 for n in (size, size, width)] + [-torch.rand(batch, length)]
+def get_init_inputs(): return []
+"""
+
+
 ZIPPED = """
 class Model(nn.Module):
     def forward(self, a, x):
@@ -167,7 +185,8 @@ def get_init_inputs(): return []
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped"])  # fmt: skip
+    (DELTA_RULE, {"step", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
@@ -177,7 +196,7 @@ def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[s
     assert len(verdict.shapes) > 1
 
 
-@pytest.mark.parametrize("text", [SCANNED, OTHER_FORMS, ZIPPED], ids=["scanned", "other forms", "zipped"])
+@pytest.mark.parametrize("text", [SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE], ids=["scanned", "other forms", "zipped", "delta rule"])
 def test_a_recurrence_of_one_kernel_is_a_loop_inside_of_it(text: str) -> None:
     source = next(Compiler().write(problem(text), 1)).source
     assert "for _ in tl.range(0, steps" in source

@@ -23,6 +23,7 @@ from kernelllm.core.writer import Writer
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.inductor.lower import Lowered
+    from kernelllm.compiler.loops.loop import LoopStep
 
 _CALLED = re.compile(r"torch\.(?:ops\.aten\.|nn\.functional\.)(\w+)|torch\.(mm|bmm|addmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu)")
 _MOVING = {"nonzero", "view_as_complex", "view_as_real", "as_strided", "empty", "zeros", "full", "clone", "_to_copy", "copy_", "fill_"}
@@ -237,6 +238,7 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower
+    from kernelllm.compiler.loops.inside_kernel import INSIDE
     from kernelllm.compiler.loops.loop import loop_step
 
     def written(part: Problem, lowered: Lowered) -> str:
@@ -248,26 +250,46 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         if lowered := known.get(part, options):
+            check(lowered.captured)
             return written(part, lowered)
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
         captured.any_dtype = None  # the file is joined of several, which would have to agree
         check(captured)
         return lowered_anew(part, captured)
 
+    def file_of_loop(loop: LoopStep) -> tuple[str, list[str]]:
+        """The file, and the matrices that go from step to step."""
+        outside: dict[str, str] = {}
+        matrices: list[str] = []
+
+        def look(captured: Captured) -> None:
+            loop.check(captured)
+            matrices.extend(loop.matrices(captured))
+
+        step = part_of_loop(loop.problem, look)
+        for name, part in loop.outside.items():
+            try:
+                outside[name] = part_of_loop(part)
+            except Exception as error:  # noqa: BLE001 - torch may do it
+                log.info("%s: %s could not be compiled: %s", problem.name, name, error)
+        return loop.whole_file(step, outside, strict=options.extern == "forbid"), matrices
+
     loop = None if options.backward else loop_step(problem)
     if loop is not None:
-        outside = {}
         try:
             with write_time.limited(write_time.left() / 2):
-                step = part_of_loop(loop.problem, loop.check)
-                for name, part in loop.outside.items():
-                    try:
-                        outside[name] = part_of_loop(part)
-                    except Exception as error:  # noqa: BLE001 - torch may do it
-                        log.info("%s: %s could not be compiled: %s", problem.name, name, error)
-            return loop.whole_file(step, outside, strict=options.extern == "forbid")
+                text, matrices = file_of_loop(loop)
         except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
             log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)
+        else:
+            turned = loop_step(problem, matrices) if matrices and INSIDE not in text else None
+            try:
+                with write_time.limited(write_time.left() / 2):
+                    other = file_of_loop(turned)[0] if turned else text
+            except Exception as error:  # noqa: BLE001 - the first file is whole
+                log.info("%s: its loop with matrices turned could not be compiled: %s", problem.name, error)
+                other = text
+            return other if INSIDE in other else text
     if lowered := known.get(problem, options):
         return written(problem, lowered)
     return captured_for(problem, options, lambda captured: lowered_anew(problem, captured))

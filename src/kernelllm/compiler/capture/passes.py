@@ -198,10 +198,26 @@ def _numbers(*sizes: Any) -> list[int]:
 def _as_sum(w: Editor, a: Node, b: Node) -> Node:
     """A product with one row or column as a sum, which joins the kernels around it: each element is read once anyway."""
     kind, wide = a.meta["val"].dtype, torch.ops.prims.convert_element_type.default
-    sums = torch.float32 if kind in HALF else kind
-    left, right = (w.call(aten.unsqueeze.default, w.call(wide, t, sums) if kind in HALF else t, dim) for t, dim in ((a, 3), (b, 1)))
-    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [2])
-    return w.call(wide, out, kind) if kind in HALF else out
+    sums, whole = torch.float32 if kind in HALF else kind, [_unmerged(a), _unmerged(b)]
+    batch = [w.size(next(t for t in whole if t), d) for d in range(2)] if any(whole) else [w.size(a, 0)]
+    # the larger operand is read as it is: a view of it would have to lie in memory
+    parts = [t or (w.call(aten.reshape.default, u, [*batch, w.size(u, 1), w.size(u, 2)]) if any(whole) else u)
+             for t, u in zip(whole, (a, b), strict=True)]  # fmt: skip
+    left, right = (w.call(aten.unsqueeze.default, w.call(wide, t, sums) if kind in HALF else t, len(batch) + d)
+                   for t, d in zip(parts, (2, 0), strict=True))  # fmt: skip
+    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [len(batch) + 1])
+    out = w.call(wide, out, kind) if kind in HALF else out
+    return w.call(aten.reshape.default, out, [w.size(a, 0), w.size(a, 1), w.size(b, 2)]) if any(whole) else out
+
+
+def _unmerged(node: Node) -> Node | None:
+    """[b, h, m, n] where the node sees its first two dimensions as one."""
+    source: Any = node
+    while source.target in (aten.expand.default, *VIEWS) and source.meta["val"].dim() == 3:
+        source = source.args[0]
+    before, after = source.meta["val"].shape, node.meta["val"].shape
+    fits = len(before) == 4 and [str(n) for n in before[2:]] == [str(n) for n in after[1:]]
+    return source if fits and statically_known_true(before[0] * before[1] == after[0]) else None
 
 
 def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:

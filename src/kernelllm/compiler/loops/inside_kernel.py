@@ -13,6 +13,8 @@ from typing import Any
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.loops.body import STEP
 
+INSIDE = "for _ in tl.range(0, steps"
+"""How the loop of such a kernel begins."""
 _STAGES = 6
 """Loads of as many steps are under way: a step alone waits for memory."""
 _BLOCK = {"BLOCK_ROWS": 8, "BLOCK": 64}
@@ -116,8 +118,8 @@ def _step(node: Any) -> _Step:
     step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
     for statement in (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in results):
         made: Any = statement.value
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "view":
-            step.views[ast.unparse(statement.targets[0])] = ast.unparse(made.func.value)
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("view", "as_strided"):
+            step.views[ast.unparse(statement.targets[0])] = ast.unparse(made.func.value if made.func.attr == "view" else made.args[0])
     return step
 
 
@@ -195,7 +197,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
         call = statement.value
         call.args[1] = ast.Name(finals[call.args[0].left.id])
     advance = [ast.parse(f"{name} += {name.removesuffix('_ptr')}_step").body[0] for name in moving]
-    loop: Any = ast.parse(f"for _ in tl.range(0, steps, num_stages={_STAGES}): pass").body[0]
+    loop: Any = ast.parse(f"{INSIDE}, num_stages={_STAGES}): pass").body[0]
     _add_arguments(kernel, step, moving)
     loop.body = [*inside, *turns, *advance]
     kernel.body = [*document, *before, loop, *after]
@@ -267,6 +269,7 @@ def _rewrite_step(step: _Step) -> None:
             value: Any = statement.value
             if isinstance(target, ast.Name) and target.id in step.views:
                 if step.views[target.id] in step.listed:
+                    _need(value.func.attr == "view")
                     value.args.insert(0, ast.Name("steps"))
             elif isinstance(target, ast.Name) and target.id in step.results:
                 statement.value = _allocated(value, target.id in step.listed, step.sliced)
@@ -297,7 +300,7 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
             return value
         whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
         return ast.parse(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
-    _need(called == "torch.empty" and isinstance(like, ast.Tuple))
+    _need(called in (("torch.empty",) if listed else ("torch.empty", "torch.empty_strided")) and isinstance(like, ast.Tuple))
     if listed:
         like.elts.insert(0, ast.Name("steps"))
     return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -48,8 +48,17 @@ class LoopStep:
     """Compute the methods ``begin`` and ``finish``, where the forward has them."""
     methods: Mapping[str, Method]
     """The new forward and the module's own methods that it calls."""
+    inputs: tuple[str, ...]
+    """The step's inputs by their names in the forward."""
     carried: tuple[tuple[int, int], ...]
     """Positions of what goes from one step to the next, among the step's inputs and among its results."""
+
+    def matrices(self, captured: Captured) -> list[str]:
+        """What goes from one step to the next and has matrices in its last two dimensions."""
+        placeholders = captured.graph.graph.find_nodes(op="placeholder")
+        ranks = {given.index: node.meta["val"].dim() for given, node in zip(captured.graph_inputs, placeholders, strict=True)
+                 if given.index in {position for position, _ in self.carried}}  # fmt: skip
+        return [self.inputs[position] for position, rank in ranks.items() if rank >= 3]
 
     def check(self, captured: Captured) -> None:
         """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given."""
@@ -98,8 +107,11 @@ class Method:
         return self.known and self.needed is not None
 
 
-def loop_step(problem: Problem) -> LoopStep | None:
-    """The step of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough."""
+def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None:
+    """The step of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough.
+
+    Matrices of the names ``turned`` go from step to step transposed: sums over their rows are then along memory.
+    """
     try:
         tree = ast.parse(problem.source)
     except SyntaxError:
@@ -115,6 +127,9 @@ def loop_step(problem: Problem) -> LoopStep | None:
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
     before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
+    if turned:
+        turn, lay = (ast.parse("\n".join(f"{name} = {name}.mT{end}" for name in turned)).body for end in ("", ".contiguous()"))
+        before, loop.body, after = [*before, *lay], [*turn, *loop.body, *lay], [*turn, *after]
     given = [a.arg for a in forward.args.args[1:]]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
@@ -151,7 +166,7 @@ def _loop_step(
         name: _part(problem, model, forward, [a.arg for a in method.args.args[1:]], method.body, parts.entries[name])
         for name, method in parts.methods.items()
     }
-    return LoopStep(step, others, methods, outlined.carried)
+    return LoopStep(step, others, methods, tuple(outlined.inputs), outlined.carried)
 
 
 def _part(

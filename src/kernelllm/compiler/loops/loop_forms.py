@@ -100,7 +100,8 @@ def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> 
     on = ast.unparse(value.func.value)
     if kind.removesuffix("_like") in _MADE and kind.endswith("_like") and value.args:
         like = ast.unparse(value.args[0])
-        return given.get("dtype", f"{like}.dtype") if f"{like}.shape[{dim}]" in steps else None
+        along = f"{like}.shape[{dim}]" in steps or _read_along(like, dim, loop)
+        return given.get("dtype", f"{like}.dtype") if along else None
     if kind.removeprefix("new_") not in _MADE or not value.args:
         return None
     first: Any = value.args[0]
@@ -108,6 +109,16 @@ def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> 
     if len(sizes) <= dim or any(isinstance(s, ast.Starred) for s in sizes) or not _lengths(sizes[dim], before) & steps:
         return None
     return given.get("dtype", f"{on}.dtype" if kind.startswith("new_") else "torch.get_default_dtype()")
+
+
+def _read_along(name: str, dim: int, loop: Any) -> bool:
+    """Whether each step reads its own slice of a tensor, along that dimension."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == name:
+            items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
+            if loop.target.id in items and "None" not in items[:dim] and items.index(loop.target.id) == dim:
+                return True
+    return False
 
 
 def _lengths(size: ast.expr, before: Statements) -> set[str]:
