@@ -93,7 +93,7 @@ class Triton(base.Backend):
     @contextlib.contextmanager
     def prepare(self, mode: Mode, target: str) -> Iterator[None]:
         """Import Triton beside torch, with the interpreter or the stand-in driver of ``target`` where there is no GPU."""
-        helper = threading.Thread(target=_warm, args=(mode,))
+        helper = threading.Thread(target=_warm, args=(mode, target))
         helper.start()  # at work while torch is imported
         yield
         helper.join()  # a fork copies one thread only
@@ -146,7 +146,7 @@ class Triton(base.Backend):
         return launches
 
 
-def _warm(mode: Mode) -> None:
+def _warm(mode: Mode, target: str) -> None:
     """What Triton does before a process's first compile, done once for all workers instead of in each."""
     if mode is Mode.CUDA:
         try:
@@ -156,9 +156,13 @@ def _warm(mode: Mode) -> None:
             CudaUtils.__init__ = lambda self: None  # it is a singleton, complete by now
         except Exception as error:  # noqa: BLE001 - it compiles with a compiler of the machine's; a worker's first launch says why
             _LOG.info("Triton's driver module cannot be had: %s", error)
-    if mode is not Mode.INTERPRET:
-        with contextlib.suppress(ImportError):  # another release's names: a worker does it again then
-            import triton.experimental.gluon.nvidia.hopper  # noqa: F401 (the first launch imports it)
+    with contextlib.suppress(ImportError):  # another release's names: a worker does it again then
+        import triton.compiler.code_generator
+        import triton.experimental.gluon.nvidia.hopper  # noqa: F401 (the first launch imports both)
+
+        if mode is not Mode.INTERPRET:
+            from triton.backends.nvidia.compiler import get_ptxas_version
             from triton.runtime.cache import triton_key
 
             triton_key()  # reads all of Triton's library once, and remembers what it found
+            get_ptxas_version(int(target.removeprefix("sm_")))  # starts ptxas to ask, and remembers

@@ -12,10 +12,12 @@ from kernelllm.judge.isolation.limits import Ready
 def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
     """Import all that a worker needs and install the stand-ins of ``mode``. CUDA is not initialised: a context does not survive a fork."""
     with backend.prepare(mode, target):
-        import numpy
+        import numpy.ma
+        import numpy.random
         import torch
 
         version = str(torch.__version__)
+        import torch._subclasses.schema_check_mode
         import torch.utils.flop_counter
 
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -30,8 +32,8 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
         devices.install(target)
     from kernelllm.judge.worker import worker_main  # noqa: F401 (warm for the fork)
 
-    if mode is Mode.COMPILE:
-        from kernelllm.judge.worker import fake_run  # noqa: F401
-    elif mode is Mode.CUDA:
+    if mode is Mode.CUDA:
         from kernelllm.judge.worker import gpu  # noqa: F401
+    else:
+        from kernelllm.judge.worker import fake_run, sampled_run  # noqa: F401
     return Ready({"torch": version, **backend.versions()})
