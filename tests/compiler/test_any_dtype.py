@@ -49,6 +49,8 @@ FLOAT32 = {
     "a product of what was made float32": "torch.mm(x.float(), x.float().t()).to(x.dtype)",
     "a constant of the type": "x.masked_fill(x > 0, torch.finfo(x.dtype).min)",
     "whole numbers that rounding changes": "(x * 7).long()",
+    "positions among rounded values": "(x[:, None] - x[None, :8]).pow(2).sum(-1).argmin(-1)",
+    "a Fourier transform of what was made float32": "torch.fft.rfft(x.float()).abs()",
     "another way": "x.exp() if x.dtype == torch.float32 else x.sin()",
 }
 ALONE = """

@@ -28,10 +28,13 @@ HALF = (torch.float16, torch.bfloat16)
 _UNSEEN = ("prim.", "aten._to_copy", "aten.detach", "aten.alias", "aten.lift_fresh", "prims.convert_element_type",
            "aten._assert_tensor_metadata")  # fmt: skip
 _EXACT = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.mv", "aten.dot", "aten.convolution", "aten.cumsum", "aten.cumprod",
-          "aten.logcumsumexp", "kernelllm.")  # fmt: skip
+          "aten.logcumsumexp", "aten._fft", "kernelllm.")  # fmt: skip
 """Operators with a template, whose results have the type of their operands: not those that the forward does in float32."""
 _STEPS = ("aten.floor", "aten.ceil", "aten.round", "aten.trunc", "aten.fmod", "aten.remainder", "aten.bucketize", "aten.searchsorted")
 """Operators whose results jump where a number is rounded in between."""
+_CHOICES = ("aten.argmax", "aten.argmin", "aten.max.dim", "aten.min.dim", "aten.topk", "aten.sort", "aten.kthvalue", "aten.median.dim",
+            "aten.cummax", "aten.cummin")  # fmt: skip
+"""Operators that choose positions: among values that eager rounds, and a kernel does not, they choose others."""
 _TYPES = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
 
 
@@ -56,6 +59,11 @@ class _Run(TorchDispatchMode):
         self.results: list[torch.dtype] = []
         self.upcasts = False
         self.jumps = False
+        self._kept: list[Any] = []
+        self._computed: set[int] = set()
+        """Memory of half-precision results that a kernel may keep in float32."""
+        self._chosen: set[int] = set()
+        """Memory of positions chosen among such."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -63,14 +71,35 @@ class _Run(TorchDispatchMode):
         jumps = name.startswith(_STEPS) or (name.startswith("aten._to_copy") and not result.dtype.is_floating_point)
         jumps |= name.startswith("aten.grid_sampler") and args[2] == 1  # the nearest place
         self.jumps |= jumps and isinstance(args[0], torch.Tensor) and args[0].dtype in HALF
+        self._follow(name, pytree.tree_leaves((args, kwargs or {})), pytree.tree_leaves(result))
         if not name.startswith(_UNSEEN):
             leaves = pytree.tree_leaves((args, kwargs or {}))
             self.steps.append((name.replace("half_", ""), [v for v in leaves if not isinstance(v, _TYPES)]))
-            wide = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 and v.dim() for v in pytree.tree_leaves(result))
+            made = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor) and v.dim()]
+            wide = any(v.dtype in (torch.float32, torch.complex64) for v in made)
             self.upcasts |= wide
             if wide and name.startswith(_EXACT):
                 self.steps.append(_WIDE)
         return result
+
+    def _follow(self, name: str, given: list[Any], results: list[Any]) -> None:
+        """Whether positions that were chosen among rounded values are used."""
+        self._kept.append(results)  # so that no memory is given out twice
+        taken = {_memory(v) for v in given if isinstance(v, torch.Tensor)}
+        self.jumps |= not taken.isdisjoint(self._chosen)
+        made = [v for v in results if isinstance(v, torch.Tensor)]
+        if not name.startswith(_EXACT):
+            self._computed |= {_memory(v) for v in made if v.dtype in HALF and _memory(v) not in taken}
+        if name.startswith(_CHOICES) and _memory(given[0]) in self._computed:
+            self._chosen |= {_memory(v) for v in made if not v.dtype.is_floating_point}
+
+    def returned(self, results: list[torch.Tensor]) -> None:
+        self.results = [r.dtype for r in results]
+        self.jumps |= not self._chosen.isdisjoint(_memory(r) for r in results)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
@@ -91,7 +120,7 @@ def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
         state, inputs = pytree.tree_map(converted, (state, built.inputs))
         with run:
             result = torch.func.functional_call(built.model, state, tuple(inputs))
-    run.results = [r.dtype for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
+    run.returned([r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)])
     return run
 
 
