@@ -56,6 +56,17 @@ class Model(nn.Module):
 rows = 6
 def get_inputs(): return [torch.randn(rows, 8, 2, 16).transpose(1, 2), torch.randn(rows, 2, 8, 24)[..., 4:20]]
 """
+PRODUCT = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.project = nn.Linear(width, 8)
+    def forward(self, x): return torch.relu(self.project(x))
+width, rows = 16, 33
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width]
+"""
 RUN = """
 import json, sys, torch
 from kernelllm.backends.base import Mode, open_backend
@@ -153,6 +164,14 @@ def test_containers_and_values(file: Path) -> None:
     assert ran == ""
     expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "NoneType"]
     assert [e for e, words in zip([power, mode, count, sizes, none], expected, strict=True) if words not in e] == []
+
+
+@written(PRODUCT)
+def test_autocast_is_refused_where_it_would_change_types(file: Path) -> None:
+    on = 'torch.set_autocast_enabled("cuda", True); '
+    plain, below = outcomes(file, "ModelNew(16)(torch.randn(5, 16))", on + "ModelNew(16)(torch.randn(5, 16))")
+    assert plain == ""
+    assert below.startswith("NotImplementedError: The kernels do not follow torch.autocast")
 
 
 @written(LAYER)

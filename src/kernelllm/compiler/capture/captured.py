@@ -97,6 +97,8 @@ class Captured:
     """The constructor's arguments by name, defaults included: plain values, and :class:`SizeExpression` for what follows from sizes."""
     plain_inputs: dict[str, Any] = field(default_factory=dict)
     """Forward arguments that are no tensors, in the same form: the graph holds for these values."""
+    autocasts: bool = False
+    """Whether ``torch.autocast`` around it would change types: there are products of float32."""
     modes: dict[str, bool] = field(default_factory=dict)
     """Paths of the modules whose ``training`` the forward depends on, with the value that it had."""
     training: bool = True

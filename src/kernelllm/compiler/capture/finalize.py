@@ -23,6 +23,7 @@ from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
 
 _TORCH = Path(torch.__file__).parent
+_PRODUCTS = re.compile(r"aten\.((add)?m[mv]|(badd)?bmm|convolution|_scaled_dot)|kernelllm\.(\w*(attention|conv)|(torch_)?(rnn|gru|lstm))")
 
 
 def variable_names(leaves: list[Leaf]) -> list[str]:
@@ -68,6 +69,7 @@ def to_captured(
         node.target = node.name = name
         leaf_of[node] = leaf
     constants.fold(graph)
+    autocasts = any(map(_autocast, graph.graph.nodes))
     passes.run(graph, options)
     _restore_hints(built)
     arguments, roots, computed = _size_arguments(built, graph, leaf_of, leaves, unknown)
@@ -97,7 +99,18 @@ def to_captured(
         constructor={name: _described(value, env) for name, value in built.constructor.items()},
         plain_inputs={name: _described(value, env) for name, value in _plain_inputs(built)},
         modes=dict(built.modes),
+        autocasts=autocasts,
     )
+
+
+def _autocast(node: torch.fx.Node) -> bool:
+    """Whether an operator is one that ``torch.autocast`` runs in half precision, and its result is float32."""
+    return _PRODUCTS.match(str(node.target)) is not None and _results(node.meta.get("val")) == torch.float32
+
+
+def _results(value: Any) -> torch.dtype | None:
+    first = value[0] if isinstance(value, list | tuple) else value
+    return first.dtype if isinstance(first, torch.Tensor) else None
 
 
 def _decides_results(guard: Any) -> bool:

@@ -90,8 +90,14 @@ class Guards:
         return lines
 
     def given(self) -> list[str]:
-        """Statements ahead of all: the mode, and arguments that are no tensors."""
-        return [*self._mode(), *self._plain()]
+        """Statements ahead of all: the mode, autocast, and arguments that are no tensors."""
+        return [*self._mode(), *self._autocast(), *self._plain()]
+
+    def _autocast(self) -> list[str]:
+        if self.silent or not self.captured.autocasts:
+            return []
+        text = "The kernels do not follow torch.autocast"
+        return ['if torch.is_autocast_enabled("cuda"):', f'    raise NotImplementedError("{text}")']
 
     def _mode(self) -> list[str]:
         modes = self.captured.modes

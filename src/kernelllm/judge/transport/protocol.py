@@ -133,6 +133,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Run without fences: to the candidate, memory is what it is in timed runs."""
     grad: bool = False
     """With gradients enabled, as those who call a model often have them."""
+    autocast: bool = False
+    """Below ``torch.autocast`` to bfloat16."""
     in_order: bool = False
     """The run before once more, the programs of every launch from the first to the last."""
     hold: bool = False

@@ -42,16 +42,23 @@ _Run = Callable[[], Any]
 
 @dataclass
 class OtherUses:
-    """What was found. ``limits``: what the candidate refuses, and how."""
+    """What was found. ``limits``: what the candidate refuses, and how; ``ignored``: what it takes no notice of."""
 
     limits: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+
+    def note(self, failure: CandidateFailure, what: str) -> None:
+        """A refusal is a limit; any other failure says nothing of this use."""
+        if failure.refused:
+            said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")
+            self.limits.append(f"{what} ({said[:160]})")
 
     def findings(self) -> list[Finding]:
-        """Warnings, and the limits as one piece of information."""
+        """Warnings, and the limits as information."""
         found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in self.warnings]
-        text = "It refuses, with an error of its own: " + "; ".join(self.limits)
-        return found + ([Finding(check="limits", message=text, severity=Severity.INFO)] if self.limits else [])
+        told = [*(["It refuses, with an error of its own: " + "; ".join(self.limits)] if self.limits else []), *self.ignored]
+        return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in told]
 
 
 def try_other_uses(
@@ -74,6 +81,7 @@ def try_other_uses(
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         _decide(uses, what, expected, run)
         process.load(state, reference.training)  # a run in training mode updates buffers
+    _try_autocast(uses, process, reference, inputs, seed, usual)
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     process.load(state, reference.training)
     spread = mapped(inputs, _not_contiguous)
@@ -147,13 +155,30 @@ def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
     try:
         value = run()
     except CandidateFailure as failure:
-        if failure.refused:
-            said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")
-            uses.limits.append(f"{what} ({said[:160]})")
+        uses.note(failure, what)
         return
     if _wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
+    """Where results have another type below ``torch.autocast``, the candidate's should, or it should refuse."""
+    with torch.autocast(torch.device(reference.device).type, torch.bfloat16):
+        expected = _output(reference, reference.model, inputs, seed) if not reference.heavy else None
+    if expected is None or _dtypes(expected) == _dtypes(usual):
+        return
+    try:
+        value = process.run(inputs, seed, autocast=True).value
+    except CandidateFailure as failure:
+        uses.note(failure, "below torch.autocast")
+    else:
+        if _dtypes(value) == _dtypes(usual):
+            uses.ignored.append("Below torch.autocast its results keep their type; the reference's do not.")  # as most kernels' do
+
+
+def _dtypes(value: Any) -> list[torch.dtype]:
+    return [tensor.dtype for tensor in values.flatten(value)]
 
 
 def _try_dtype(
@@ -174,8 +199,8 @@ def _try_dtype(
         process.load(state, reference.training, dtype=name)
         value = process.run(given, seed).value
     except CandidateFailure as failure:
+        uses.note(failure, f"in {name}")
         said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
-        uses.limits += [f"in {name} ({said})"] if failure.refused else []
         uses.warnings += [] if failure.refused else [f"It says that it serves {name}, and fails there: {said}"]
     else:
         if why := different(value, expected, exact):

@@ -30,6 +30,18 @@ _HERE = torch.device("cpu")
 _THERE = torch.device("cuda", 0)
 
 
+@contextlib.contextmanager
+def autocast() -> Iterator[None]:
+    """``torch.autocast`` to bfloat16, of CPU and GPU: either may stand for the other here."""
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.set_autocast_enabled("cuda", True)
+        try:
+            yield
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+
+
 class CudaOnCpu(TorchFunctionMode):
     """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers; ``values_read``
     is told of values that become Python's or NumPy's, and how many of them are of floating-point tensors, but for single ones.

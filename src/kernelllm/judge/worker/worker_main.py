@@ -256,6 +256,7 @@ class Session:
         try:
             with (
                 torch.enable_grad() if command.grad else torch.no_grad(),
+                devices.autocast() if command.autocast else contextlib.nullcontext(),
                 self.candidate_code("run", noise=command.suppress or command.suppress_backward),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
