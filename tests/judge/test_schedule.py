@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Problem
+from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED, draw
 from kernelllm.judge.trials.schedule import schedule
+from kernelllm.problems.graph_problem import OF_TORCH_COMPILE
 
 
 def test_each_size_starts_with_the_problems_own_inputs_and_parameters() -> None:
@@ -33,3 +40,14 @@ def test_only_the_first_size_gets_all_kinds() -> None:
 
 def test_kernelbenchs_profile_keeps_to_the_problems_own_inputs() -> None:
     assert {one.distribution for one in schedule(0, 5, variants=False)} == {PROBLEM}
+
+
+def test_weights_among_the_inputs_of_a_compiled_graph_keep_their_size() -> None:
+    inputs = [torch.randn(64, 64), 0.02 * torch.randn(64, 64), torch.arange(4), 3]
+    spreads = {}
+    for origin in ("graph", OF_TORCH_COMPILE):
+        reference: Any = SimpleNamespace(ops={}, inputs=lambda seed: inputs, problem=Problem(name="p", source="", origin=origin))
+        drawn = draw(reference, "large", 1, 0)
+        assert drawn is not None
+        spreads[origin] = [float(t.std()) > 2 for t in drawn[:2]]
+    assert spreads == {"graph": [True, True], OF_TORCH_COMPILE: [True, False]}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from torch import fx
 
@@ -20,7 +21,7 @@ from kernelllm.app.dynamo.by_inductor import ByInductor
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart, left_to_libraries
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.problems.graph_problem import graph_problem, told_by_shapes
+from kernelllm.problems.graph_problem import OF_TORCH_COMPILE, graph_problem, told_by_shapes
 from kernelllm.problems.graph_text import noted
 from kernelllm.problems.observed import hint
 
@@ -141,6 +142,7 @@ class GraphKernel:
             self._answer = Future()
             return self._answer.set_result(found)
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
+        problem = msgspec.structs.replace(problem, origin=OF_TORCH_COMPILE)
         order = f"{self._key} {self._options.verify == 'off'}"
         self._answer = orders.ordered(order, lambda: self._written(problem, device))
         if self._options.verify != "background" and self._options.fallback == "inductor" and _has_inductor(device):

@@ -15,6 +15,7 @@ from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.problems.graph_problem import OF_TORCH_COMPILE
 from kernelllm.problems.inputs import variant
 
 PROBLEM = "problem"
@@ -38,6 +39,8 @@ OWN_VALUES = frozenset({PROBLEM, REPEATED})
 NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed"}
 """What a reader is told of inputs whose kind is no word for how they are drawn."""
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
+_SMALL = 0.5
+"""Standard deviation below which an input of a graph of torch.compile's is taken for a weight."""
 PRECISE = frozenset({PROBLEM, "normal"})
 """Distributions on which precision is judged; the reference may be ill-conditioned on others."""
 
@@ -51,7 +54,17 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
     if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
         return None
-    return vary(inputs, distribution, seed)
+    varied = vary(inputs, distribution, seed)
+    return _weights_kept(inputs, varied) if reference.problem.origin == OF_TORCH_COMPILE else varied
+
+
+def _weights_kept(inputs: list[Any], varied: list[Any]) -> list[Any]:
+    """Weights are inputs of such a graph. Of the size of activations they would make a softmax choose one element, by rounding."""
+
+    def is_small(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1 and float(value.float().std()) < _SMALL
+
+    return [own if is_small(own) else other for own, other in zip(inputs, varied, strict=True)]
 
 
 def _softmax_of_products(operators: Mapping[str, int]) -> bool:
