@@ -82,8 +82,8 @@ def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: py
     (package / "parts.py").write_text("import torch\n\nSLOPE = 0.25\n\n\ndef bent(x):\n    return torch.where(x > 0, x, SLOPE * x)\n")
     (package / "block.py").write_text(
         "import json\nimport torch.nn as nn\nfrom .parts import bent\n\n\n"
-        "class Block(nn.Module):\n    def __init__(self, dim, eps=1e-5):\n        super().__init__()\n"
-        "        self.norm = nn.LayerNorm(dim, eps=eps)\n\n    def forward(self, x):\n        return bent(self.norm(x))\n\n\n"
+        "class Block(nn.Module):\n    def __init__(self, dim, eps=1e-5, affine=True):\n        super().__init__()\n"
+        "        self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)\n\n    def forward(self, x):\n        return bent(self.norm(x))\n\n\n"
         "class Needs(nn.Module):\n    def forward(self, x):\n        return json.dumps(x)\n"
     )
     info = tmp_path / "site" / "somelayers-1.2.dist-info"
@@ -94,7 +94,8 @@ def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     out = run("harvest", "somelayers", "-o", str(tmp_path / "found"))
     sys.modules.pop("somelayers", None)
-    assert "1 problems" in out
+    assert "2 problems" in out
+    assert "return [32, 1e-05, False]" in (tmp_path / "found" / "somelayers.block.Block.1.py").read_text()
     text = (tmp_path / "found" / "somelayers.block.Block.py").read_text()
     assert "SLOPE = 0.25" in text
     assert "class Model(nn.Module)" in text

@@ -50,15 +50,25 @@ class Found:
     inputs: tuple[str, ...]
 
 
-def guessed(cls: type[torch.nn.Module]) -> Found | None:
-    """Arguments with which ``cls`` builds and its forward runs on fake tensors and gives tensors; None where none were found."""
-    for count, (constructor, inputs) in enumerate(_combinations(cls)):
-        if count == TRIES:
-            return None
+def guessed(cls: type[torch.nn.Module]) -> list[Found]:
+    """Arguments with which ``cls`` builds and its forward runs on fake tensors and gives tensors; several where switches have defaults."""
+    for constructor, inputs in itertools.islice(_combinations(cls), TRIES):
         texts = tuple(inputs)
         if _runs(cls, constructor, texts):
-            return Found(constructor, texts)
-    return None
+            switched = [c for c in _switched(cls, constructor) if _runs(cls, c, texts)]
+            return [Found(c, texts) for c in (constructor, *switched)]
+    return []
+
+
+def _switched(cls: type[torch.nn.Module], constructor: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The constructor's arguments with one of its switches the other way, those before it as their defaults say."""
+    before = constructor
+    for p in list(inspect.signature(cls.__init__).parameters.values())[1 + len(constructor) :]:
+        if p.kind is not p.POSITIONAL_OR_KEYWORD or not isinstance(p.default, bool | int | float | str | None):
+            return
+        if isinstance(p.default, bool):
+            yield (*before, not p.default)
+        before = (*before, p.default)
 
 
 def _combinations(cls: type[torch.nn.Module]) -> Iterator[tuple[tuple[Any, ...], list[str]]]:

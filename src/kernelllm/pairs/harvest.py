@@ -79,44 +79,44 @@ class Harvest:
         for name in classes:
             cls = getattr(loaded, name, None)
             if isinstance(cls, type) and cls.__module__ == module:
-                problem = self._of_class(cls)
-                if problem is not None:
+                for problem in self._of_class(cls):
                     yield problem, name
 
-    def _of_class(self, cls: Any) -> Problem | None:
+    def _of_class(self, cls: Any) -> Iterator[Problem]:
+        """The class with each way of building it that was found."""
         import torch
 
         from kernelllm.pairs.guessed_arguments import guessed
         from kernelllm.pairs.isolate import isolated
 
         if not issubclass(cls, torch.nn.Module):
-            return None
+            return
         try:
             text = isolated(cls)
         except KernelLLMError as error:
             self.dropped[re.sub(r"needs .*", "needs what is outside of torch and its package", error.what)] += 1
-            return None
+            return
         found = guessed(cls)
-        if found is None:
+        if not found:
             self.dropped["no arguments were found with which it runs"] += 1
-            return None
-        init = [_text(v) for v in found.constructor]
-        if None in init:
-            self.dropped["its constructor takes objects"] += 1
-            return None
-        name = f"{cls.__module__}.{cls.__name__}"
         taken = re.search(r"\bModel\b", text)
         body = f"{text}\n\nModel = {cls.__name__}\n" if taken else re.sub(rf"\b{cls.__name__}\b", "Model", text)
         head = "" if re.search(r"^import torch$", body, re.M) else "import torch\n"
-        drawn = f"def get_inputs():\n    return [{', '.join(found.inputs)}]"
-        source = f"{head}{body}\n\n{drawn}\n\n\ndef get_init_inputs():\n    return [{', '.join(map(str, init))}]\n"
-        return Problem(name=name, source=source, origin=f"harvest:{name}", tags=("harvest", cls.__module__.partition(".")[0]))
+        for number, arguments in enumerate(found):
+            init = [_text(v) for v in arguments.constructor]
+            if None in init:
+                self.dropped["its constructor takes objects"] += 1
+                continue
+            name = f"{cls.__module__}.{cls.__name__}" + (f".{number}" if number else "")
+            drawn = f"def get_inputs():\n    return [{', '.join(arguments.inputs)}]"
+            source = f"{head}{body}\n\n{drawn}\n\n\ndef get_init_inputs():\n    return [{', '.join(map(str, init))}]\n"
+            yield Problem(name=name, source=source, origin=f"harvest:{name}", tags=("harvest", cls.__module__.partition(".")[0]))
 
 
 def _text(value: Any) -> str | None:
     if isinstance(value, type) and value.__module__.startswith("torch.nn"):
         return f"torch.nn.{value.__name__}"
-    return repr(value) if isinstance(value, bool | int | float | str) else None
+    return repr(value) if isinstance(value, bool | int | float | str | None) else None
 
 
 def _module_classes(file: Path) -> list[str]:
