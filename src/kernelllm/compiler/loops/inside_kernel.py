@@ -21,6 +21,10 @@ _BLOCK = {"BLOCK_ROWS": 8, "BLOCK": 64}
 """Elements of a program, small: steps follow each other, so that only many programs fill a GPU."""
 
 
+_TURNS = ("transpose", "permute")
+"""Views of the same elements in another order."""
+
+
 class _Unfit(Exception):
     """The file is not of the form that is handled; it stays as it is."""
 
@@ -118,8 +122,8 @@ def _step(node: Any) -> _Step:
     step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
     for statement in (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in results):
         made: Any = statement.value
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("view", "as_strided"):
-            step.views[ast.unparse(statement.targets[0])] = ast.unparse(made.func.value if made.func.attr == "view" else made.args[0])
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("view", *_TURNS):
+            step.views[ast.unparse(statement.targets[0])] = ast.unparse(made.func.value)
     return step
 
 
@@ -293,6 +297,10 @@ def _rewrite_step(step: _Step) -> None:
 def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
     """The allocation of a result, with the steps in front where each step's is kept."""
     _need(isinstance(value, ast.Call))
+    if isinstance(value.func, ast.Attribute) and value.func.attr in _TURNS:
+        _need(not listed)
+        value.func.value = _allocated(value.func.value, listed, sliced)
+        return value
     called, like = ast.unparse(value.func), value.args[0]
     if called == "torch.empty_like":
         name = ast.unparse(like)
@@ -300,7 +308,7 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
             return value
         whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
         return ast.parse(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
-    _need(called in (("torch.empty",) if listed else ("torch.empty", "torch.empty_strided")) and isinstance(like, ast.Tuple))
+    _need(called == "torch.empty" and isinstance(like, ast.Tuple))
     if listed:
         like.elts.insert(0, ast.Name("steps"))
     return value
