@@ -93,6 +93,7 @@ CAPTURE = (
         "Module._apply(self, fn, recurse)",
     ),
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
+    *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),
     *_each(
         "compiler/capture/intercept.py", "a decision that only refuses is passed", "torch._subclasses.functional_tensor",
         "FunctionalTensor.__bool__(self)",

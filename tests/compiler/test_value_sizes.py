@@ -59,6 +59,8 @@ class Model(nn.Module):
     def forward(self, x):
         if torch.isnan(x).any():
             x = torch.nan_to_num(x, 2.0)
+        if not torch.allclose(x, x.flip(0), atol=99.0) and x.shape[0] > 1:
+            raise ValueError("not symmetric")
         y = x.exp()
         if y.mean() > 5 and (y > 0).all():
             return y / 2, 1

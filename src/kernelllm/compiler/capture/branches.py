@@ -1,7 +1,7 @@
 """Decisions on the values of a tensor: ``if torch.isnan(x).any(): x = torch.nan_to_num(x)``.
 
 The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
-one. What the ways have in common is computed once (:func:`shared`).
+one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from kernelllm.compiler.capture import symbols
 from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8
@@ -44,6 +45,11 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     return way.answers[len(way.asked) - 1] if len(way.asked) <= len(way.answers) else False
 
 
+def all_close(left: torch.Tensor, right: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> torch.Tensor:
+    """``torch.allclose`` as a tensor, whose truth is asked for."""
+    return torch.isclose(left, right, rtol, atol, equal_nan).all()
+
+
 def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
     """The result of ``run`` whatever its decisions, and the number of ways it may go.
 
@@ -57,6 +63,10 @@ def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
         token = _way.set(way)
         try:
             value = run()
+        except Exception as error:  # a way that the forward itself forbids is not gone
+            if not way.asked or not symbols.raised_by_its_own_line(error):
+                raise
+            value = error
         finally:
             _way.reset(token)
         count += 1
@@ -67,12 +77,16 @@ def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
         return value
 
     value = result(())
+    if isinstance(value, Exception):
+        raise value
     if count > 1 and any(isinstance(t, FunctionalTensor) and has_data_mutation(t) for t in given):
         raise Untraceable("the values of tensors decide what it does, and it writes into its inputs or its state")
     return value, count
 
 
 def _either(decision: torch.Tensor, yes: Any, no: Any) -> Any:
+    if isinstance(yes, Exception) or isinstance(no, Exception):
+        return no if isinstance(yes, Exception) else yes
     (ours, spec), (theirs, other) = pytree.tree_flatten(yes), pytree.tree_flatten(no)
     if spec != other:
         raise Untraceable("the values of tensors decide what kind of result it has")

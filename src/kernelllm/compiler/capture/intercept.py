@@ -368,6 +368,7 @@ def real_factories() -> Iterator[None]:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())
+        patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
         for owner in (torch, torch._VF):
