@@ -14,7 +14,8 @@ class Model(nn.Module):
     def forward(self, x):
         return x {op} {number}
 """
-KERNEL = """import triton
+KERNEL = """import torch.nn as nn
+from triton import launch
 
 
 class ModelNew(nn.Module):

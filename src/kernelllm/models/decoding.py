@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import torch
 
 from kernelllm.models.llama_steps import LlamaWeights, Steps
+from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
 
 REFUSED: Final = -1
@@ -109,6 +111,10 @@ class Chooser:
             left[place] = 0.0
             if float(left.sum()) <= 0:
                 break
+        for token in tokens[: 4 * self.check.tries].tolist():  # nothing valid in the nucleus: the likeliest that is
+            then = self.check.after(state, token, token in ends)
+            if then != REFUSED:
+                return token, then
         return first, UNCHECKED  # nothing valid is likely: the answer goes on unchecked
 
 
@@ -130,14 +136,28 @@ def generate(
     steps = Steps(weights, prompts)
     live = list(range(len(prompts)))  # the row in each place of the batch
     states = [0] * len(prompts)
+    lines = [Line() for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
     for step in range(most):
+        before = list(states)
         taken = choose.choose(steps.logits, noise[:, step], states, ends)
-        for row, token in zip(live, taken, strict=True):
-            if not rows[row].ended:
-                if token in ends:
-                    rows[row].ended = True
-                else:
-                    rows[row].tokens.append(token)
+        back: dict[int, int] = {}
+        for at, (row, token) in enumerate(zip(live, taken, strict=True)):
+            drawn = rows[row]
+            if drawn.ended:
+                continue
+            kept = None
+            if choose.check is not None and lines and states[at] != UNCHECKED:
+                kept = lines[row].takes(token in ends, choose.check.pieces[token], len(drawn.tokens), before[at])
+            if kept is not None:
+                del drawn.tokens[kept[0] :]
+                states[at] = kept[1]
+                taken[at] = drawn.tokens[-1] if drawn.tokens else prompts[row][-1]
+                back[at] = len(prompts[row]) + len(drawn.tokens) - 1
+            elif token in ends:
+                drawn.ended = True
+            else:
+                drawn.tokens.append(token)
+        steps.back(back)
         stay = [at for at, row in enumerate(live) if not rows[row].ended]
         if not stay or stopped():
             break
@@ -149,6 +169,56 @@ def generate(
     return rows
 
 
+class Line:
+    """The lines of one answer: one that cannot stand is drawn again, and those before it if that does not help."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, int, PythonLines]] = [(0, 0, PythonLines())]  # (tokens before it, state of the text, what is bound)
+        self._text = ""
+        self._tries: Counter[int] = Counter()
+
+    def takes(self, ends: bool, piece: str, count: int, state: int) -> tuple[int, int] | None:
+        """Look at a token that follows ``count`` others. Where a line cannot stand: (tokens that stay, the text's state behind them)."""
+        piece = "\n" if ends else piece
+        at, _, found = self._marks[-1]
+        if 0 < at == count and not piece.startswith("\n"):  # the line before is whole
+            return self._undone()
+        if "\n" not in piece:
+            self._text += piece
+            return None
+        *whole, rest = (self._text + piece).split("\n")
+        begun = ""
+        for part in whole:
+            line = begun + part
+            prefix = PythonPrefix().after(line.strip())
+            begun = f"{line}\n" if prefix is not None and prefix.open else ""
+            then = None if begun else found.after(line)
+            if not begun and then is None:
+                return self._undone()
+            found = then or found
+        if ends and (begun or not found.may_end):
+            return self._undone()
+        self._text = self._text + piece if begun else rest
+        if not begun:
+            self._marks.append((count, state, found))
+        return None
+
+    def _undone(self) -> tuple[int, int] | None:
+        self._tries[0] += 1
+        if self._tries[0] > _UNDONE:
+            return None
+        kept = self._marks[-1][0]
+        self._tries[kept + 1] += 1
+        if self._tries[kept + 1] % _SAME == 0 and len(self._marks) > 1:
+            self._marks.pop()
+        self._text = ""
+        return self._marks[-1][:2]
+
+
+_UNDONE: Final = 60
+"""Lines of an answer that are drawn again, at most; then it goes on as it is."""
+_SAME: Final = 4
+"""Times that a line is drawn again before the one above is."""
 _SHARE: Final = {False: 1.0, True: 0.75}
 """How much of a batch is left when the rest of it is dropped, by whether it is on a GPU."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -102,6 +102,12 @@ class Steps:
         self.length, self.logits, self._graph = self.length[chosen], self.logits[chosen], None
         for layer in self.cache:
             layer[:] = [tensor[chosen] for tensor in layer]
+
+    def back(self, lengths: Mapping[int, int]) -> None:
+        """Let rows be so short again; the next token overwrites what came behind."""
+        if lengths:
+            places = torch.tensor(list(lengths), device=self.weights.device)
+            self.length[places] = torch.tensor(list(lengths.values()), device=self.weights.device)
 
     def step(self, tokens: Sequence[int]) -> None:
         """Append a token to each row."""

@@ -48,6 +48,11 @@ class PythonPrefix:
         opened = self._opens or (self._last == ":" and not self._start)
         return not (self._brackets or inside or half or opened or self._escaped)
 
+    @property
+    def open(self) -> bool:
+        """Whether a logical line goes on behind the end of this one."""
+        return bool(self._brackets or self._escaped or (len(self._quote) == 3 and len(self._run) != 3))
+
     def _take(self, c: str) -> bool:
         if self._run and not self._quote:  # one or two quotes: an open string, an empty one, or the start of three
             if c == self._run[0] and len(self._run) < 3:
