@@ -145,7 +145,8 @@ class Compiler(Writer):
             finally:
                 spent += time.thread_time() - start
             attends |= "scaled_dot_product_attention(" in source
-            pathless |= options.fixed and "forward_at_known_sizes" not in source  # nor would a variant of it have one
+            # without templates there may be a path still; where there is none, no variant has one
+            pathless |= options.fixed and not options.mixed and "forward_at_known_sizes" not in source
             left = f"Torch does {', '.join(names)}." if (names := left_to_torch(source)) else ""
             candidate = Candidate(source=source, model=self.name, sample=count, params=options.differences(), note=left)
             if candidate.digest in written:
