@@ -184,6 +184,7 @@ def test_check_unknown_backend() -> None:
 
 def test_unknown_command_suggests_the_nearest() -> None:
     refused(kernelllm("optimise"), "Did you mean 'optimize'?")
+    refused(kernelllm("pairs", "stat"), "Did you mean 'stats'?")
 
 
 def test_unknown_list() -> None:

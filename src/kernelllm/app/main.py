@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import gc
 import json
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from kernelllm import __version__
+from kernelllm.app.known_commands import KnownCommands
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.quiet import quiet_libraries, results_only
 from kernelllm.core.text import printable
@@ -38,7 +38,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells expect."""
 
 
-class Verbs(click.Group):
+class Verbs(KnownCommands):
     """A click group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,11 +53,6 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         ctx.meta["kernelllm.json"] = "--json" in args  # also for what click itself finds wrong, before it has read the option
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in COMMANDS:
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {name!r}.{hint} Commands: {', '.join(COMMANDS)}.", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -126,7 +126,8 @@ def findings_rows(verdict: Verdict) -> Rows:
 def _sizes(verdict: Verdict) -> list[str]:
     lines = []
     for shape in verdict.shapes:
-        changed = ", ".join(f"{name} {old} to {new}" for name, (old, new) in shape.changed.items())
+        pairs = ((name, *(tuple(v) if isinstance(v, list) else v for v in both)) for name, both in shape.changed.items())
+        changed = ", ".join(f"{name} {old} to {new}" for name, old, new in pairs)
         lines.append(f"{shape.label}: {', '.join(shape.inputs)}" + (f"  ({changed})" if changed else ""))
     return lines
 

@@ -174,6 +174,8 @@ def explain(error: BaseException, stage: str, problem: Problem, filename: str = 
         )
     if isinstance(error, ImportError):
         fix = "Install that package, or put the module next to the problem's file."
+    elif isinstance(error, TypeError) and "required positional argument" in text and stage.startswith("Model("):
+        fix = "Return the constructor's arguments from get_init_inputs; for FILE.py:Class give them by --init."
     else:
         fix = "Run the file on its own to see the whole traceback."
     return ProblemError(f"The problem's reference fails in {stage}{line} ({cause}).", where=_where(problem), fix=fix)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelllm.app.cli_options import json_option, key_value, together, verbose_option
+from kernelllm.app.known_commands import KnownCommands
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ set_options = together(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=KnownCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def pairs() -> None:
     """Make sets of verified pairs of PyTorch modules and Triton kernels, and look at them."""
 

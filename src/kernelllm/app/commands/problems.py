@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kernelllm.app.cli_options import json_option, problem_of, problem_options, verbose_option
+from kernelllm.app.known_commands import KnownCommands
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=KnownCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def problems() -> None:
     """List, show, shrink and lint problems."""
 

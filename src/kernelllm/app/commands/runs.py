@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from kernelllm.app.cli_options import json_option, judge_options, together, verbose_option
+from kernelllm.app.known_commands import KnownCommands
 
 db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
 common = together(db_option, json_option, verbose_option)
 
 
-@click.group()
+@click.group(cls=KnownCommands)
 def runs() -> None:
     """Stored runs: list, show, retry, rescore, export.
 

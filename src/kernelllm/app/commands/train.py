@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelllm.app.cli_options import json_option, together, verbose_option
+from kernelllm.app.known_commands import KnownCommands
 
 if TYPE_CHECKING:
     from kernelllm.train.config import Recipe
@@ -26,7 +27,7 @@ recipe_options = together(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=KnownCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def train() -> None:
     """Train models that write kernels, on verified pairs."""
 
