@@ -236,6 +236,21 @@ def test_a_graph_of_products_alone_is_left_to_libraries(process: References) -> 
     assert "libraries" in str(compile_report())
 
 
+def test_autocast_around_a_compiled_module_is_eager_s(process: References) -> None:
+    module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.LayerNorm(6))
+    fast, x, results = compiled(module), torch.randn(3, 4), []
+    for run in (module, fast, fast):
+        module.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = run(x)
+        (out * x[:, :1]).sum().backward()
+        results.append([out, *(p.grad for p in module.parameters())])
+    assert {g.state for g in compile_report().graphs} == {"written"}
+    for one in results[1:]:
+        torch.testing.assert_close(one[0], results[0][0])
+        torch.testing.assert_close(one[1:], results[0][1:], rtol=0.03, atol=0.03)
+
+
 def _lost(order: Order, limit_s: float) -> Written:
     raise WorkerError("The process that writes kernels has ended.")
 

@@ -212,7 +212,8 @@ class GraphKernel:
 
     def _leave(self, cause: str) -> None:
         self._decided = True
-        cause = " ".join(cause.split())[:300]
+        cause = " ".join(cause.split())
+        cause = cause if len(cause) <= 400 else f"{cause[:250]} ... {cause[-150:]}"  # a command that failed says how at its end
         if self._options.fallback == "eager" or self.record.state == "inductor" or self._inductor_failed:
             return self._stay_eager("; ".join(filter(None, (cause, self._inductor_failed))))
         self._inductor = self._run = self._inductor or self._by_inductor()
