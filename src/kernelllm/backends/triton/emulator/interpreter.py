@@ -248,13 +248,14 @@ def _remember_types() -> None:
             known = numpy_types[kind.name] = numpy_type(kind)
         return known
 
-    same_shape = ti.interpreter_semantic.broadcast_impl_value
+    semantic = type(ti.interpreter_semantic)
+    same_shape = semantic.broadcast_impl_value
 
-    def broadcast_impl_value(lhs: Any, rhs: Any) -> Any:
+    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
         left, right = getattr(lhs.type, "shape", None), getattr(rhs.type, "shape", None)
-        return (lhs, rhs) if left is right else same_shape(lhs, rhs)  # the usual case, and no scalar has a shape
+        return (lhs, rhs) if left is right else same_shape(self, lhs, rhs)  # the usual case, and no scalar has a shape
 
-    ti.interpreter_semantic.broadcast_impl_value = broadcast_impl_value
+    semantic.broadcast_impl_value = broadcast_impl_value
     block.__init__, tensor.__init__, ti._get_np_dtype = block_init, tensor_init, get_np_dtype
 
 

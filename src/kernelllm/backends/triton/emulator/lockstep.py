@@ -182,7 +182,8 @@ def join(builder: Any) -> None:
 
 def install() -> None:
     """Replace what looks at axes in the interpreter's builder and language. After all other patches, before launches are wrapped."""
-    builder, semantic = ti.InterpreterBuilder, ti.interpreter_semantic
+    # the class: Triton 3.6 makes an object of it for each part of the language
+    builder, semantic = ti.InterpreterBuilder, type(ti.interpreter_semantic)
     for function in (_program_id, _splat, _unsplat, _broadcast, _reshape, _trans, _cat, _join, _make_range, _advance):
         setattr(builder, f"create_{function.__name__.removeprefix('_').replace('program_id', 'get_program_id')}", function)
     for name in ("create_gather", "create_histogram", "create_descriptor_gather", "create_descriptor_scatter", "create_atomic_cas"):
@@ -279,8 +280,7 @@ def _join(self: Any, lhs: Any, rhs: Any) -> Any:
     return _handle(np.stack(np.broadcast_arrays(lhs.data, rhs.data), axis=-1), lhs)
 
 
-def _expand_dims(input: Any, axis: int) -> Any:
-    semantic = ti.interpreter_semantic
+def _expand_dims(semantic: Any, input: Any, axis: int) -> Any:
     shape = [getattr(s, "value", s) for s in input.shape]
     shape.insert(axis, 1)
     if not input.type.is_block():
