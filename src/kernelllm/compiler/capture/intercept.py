@@ -280,7 +280,7 @@ class _RealFactories(TorchFunctionMode):
             return known(func(*args, **kwargs), lambda: func(*args, **kwargs))
         if func is torch.Tensor.cuda:
             return args[0]
-        if func in _CHECKED and "out" not in kwargs:
+        if func in _CHECKED and kwargs.get("out") is None:
             return _CHECKED[func](*args, **kwargs, check_errors=True)[0]
         args = tuple(_off_gpu(a) for a in args)
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
