@@ -83,7 +83,8 @@ def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: py
     (package / "block.py").write_text(
         "import json\nimport torch.nn as nn\nfrom .parts import bent\n\n\n"
         "class Block(nn.Module):\n    def __init__(self, dim, eps=1e-5, affine=True):\n        super().__init__()\n"
-        "        self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)\n\n    def forward(self, x):\n        return bent(self.norm(x))\n\n\n"
+        "        self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)\n\n"
+        "    def forward(self, x):\n        return bent(self.norm(x))\n\n\n"
         "class Needs(nn.Module):\n    def forward(self, x):\n        return json.dumps(x)\n"
     )
     info = tmp_path / "site" / "somelayers-1.2.dist-info"
