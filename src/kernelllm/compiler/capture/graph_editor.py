@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -77,3 +78,20 @@ def group_of(node: Node) -> tuple[set[Node], set[Node]]:
 def closed(node: Node, group: set[Node]) -> bool:
     """Whether nothing outside reads an operator of the group but its end."""
     return all(u in group for n in group - {node} for u in n.users)
+
+
+def drop_copies(graph: GraphModule) -> None:
+    """Copies of what the graph computes, such as dropout's in evaluation mode, which would keep products from what follows them."""
+
+    def leaves(node: Node) -> bool:
+        return any(u.op == "output" or (u.target in VIEWS and leaves(u)) for u in node.users)
+
+    for node in [n for n in graph.graph.nodes if n.target is aten.clone.default and not leaves(n)]:
+        source = base = node.args[0]
+        while base.target in VIEWS:
+            base = base.args[0]
+        computed = base.op == "call_function" and base.target is not operator.getitem and not base.target.is_view
+        strides = [[str(d) for d in n.meta["val"].stride()] for n in (node, source)]
+        if computed and strides[0] == strides[1]:
+            node.replace_all_uses_with(source)
+            graph.graph.erase_node(node)

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import faster_convolutions, faster_templates, fusions, packed_weights, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
-from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor
+from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 
@@ -34,7 +34,7 @@ def run(graph: GraphModule, options: Options) -> None:
 
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
-    _drop_copies(graph)
+    drop_copies(graph)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = _TORCH_RULES if options.extern == "allow" else _RULES
@@ -53,23 +53,6 @@ def run(graph: GraphModule, options: Options) -> None:
             _refuse(graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
-
-
-def _drop_copies(graph: GraphModule) -> None:
-    """Copies of what the graph computes, such as dropout's in evaluation mode, which would keep products from what follows them."""
-
-    def leaves(node: Node) -> bool:
-        return any(u.op == "output" or (u.target in VIEWS and leaves(u)) for u in node.users)
-
-    for node in [n for n in graph.graph.nodes if n.target is aten.clone.default and not leaves(n)]:
-        source = base = node.args[0]
-        while base.target in VIEWS:
-            base = base.args[0]
-        computed = base.op == "call_function" and base.target is not operator.getitem and not base.target.is_view
-        strides = [[str(d) for d in n.meta["val"].stride()] for n in (node, source)]
-        if computed and strides[0] == strides[1]:
-            node.replace_all_uses_with(source)
-            graph.graph.erase_node(node)
 
 
 def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[..., Node | None]]) -> None:
