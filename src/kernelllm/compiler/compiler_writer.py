@@ -246,9 +246,6 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
         return emit(part, lowered, options)
 
-    def lowered_anew(part: Problem, captured: Captured) -> str:
-        return written(part, known.keep(part, options, lower(captured, options)))
-
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         if lowered := known.get(part, options):
             check(lowered.captured)
@@ -256,10 +253,9 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
         captured.any_dtype = None  # the file is joined of several, which would have to agree
         check(captured)
-        return lowered_anew(part, captured)
+        return written(part, known.keep(part, options, lower(captured, options)))
 
-    def file_of_loop(loop: LoopStep) -> tuple[str, list[str]]:
-        """The file, and the matrices that go from step to step."""
+    def file_of_loop(loop: LoopStep) -> tuple[str, list[str]]:  # and the matrices that go from step to step
         outside: dict[str, str] = {}
         matrices: list[str] = []
 
@@ -293,7 +289,7 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
             return other if INSIDE in other else text
     if lowered := known.get(problem, options):
         return written(problem, lowered)
-    return captured_for(problem, options, lambda captured: lowered_anew(problem, captured))
+    return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
 
 
 def left_to_torch(source: str) -> list[str]:
