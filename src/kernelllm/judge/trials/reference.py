@@ -27,8 +27,9 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
+from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, as_chosen
 from kernelllm.judge.trials.rounding import Rounding, in_float64, moved
-from kernelllm.judge.trials.same_computation import agrees, in_dtypes_of, same_structure
+from kernelllm.judge.trials.same_computation import agrees, in_double, in_dtypes_of, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -68,10 +69,12 @@ class ReferenceRun:
     rounding."""
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
     """Outputs in float64, everything moved at random by up to so many units of rounding."""
+    choices: Callable[[], list[Choice]] = list
+    """What it chose among equal values."""
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
-        self.refinements, self.perturbed = iter(()), lambda _: iter(())
+        self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -96,6 +99,8 @@ class ReferenceRun:
         if not found.ok and self.unstable and rules.profile == STRICT:
             by_float64 = compare(value, of(self.by_float64()), rules)
             found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
+        if not found.ok and rules.profile == STRICT and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
+            found = compare(chosen, of(self.expected), rules)
         return found
 
     def by_float64(self) -> Expected:
@@ -229,6 +234,7 @@ class Reference:
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
+            outcome.choices = lambda: self._choices(private, seed, before)
             outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
 
@@ -293,7 +299,7 @@ class Reference:
         expected = Expected(value)
         for conversions in (False, True) if affordable else ():
             with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
-                found = self.called(self._model_copy("float64", before))(*_to_double(inputs))
+                found = self.called(self._model_copy("float64", before))(*in_double(inputs))
                 has_exact = agrees(value, found)
                 if has_exact or expected.exact is None:
                     expected, self._conversions = Expected(value, found, has_exact), conversions
@@ -308,6 +314,11 @@ class Reference:
         if expected.has_exact:
             moved_outputs = tuple(self._perturbed(value, inputs, seed, before))
             yield replace(expected, equally_right=(*expected.equally_right, *moved_outputs)), bool(expected.equally_right)
+
+    def _choices(self, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> list[Choice]:
+        with self.calling(seed), ChoicesOfARun() as run:
+            self.called(self._model_copy("tf32", before))(*_copied(inputs))
+            return run.found  # type: ignore[no-any-return]
 
     def _in_tf32(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], stochastic: bool) -> Iterator[Any]:
         """Outputs with convolutions in TF32. What it does to a mask (of a ReLU, in its gradient) is chance: several say more."""
@@ -330,7 +341,7 @@ class Reference:
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
                     parameter.copy_(moved(parameter, generator, roundings))
-                private = moved(_to_double(inputs), generator, roundings)
+                private = moved(in_double(inputs), generator, roundings)
                 with Rounding(generator, roundings):
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
@@ -370,10 +381,6 @@ def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copied(value: Any) -> Any:
     return mapped(value, torch.Tensor.clone)
-
-
-def _to_double(value: Any) -> Any:
-    return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 
 def _finite(value: Any) -> bool:

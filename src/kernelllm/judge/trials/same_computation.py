@@ -47,6 +47,10 @@ def in_dtypes_of(value: Any, other: Any) -> Any:
     return mapped(other, lambda t: t.to(next(rest)))
 
 
+def in_double(value: Any) -> Any:
+    return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
+
+
 def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
     """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
     difference = size = 0.0

@@ -1,0 +1,62 @@
+"""Positions that ``topk`` and ``sort`` choose: among equal values torch promises no order, so that others are as right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelllm.judge.transport import values
+from kernelllm.problems.nested import mapped
+from kernelllm.problems.without_dynamo import OperatorMode
+
+
+@dataclass
+class Choice:
+    """Positions along a dimension of some numbers."""
+
+    numbers: torch.Tensor
+    dim: int
+    positions: torch.Tensor
+
+    def as_right(self, other: torch.Tensor) -> bool:
+        """Whether other positions hold the same numbers, each position once."""
+        length = self.numbers.shape[self.dim] if self.numbers.dim() else 1
+        if not self.numbers.dim() or bool(((other < 0) | (other >= length)).any()):
+            return False
+        once = bool((other.sort(self.dim).values.diff(dim=self.dim) != 0).all())
+        return once and torch.equal(self.numbers.gather(self.dim, other), self.numbers.gather(self.dim, self.positions))
+
+
+class ChoicesOfARun(OperatorMode):
+    """Notes what ``topk`` and ``sort`` chose; a sort that is asked to be stable has one answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Choice] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, kwargs = func(*args, **(kwargs or {})), kwargs or {}
+        name = func._schema.name
+        if name in ("aten::topk", "aten::sort") and not kwargs.get("stable"):
+            place = 2 if name == "aten::topk" else 1
+            dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+            self.found.append(Choice(args[0], dim, result[1]))
+        return result
+
+
+def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:
+    """A candidate's output with the reference's positions where its own are as right; itself where there are none."""
+    mine, theirs = values.flatten(value), values.flatten(expected)
+    if [(t.shape, t.dtype) for t in mine] != [(t.shape, t.dtype) for t in theirs] or torch.int64 not in {t.dtype for t in theirs}:
+        return value
+    known, taken = choices(), iter(theirs)
+
+    def chosen(tensor: torch.Tensor) -> torch.Tensor:
+        reference = next(taken)
+        same = (c for c in known if c.positions.shape == tensor.shape and torch.equal(c.positions, reference))
+        return reference if tensor.dtype is torch.int64 and any(c.as_right(tensor) for c in same) else tensor
+
+    return mapped(value, chosen)

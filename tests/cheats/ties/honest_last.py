@@ -1,0 +1,31 @@
+"""The last of equal values comes first: as right as torch's order."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "largest_of_equals"
+EXPECT = "correct"
+
+
+@triton.jit
+def top_kernel(x_ptr, values_ptr, positions_ptr, columns, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.maximum(tl.load(x_ptr + row * columns + c, c < columns, 0.0), 0.0)
+    x = tl.where(c < columns, x, float("-inf"))
+    for k in tl.static_range(COUNT):
+        best = tl.max(x, 0)
+        at = tl.max(tl.where(x == best, c, -1), 0)
+        tl.store(values_ptr + row * COUNT + k, best)
+        tl.store(positions_ptr + row * COUNT + k, at.to(tl.int64))
+        x = tl.where(c == at, float("-inf"), x)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        values = torch.empty(x.shape[0], 3, device=x.device)
+        positions = torch.empty(x.shape[0], 3, device=x.device, dtype=torch.int64)
+        top_kernel[(x.shape[0],)](x, values, positions, x.shape[1], 3, triton.next_power_of_2(x.shape[1]))
+        return values, positions
