@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,11 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, free, weight
+from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, family, free, weight
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.without_dynamo import OperatorMode
 
+_CONTRACTIONS = ("matmul", "convolution", "attention")
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 
@@ -52,6 +54,7 @@ class OperatorCounter(OperatorMode):
             if read := _to_the_host(name, args, result):
                 self.ops[ON_THE_HOST] += read
             amount = heavy_flops(func, args, kwargs or {}, result)
+            amount = amount or (_contraction(args, result) if family(name) in _CONTRACTIONS else 0)
             elements = 0 if amount else weight(name)
             if elements:
                 each = args[0] if "_foreach_" in name else (args, kwargs, result)
@@ -65,6 +68,13 @@ class OperatorCounter(OperatorMode):
 def _values(tensor: torch.Tensor) -> int:
     """Elements, in units of 32 bits where they are wider: two numbers can be packed into one."""
     return tensor.numel() * max(1, tensor.itemsize // 4)
+
+
+def _contraction(args: Any, result: Any) -> int:
+    """The FLOPs of an operator of products for which there is no formula: of an (m, k) and a (k, n) matrix, 2 m k n."""
+    sizes = sorted(t.numel() for t in tree_leaves(args) if isinstance(t, torch.Tensor))[-2:]
+    made = max((t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor)), default=0)
+    return 2 * math.isqrt(math.prod(sizes) * made) if len(sizes) == 2 else 0
 
 
 def _to_the_host(name: str, args: Any, result: Any) -> int:
