@@ -18,6 +18,7 @@ from kernelllm.compiler import write_time
 from kernelllm.compiler.capture import intercept
 from kernelllm.compiler.capture.fake_module import build, describe
 from kernelllm.compiler.options import Options
+from kernelllm.core.background import TORCH
 from kernelllm.core.types import Problem
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def _whole(dtype: torch.dtype) -> bool:
 def any_dtype(problem: Problem, options: Options) -> AnyDtype | None:
     """None where the module computes in float32 alone, or otherwise in half precision."""
     try:
-        with write_time.limited(min(_SECONDS, write_time.left() / 4)):
+        with write_time.limited(min(_SECONDS, write_time.left() / 4)), TORCH:
             return _compared(problem, options)
     except Exception as error:  # noqa: BLE001 - code of others on fake tensors, as when it is captured
         log.info("%s: no half precision: %s", problem.name, describe(error, problem))

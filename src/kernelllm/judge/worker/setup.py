@@ -17,15 +17,16 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
         import torch
 
         version = str(torch.__version__)
-        import torch._subclasses.schema_check_mode
-        import torch.utils.flop_counter
-
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         numpy.seterr(all="ignore")
-        if mode is Mode.COMPILE:
-            import torch._dynamo  # fake tensors need it; the others can do without its long import
-        if mode is not Mode.CUDA:
-            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    # These import Triton, which the backend's thread was importing until here: two threads in one package are a deadlock.
+    import torch._subclasses.schema_check_mode
+    import torch.utils.flop_counter
+
+    if mode is Mode.COMPILE:
+        import torch._dynamo  # fake tensors need it; the others can do without its long import
+    if mode is not Mode.CUDA:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if mode is not Mode.CUDA:
         from kernelllm.judge.worker import devices
 
