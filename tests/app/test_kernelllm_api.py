@@ -114,6 +114,8 @@ def test_which_weights_are_loaded(folder: Path, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert KernelLLM().model.name == "mini"  # the package's own weights
+    monkeypatch.setenv("KERNELLLM_MINI_WEIGHTS", str(tmp_path / "none"))
     with pytest.raises(ModelError, match="facebook/KernelLLM"):
         KernelLLM()
     monkeypatch.setenv("KERNELLLM_KERNELLLM_WEIGHTS", str(folder))

@@ -72,6 +72,13 @@ def test_what_the_module_reads_stays_and_another_form_stays_as_it_is() -> None:
     assert plain_module("no python (") == "no python ("
 
 
+def test_a_module_without_a_constructor_gets_an_empty_one() -> None:
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n"
+    bare = f"import torch\nimport torch.nn as nn\n{forward}def get_inputs():\n    return [torch.rand(2)]\n"
+    assert "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n    def forward" in plain_module(bare)
+    assert "def __init__" not in plain_module(bare.replace("nn.Module)", "Base)"))
+
+
 def test_a_kernel_in_one_way_of_writing() -> None:
     text = plain_kernel(
         '"""Words."""\nimport torch\n\nclass ModelNew(torch.nn.Module):\n    def __init__(self, a: int):\n'

@@ -25,6 +25,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: lambda a, b: a // b,
     ast.Div: lambda a, b: a / b,
 }  # fmt: skip
+_CONSTRUCTOR = "def __init__(self):\n    super().__init__()"
 _Constants = Mapping[str, Any]
 
 
@@ -82,6 +83,8 @@ def _written(tree: ast.Module) -> str:
     model = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}["Model"]
     constants = _constants(tree)
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
+    if "__init__" not in methods and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
+        model.body.insert(0, parse(_CONSTRUCTOR).body[0])  # nearly every module that a small model has seen has one
     given = _returned(functions["get_init_inputs"], constants) if "get_init_inputs" in functions else []
     drawn = _returned(functions["get_inputs"], constants)
     calls = [f"Model({_bound(methods.get('__init__'), given, constants)})", f"forward({_bound(methods['forward'], drawn, constants)})"]
