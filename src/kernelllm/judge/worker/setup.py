@@ -27,7 +27,6 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
         import torch._dynamo  # fake tensors need it; the others can do without its long import
     if mode is not Mode.CUDA:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    if mode is not Mode.CUDA:
         from kernelllm.judge.worker import devices
 
         devices.install(target)
