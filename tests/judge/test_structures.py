@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from judge.problems import candidate, elementwise, problem
 
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.judge_settings import KERNELBENCH
+from kernelllm.judge.trials.equal_choices import ChoicesOfARun, as_chosen
 
 SCALE = """
 @triton.jit
@@ -87,3 +89,15 @@ def test_strided_inputs_arrive_strided(lenient: Judge) -> None:
     forward = """        assert not x.is_contiguous() and x.stride(0) == 1
         return scale(x, torch.full((1,), 2.0, device=x.device))"""
     assert lenient.judge(transposed, candidate(SCALE, forward)).status is Status.CORRECT
+
+
+def test_positions_among_equal_values_may_be_returned_twice() -> None:
+    """One tensor at two places of an output is compared at both."""
+    numbers = torch.tensor([1.0, 2.0, 2.0, 3.0])
+    with ChoicesOfARun() as run:
+        expected = torch.topk(numbers, 2).indices
+    other, wrong = torch.where(expected == 2, 1, torch.where(expected == 1, 2, expected)), torch.tensor([3, 0])
+    assert not torch.equal(other, expected)
+    for mine, right in ((other, True), (wrong, False)):
+        taken = as_chosen((mine, mine), (expected, expected), lambda: run.found)
+        assert [torch.equal(one, expected) for one in taken] == [right, right]

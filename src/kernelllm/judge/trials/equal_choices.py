@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.transport import values
-from kernelllm.problems.nested import mapped
+from kernelllm.problems.nested import mapped, tensors
 from kernelllm.problems.without_dynamo import OperatorMode
 
 
@@ -49,7 +48,7 @@ class ChoicesOfARun(OperatorMode):
 
 def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:
     """A candidate's output with the reference's positions where its own are as right; itself where there are none."""
-    mine, theirs = values.flatten(value), values.flatten(expected)
+    mine, theirs = list(tensors(value)), list(tensors(expected))
     if [(t.shape, t.dtype) for t in mine] != [(t.shape, t.dtype) for t in theirs] or torch.int64 not in {t.dtype for t in theirs}:
         return value
     known, taken = choices(), iter(theirs)
