@@ -7,7 +7,8 @@
 Each build works in a process of its own, with its own package. First both write every problem, and the files are compared. With
 ``--judge`` the old build's files (``--files new``: the new build's) are then judged by both builds in turns, on one device.
 On a GPU a file is timed in a new worker each round. Where the two medians are more than 2 % apart, a third process times the file
-with CUDA events alone, without either judge and without a sandbox: as a plain loop sees it, and with the host's launching kept out.
+with CUDA events alone, without either judge and without a sandbox: as a plain loop sees it, with the host's launching kept out, and
+with each run waiting for the one before.
 ``kernelbench:FOLDER`` takes KernelBench's own harness as the old side: it writes nothing, so the new build's files are judged, by the
 profile ``kernelbench``, and means are compared.
 Sources, differences and one JSON line a judged file go to the folder ``--out``; the same command goes on where it stopped, and with
@@ -87,7 +88,7 @@ class Judging:
         found = {"status": verdict.status.value, "message": "" if verdict.correct else verdict.message[:300]}
         if verdict.timing:
             timed = verdict.timing.candidate
-            found |= {"median_ms": timed.median_ms, "mean_ms": timed.mean_ms}
+            found |= {"median_ms": timed.median_ms, "mean_ms": timed.mean_ms, "runs": timed.runs, "quantiles_ms": timed.quantiles_ms}
             found["baselines"] = {name: each.median_ms for name, each in verdict.timing.baselines.items()}
         return found | {"seconds": time.perf_counter() - start}
 
@@ -127,7 +128,8 @@ def harness(request: Row) -> Row:
 
 
 def clock(request: Row) -> Row:
-    """The median of 100 runs by CUDA events, each after the L2 cache was cleared; and the same with the launches enqueued ahead."""
+    """The median of 100 runs by CUDA events, each after the L2 cache was cleared; the same with the launches enqueued ahead, and with
+    each run waiting for the one before, as the profile ``kernelbench`` times."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +143,7 @@ def clock(request: Row) -> Row:
         with torch.device("cuda"):
             model, inputs = module.ModelNew(*module.get_init_inputs()).cuda(), module.get_inputs()
         flush, found = torch.empty(2**28, dtype=torch.int8, device="cuda"), {}
-        for name, lead in (("median_ms", 0), ("ahead_ms", AHEAD_CYCLES)):
+        for name, lead in (("median_ms", 0), ("ahead_ms", AHEAD_CYCLES), ("settled_ms", 0)):
             events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(100)]
             with torch.no_grad():
                 for _ in range(10):
@@ -153,6 +155,8 @@ def clock(request: Row) -> Row:
                     begin.record()
                     model(*inputs)
                     end.record()
+                    if name == "settled_ms":
+                        torch.cuda.synchronize()
             torch.cuda.synchronize()
             found[name] = statistics.median(begin.elapsed_time(end) for begin, end in events)
     return found
@@ -320,14 +324,14 @@ def distance(row: Row, means: bool) -> float | None:
 def report(rows: list[Row], means: bool) -> str:
     """The table of judged files, and the distances in all."""
     head = f"{'problem':44} {'kind':8} {'old':14} {'new':14} {'old ms':>9} {'new ms':>9} {'distance':>9} {'spread old, new':>16}"
-    lines, apart, differ, spreads = [f"{head} {'clock ms':>9} {'ahead':>9}"], [], [], []
+    lines, apart, differ, spreads = [f"{head} {'clock ms':>9} {'ahead':>9} {'settled':>9}"], [], [], []
     for row in rows:
         said = [row[side][0].get("status", "no verdict") for side in SIDES]
         text = f"{row['problem'][:44]:44} {row['kind']:8} {said[0][:14]:14} {said[1][:14]:14}"
         if (one := distance(row, means)) is not None:
             times = [milliseconds(row, side, means) for side in SIDES]
             spread = [max(each) / min(each) - 1 for each in times]
-            clock_ms = [row["clock"][key] for key in ("median_ms", "ahead_ms") if key in row.get("clock", {})]
+            clock_ms = [row["clock"][key] for key in ("median_ms", "ahead_ms", "settled_ms") if key in row.get("clock", {})]
             text += "".join(f" {statistics.median(each):9.4f}" for each in times) + f" {100 * one:+8.2f}%"
             text += f" {100 * spread[0]:7.2f}% {100 * spread[1]:6.2f}%" + "".join(f" {each:9.4f}" for each in clock_ms)
             apart.append(abs(one))

@@ -98,3 +98,12 @@ def test_a_lead_stays_short_and_a_worker_that_tells_nonsense_changes_nothing() -
     counted(lead, "eager", Machine(0.1, 1000.0, waits=True), 10)
     for runs in (1, 50):
         assert lead.before("eager", runs).busy_ms <= 60
+
+
+def test_where_launching_counts_runs_do_not_in_which_something_else_held_the_host_up() -> None:
+    lead = LaunchLead(FLUSH_MS)
+    launching = [0.05, 0.06, 0.05, 0.4, 0.05, 0.11, 0.05, 0.2]
+    batch = EnqueuedBatch([1 + held for held in launching], launching_ms=launching)
+    assert lead.undisturbed("eager", batch) == pytest.approx([1.05, 1.06, 1.05, 1.05, 1.05])
+    assert lead.undisturbed("eager", EnqueuedBatch([1.3, 1.3], launching_ms=[0.3, 0.3])) == []  # measured again
+    assert lead.undisturbed("candidate", EnqueuedBatch([1.3, 1.3], launching_ms=[0.3, 0.3])) == [1.3, 1.3]  # its own pace

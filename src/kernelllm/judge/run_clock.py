@@ -26,6 +26,7 @@ class RunClock:
         self._starts, self._ends = [_event() for _ in range(runs)], [_event() for _ in range(runs)]
         self._begun = 0.0
         self._enqueued: list[float] = []
+        self._launching: list[float] = []
 
     def begin(self, *, flushes: int, busy_cycles: int, settle: bool) -> None:
         """Keep the GPU busy while the first runs are enqueued: for so many cycles, then with flushes."""
@@ -49,8 +50,10 @@ class RunClock:
 
     def start(self, position: int) -> None:
         self._starts[position].record()
+        self._launching.append(_perf_counter())
 
     def end(self, position: int) -> None:
+        self._launching[-1] = 1e3 * (_perf_counter() - self._launching[-1])
         self._ends[position].record()
         self._note()
 
@@ -60,6 +63,10 @@ class RunClock:
     def enqueued_ms(self) -> tuple[float, ...]:
         """By the host's clock: when the first run began to be enqueued, then when each was."""
         return tuple(self._enqueued)
+
+    def launching_ms(self) -> tuple[float, ...]:
+        """How long each run's call kept the host."""
+        return tuple(self._launching)
 
     def times_ms(self) -> tuple[float, ...]:
         """What each run took. Waits for none of them: the caller has synchronized."""

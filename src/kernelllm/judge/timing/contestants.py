@@ -15,7 +15,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.run_clock import RunClock
-from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, EnqueuedBatch, LaunchLead, Lead
+from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, TRIES, EnqueuedBatch, LaunchLead, Lead
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.seeds import seed_all
@@ -57,9 +57,14 @@ class TimingMethod:
         return max(wanted, _SETTLED_WARMUP) if self.settle else wanted
 
     def times(self, name: str, order: Sequence[int], batch: Callable[[Sequence[int], Lead], EnqueuedBatch]) -> list[float]:
-        """Times of the runs of a batch that count. It is repeated with a longer lead where launching was in all of them."""
+        """Times of the runs of a batch that count. It is repeated with a longer lead where launching was in all of them; with
+        ``settle``, where something held the host up in all of them."""
         if self.settle:
-            return list(batch(order, Lead(len(order))).times_ms)
+            for _ in range(TRIES):
+                timed = batch(order, Lead(len(order)))
+                if counted := self.lead.undisturbed(name, timed):
+                    return counted
+            return list(timed.times_ms)
         while True:
             lead = self.lead.before(name, len(order))
             timed = batch(order[: lead.runs], lead)
@@ -102,7 +107,7 @@ class TimedBaseline:
             if method.settle:
                 torch.cuda.synchronize()
         torch.cuda.synchronize()
-        return EnqueuedBatch(clock.times_ms(), clock.enqueued_ms(), clock.reached_ms())
+        return EnqueuedBatch(clock.times_ms(), clock.enqueued_ms(), clock.reached_ms(), clock.launching_ms())
 
 
 class TimedCandidate:
@@ -143,7 +148,7 @@ class TimedCandidate:
         for position, value in kept.items():
             self._outputs_left -= 1
             self.kept[order[position]] = value
-        return EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms)
+        return EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms, timed.launching_ms)
 
     def _watch(self) -> int:
         """The input set to run on once more after this batch, watched; -1 mostly."""

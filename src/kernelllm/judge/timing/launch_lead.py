@@ -3,6 +3,9 @@
 Events measure the GPU's time of a run only while launches wait for the GPU. Where preparing a run takes longer than the flush before it
 and the run itself, the GPU catches up after some runs, and from then on the host's time is measured. Which runs these are is known
 afterwards (:class:`EnqueuedBatch`): they are left out, and the next batch gets a longer lead or fewer runs.
+
+In the profile ``kernelbench``, where each run waits for the one before, launching is meant to count, but not what else the host does:
+runs in which it took longer than it can are left out there.
 """
 
 from __future__ import annotations
@@ -24,18 +27,23 @@ _SURE_MS = 60.0
 """The longest lead of one run alone."""
 _MARGIN = 1.5
 _RECENT = 5
+_HELD_UP = 1.25
+"""So many times the pace of its faster quarter, and the host was held up by something else."""
+_LAUNCHINGS = 400
 
 
 @dataclass(frozen=True)
 class EnqueuedBatch:
     """What two clocks with one origin tell of a batch. In milliseconds.
 
-    ``enqueued_ms``: when the host began with the first run, then when it had enqueued each; ``reached_ms``: when the GPU came to each.
+    ``enqueued_ms``: when the host began with the first run, then when it had enqueued each; ``reached_ms``: when the GPU came to each;
+    ``launching_ms``: how long each run's call kept the host.
     """
 
     times_ms: Sequence[float]
     enqueued_ms: Sequence[float] = ()
     reached_ms: Sequence[float] = ()
+    launching_ms: Sequence[float] = ()
 
     def ahead(self) -> list[float]:
         """Times of the runs that were enqueued before the GPU came to them."""
@@ -60,6 +68,7 @@ class Lead:
 class _Known:
     host: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     gpu: float = 0.0
+    launching: deque[float] = field(default_factory=lambda: deque(maxlen=_LAUNCHINGS))
     failed: int = 0
     """Batches in a row without a run ahead."""
     held_up: bool = False
@@ -100,6 +109,13 @@ class LaunchLead:
         known.failed = 0 if ahead else known.failed + 1
         known.held_up = known.held_up or known.failed >= TRIES
         return list(batch.times_ms) if known.held_up else ahead
+
+    def undisturbed(self, name: str, batch: EnqueuedBatch) -> list[float]:
+        """The times of a batch of runs that wait for each other, without those in which something held the host up."""
+        known = self._known.setdefault(name, _Known()).launching
+        known.extend(batch.launching_ms)
+        usual = sorted(known)[len(known) // 4] if known else math.inf
+        return [t for t, launching in zip(batch.times_ms, batch.launching_ms, strict=False) if launching <= _HELD_UP * usual]
 
     def held_up(self, name: str) -> bool:
         """Whether launching is a part of this contestant's times: it waits for the GPU in every run, or launches too many kernels."""

@@ -342,6 +342,8 @@ class TimedBatch(msgspec.Struct, tag="timed"):
     """When the first run began to be enqueued, then when each was, by the worker's clock since the batch began."""
     reached_ms: tuple[float, ...] = ()
     """When the GPU came to each run, since the batch began."""
+    launching_ms: tuple[float, ...] = ()
+    """How long each run's call kept the host."""
     launches: tuple[int, ...] = ()
     """Kernels that each run launched; empty where graphs were replayed."""
     watched_launches: int = 0

@@ -84,8 +84,8 @@ def _timed(
     each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
     positions, trees, flops = tuple(kept.positions), tuple(kept.trees), {k: float(v) for k, v in seen.flops.items()}
     return p.TimedBatch(
-        command.id, clock.times_ms(), positions, trees, kept.specs, clock.enqueued_ms(), clock.reached_ms(), each, seen.launches,
-        dict(seen.ops), flops,
+        command.id, clock.times_ms(), positions, trees, kept.specs, clock.enqueued_ms(), clock.reached_ms(), clock.launching_ms(), each,
+        seen.launches, dict(seen.ops), flops,
     )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def _watched_functions() -> list[tuple[str, Any, str, Any]]:
         ("torch", torch, ("allclose", "equal", "isclose", "manual_seed", "rand", "randn", "save", "load", "no_grad")),
         ("torch.cuda", torch.cuda, ("synchronize", "Event", "Stream", "current_stream", "empty_cache", "_sleep")),
         ("torch.cuda.Event", torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
-        ("RunClock", RunClock, ("begin", "start", "end", "enqueued_ms", "reached_ms", "times_ms")),
+        ("RunClock", RunClock, ("begin", "start", "end", "enqueued_ms", "launching_ms", "reached_ms", "times_ms")),
         ("torch.Tensor", torch.Tensor, ("copy_", "clone", "allclose", "equal", "__eq__", "__torch_function__", "data_ptr", "cpu", "numpy")),
         ("torch.testing", torch.testing, ("assert_close",)),
         ("torch.nn.Module", torch.nn.Module, ("__call__", "_call_impl", "load_state_dict", "state_dict", "forward")),
