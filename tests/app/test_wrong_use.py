@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -208,12 +209,19 @@ def test_verbose_shows_the_traceback() -> None:
     assert "Traceback" in result.stderr
 
 
-def test_fault_of_our_own_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ZeroDivisionError("a fault"), ("fault in kernelllm", "ZeroDivisionError", "--verbose")),
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), ("Nothing more can be written", "x.bin", "Free some space")),
+    ],
+)
+def test_what_went_wrong_here_is_one_paragraph(error: Exception, told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("a fault")
+        raise error
 
     monkeypatch.setattr("kernelllm.app.pipeline.as_problem", broken)
-    refused(kernelllm("optimize", problem(GOOD)), "fault in kernelllm", "ZeroDivisionError", "--verbose", code=1)
+    refused(kernelllm("optimize", problem(GOOD)), *told, code=1)
 
 
 @pytest.mark.parametrize(("model", "meant"), [

@@ -37,6 +37,9 @@ COMMANDS = {
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells expect."""
 
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a disk, a quota or a limit on files is used up."""
+
 
 class Verbs(KnownCommands):
     """A click group whose commands are imported when they are asked for."""
@@ -76,6 +79,9 @@ class Verbs(KnownCommands):
         except Exception as error:  # the outermost border: a person gets a paragraph, not a traceback
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
+            if isinstance(error, OSError) and error.errno in FULL:
+                fail(ctx, f"Nothing more can be written: {error}. Free some space (see 'kernelllm doctor') or raise the limit.", error)
+                ctx.exit(1)
             text = f"This is a fault in kernelllm: {type(error).__name__}: {error}. Please report it with the output of 'kernelllm doctor'"
             text += "." if ctx.meta.get("kernelllm.verbose") else " and the traceback that --verbose shows."
             fail(ctx, text, error)

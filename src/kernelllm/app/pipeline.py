@@ -19,6 +19,7 @@ from kernelllm.app import output
 from kernelllm.app.judge_options import LEAVE_WORK, default_extern, extern_of, tracked
 from kernelllm.app.progress import Progress, Silent, remembered
 from kernelllm.app.result import Result
+from kernelllm.app.verdict_view import moment
 from kernelllm.core import settings, verdict_words
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.types import Attempt, Candidate, Cost, Problem, Severity, Status, Verdict, best
@@ -351,7 +352,7 @@ def summary(verdict: Verdict) -> str:
         text += f", {verdict_words.percent(verdict.coverage)} of the work in its own kernels"
     if warned := verdict_words.warnings(verdict):
         text += f", warnings: {', '.join(warned)}"
-    return text + (f" (recorded at {verdict.recorded})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
+    return text + (f" (recorded at {moment(verdict.recorded)})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
 
 
 def _keep(folder: Path, number: int, problem: Problem, attempt: Attempt) -> None:

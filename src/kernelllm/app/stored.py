@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernelllm.app.session import Asking, StoredSearch, open_store
-from kernelllm.app.verdict_view import show, stdout
+from kernelllm.app.verdict_view import moment, show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.text import printable
@@ -49,7 +50,7 @@ def show_runs(runs: Sequence[RunInfo]) -> None:
     for r in runs:
         tokens = "" if r.tokens is None else f"{r.tokens:,}"
         state = r.state.partition(":")[0]
-        table.add_row(r.id, r.kind, Text(r.name), state, f"{r.correct}/{r.attempts}", tokens, r.updated[:16].replace("T", " "))
+        table.add_row(r.id, r.kind, Text(r.name), state, f"{r.correct}/{r.attempts}", tokens, moment(r.updated))
     stdout().print(table)
 
 
@@ -63,7 +64,7 @@ def show_run(info: RunInfo, attempts: Sequence[Attempt]) -> None:
         ("state", info.state),
         ("attempts", f"{info.attempts}, {info.correct} correct"),
         ("spent", ", ".join(s for s in spent if s) or "unknown"),
-        ("begun", info.created[:19].replace("T", " ")),
+        ("begun", moment(info.created)),
     ]
     show(f"{info.kind} {info.id}: {info.name}", rows, None)
     several = len({a.problem for a in attempts}) > 1
@@ -71,7 +72,7 @@ def show_run(info: RunInfo, attempts: Sequence[Attempt]) -> None:
     for column in (*(("problem",) if several else ()), "attempt", "status", "result"):
         table.add_column(column, no_wrap=column != "result", overflow="fold")
     for a in attempts:
-        message = " ".join(a.verdict.message.split())[:160]
+        message = textwrap.shorten(a.verdict.message, 160, placeholder=" ...")
         what = f"{headline(a.verdict)}; {message}" if a.verdict.timing else message
         line = [Text(f"{a.round}.{a.candidate.sample}"), Text(a.verdict.status), Text(what)]
         table.add_row(*([Text(a.problem)] if several else []), *line)

@@ -111,7 +111,7 @@ def verdict_rows(verdict: Verdict) -> Rows:
     if ran:
         rows.append(("judged on", ", sandbox: ".join(ran[:2])))
     if verdict.recorded:
-        rows.append(("recorded", f"this verdict was given at {verdict.recorded}; --no-cache judges again"))
+        rows.append(("recorded", f"this verdict was given at {moment(verdict.recorded)}; --no-cache judges again"))
     return rows
 
 
@@ -139,7 +139,7 @@ def _speed(verdict: Verdict) -> str:
     parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
     parts += [_against(name, timing) for name in timing.baselines]
     if timing.recorded:
-        parts.append(f"all measured at {timing.recorded}, not now")
+        parts.append(f"all measured at {moment(timing.recorded)}, not now")
     return "; ".join(parts)
 
 
@@ -155,13 +155,26 @@ def _floor_lines(verdict: Verdict) -> list[str]:
     floor: Floor | None = verdict.floor
     if floor is None:
         return []
-    work = f"{floor.bytes / 1e9:.3g} GB" if floor.bound == "memory" else f"{sum(floor.flops.values()) / 1e9:.3g} GFLOP"
+    work = _scaled(floor.bytes, "B") if floor.bound == "memory" else _scaled(sum(floor.flops.values()), "FLOP")
     text = f"floor {_ms(floor.ms)} for {work} on {floor.device} (estimate from its {floor.source}; bound by {floor.bound})"
     if verdict.timing is not None and verdict.timing.floor_percent is not None:
         text += f"; {verdict.timing.floor_percent:.0f}% of it reached"
     if verdict.timing is not None and verdict.timing.sol_score is not None:
         text += f"; SOL score {verdict.timing.sol_score:.2f}"
     return [text]
+
+
+def moment(iso: str) -> str:
+    """``2026-11-23T00:18:46+00:00`` as ``2026-11-23 00:18``."""
+    return iso[:16].replace("T", " ")
+
+
+def _scaled(value: float, unit: str) -> str:
+    """134217728 bytes to ``134 MB``."""
+    prefixes = ["", "k", "M", "G", "T"]
+    while value >= 999.5 and len(prefixes) > 1:
+        value, prefixes = value / 1000, prefixes[1:]
+    return f"{value:.3g} {prefixes[0]}{unit}"
 
 
 def _bytes(value: int) -> str:

@@ -149,7 +149,7 @@ def _limits_of_the_problem(context: JudgeContext, seen: Evidence) -> list[Findin
     """Warnings where being right on this problem says less than usual."""
     found = []
     if seen.trials.reference_constant(context.settings.tolerance):
-        text = "The reference's output is the same number for all inputs and parameters tried: it says nothing of a kernel."
+        text = "The reference's output is the same number, or no number, for all inputs and parameters tried: it says nothing of a kernel."
         found.append(Finding(check="degenerate_problem", message=text, severity=Severity.WARN))
     if seen.fixed:
         fixed = [f"{name} = {value}" for name, value in _readable(seen, seen.fixed).items()]

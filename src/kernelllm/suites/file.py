@@ -114,7 +114,8 @@ def check(tree: ast.Module, where: str) -> None:
         return
     if "Model" not in bound:
         defined = wrap.classes(tree)
-        fix = f"Name the class: {where}:{defined[0]} (with --shape or --inputs)." if defined else "Define class Model(nn.Module) in it."
+        named = " or ".join(f"{where}:{name}" for name in defined[:3])
+        fix = f"Name the class: {named} (with --shape or --inputs)." if defined else "Define class Model(nn.Module) in it."
         raise ProblemError("The file defines no class Model.", where=where, fix=fix)
     if "get_inputs" not in bound:
         fix = f"Define get_inputs() that returns a list of tensors, or name the class and its inputs: {where}:Model --shape 8,128."

@@ -11,7 +11,7 @@ from kernelllm.app.cli_options import judge_options, verbose_option
 
 @click.command()
 @click.option(
-    "-m", "--model", metavar="NAME", help="Who writes: provider/name, or compiler.  [default: hf/ and the setting kernelllm_weights]"
+    "-m", "--model", metavar="NAME", help="Who writes: provider/name, or compiler.  [default: the weights of KernelLLM(), or else mini]"
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
 @click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
@@ -27,10 +27,8 @@ def repl(model: str | None, max_tokens: int | None, base_url: str | None, **judg
     """
     from kernelllm.app.conversation import Repl
     from kernelllm.app.judge_options import judge_settings
-    from kernelllm.core import settings
+    from kernelllm.app.kernelllm_api import KernelLLM
 
-    loop = Repl(
-        model or f"hf/{settings.load().kernelllm_weights}", judge=judge_settings(**judging), max_tokens=max_tokens, base_url=base_url
-    )
+    loop = Repl(model or KernelLLM().model, judge=judge_settings(**judging), max_tokens=max_tokens, base_url=base_url)
     loop.writer.prepare()  # missing weights are found before anything is typed
     loop.run()

@@ -194,7 +194,7 @@ class GraphCode:
             for given in self.captured.graph_inputs:
                 if given.kind == kind and given.variable in self.program.tensors and not given.number:
                     return self.host.paths[given.variable]
-        raise CaptureError("The forward takes no tensor and the module holds none.", where="emit")
+        raise CaptureError("There is no tensor to compute with: forward takes none, or what it returns depends on none.", where="emit")
 
     def tensor_inputs(self) -> list[tuple[str, str]]:
         """Tensor arguments that the graph uses, as (variable, name)."""
