@@ -260,6 +260,23 @@ def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_di
     assert not any(isinstance(part, OnGpu) for key in launch.known for part in key)
 
 
+def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tuned(Kernel):
+        configs = (SimpleNamespace(kwargs={"BLOCK": 4}), SimpleNamespace(kwargs={"BLOCK": 8}))
+        best_config = configs[1]
+
+    space: dict[str, Any] = {"torch": torch, "triton": SimpleNamespace(runtime=SimpleNamespace(Autotuner=Tuned, driver=triton.runtime.driver))}
+    exec(launcher.TEXT, space)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70))
+    kernel, x, y = Tuned(), OnGpu(64), OnGpu(128)
+    launch = space["Launcher"](kernel)
+    for n in (33, 33, 16):
+        launch[lambda meta, n=n: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "looked at"]
+    assert kernel.calls[1][1:] == (5, 1, 1, 70, "function", "metadata", None, None, None, x, y, 33, 8)
+
+
 def test_gradients_of_a_convolution_in_one_dimension_stay_torch_s() -> None:
     source = """
 import torch

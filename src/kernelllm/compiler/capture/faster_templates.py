@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions
-from kernelllm.compiler.capture.graph_editor import HALF
+from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus
@@ -66,3 +67,17 @@ def fuse(graph: GraphModule, options: Options) -> None:
         (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
         if m > 16 and m * n * k < _PLAIN:
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
+
+
+def attend(graph: GraphModule, options: Options) -> None:
+    """Attention in half precision is ours: a path that leaves all to torch is none, and this costs it the least."""
+    for node in list(graph.graph.nodes):
+        if str(node.target) != "kernelllm.torch_scaled_dot_product_attention.default":
+            continue
+        query, key, value, mask, dropout, causal, scale, _ = node.args
+        if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF:
+            continue
+        with graph.graph.inserting_before(node):
+            made = Editor(graph, node, template_ops.register(), options).template("half_attention", query, key, value, mask, causal, scale)
+        node.replace_all_uses_with(made)
+        graph.graph.erase_node(node)

@@ -43,6 +43,8 @@ def run(graph: GraphModule, options: Options) -> None:
         faster_convolutions.rewrite(graph, options)
         _replace(graph, options, faster_templates.rules(_RULES))
         faster_templates.fuse(graph, options)
+        if _all_left(graph):
+            faster_templates.attend(graph, options)
     _lay_out(graph, options)
     if options.extern == "allow":
         graph.graph.eliminate_dead_code()
@@ -371,14 +373,19 @@ _MOVING = frozenset((
 """Operators of the module, as it calls them, that compute nothing: they make, view, cut or place elements."""
 
 
+def _all_left(graph: GraphModule) -> list[str]:
+    """What torch does, where it would do every heavy operator and the kernels nothing but move elements; else nothing."""
+    tensors = [n for n in graph.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor | list | tuple)]
+    left = sorted({str(n.target) for n in tensors if _torchs(n)})
+    return left if all(_torchs(n) or _only_moves(n) for n in tensors) else []
+
+
 def _refuse_leaving_all(graph: GraphModule) -> None:
-    """Raise CaptureError where torch would do every heavy operator and the kernels nothing but move elements.
+    """Raise CaptureError where torch would do all that there is to compute.
 
     The judge rightly calls such a candidate a cheat. In doubt, for whatever is not known to move only, this says nothing.
     """
-    tensors = [n for n in graph.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor | list | tuple)]
-    left = sorted({str(n.target) for n in tensors if _torchs(n)})
-    if left and all(_torchs(n) or _only_moves(n) for n in tensors):
+    if left := _all_left(graph):
         names = ", ".join(name.split(".")[1].removeprefix("torch_") for name in left)
         raise CaptureError(f"Nothing is left to compute once torch does {names}.", fix="Use --extern avoid, which writes Triton for that.")
 

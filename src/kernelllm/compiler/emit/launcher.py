@@ -11,7 +11,7 @@ class Launcher:
     """A kernel of Triton that goes straight to the driver from its second launch with such arguments on."""
 
     def __init__(self, kernel):
-        self.kernel, self.known = kernel, {}
+        self.kernel, self.known, self.tuned = kernel, {}, isinstance(kernel, triton.runtime.Autotuner)
         self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
@@ -20,7 +20,8 @@ class Launcher:
     def launch(self, grid, *arguments, **named):
         tensors, numbers = arguments[: self.pointers], arguments[self.pointers :]
         device = tensors[0].get_device()
-        key = (device, grid, numbers, *named.values(), *[tensor.dtype for tensor in tensors])
+        where = grid(self.kernel.configs[0].kwargs) if callable(grid) else grid
+        key = (device, where, numbers, *named.values(), *[tensor.dtype for tensor in tensors])
         known = self.known.get(key)
         aligned = not any([tensor.data_ptr() & 15 for tensor in tensors])  # Triton compiles for that
         if known and aligned:
@@ -29,7 +30,9 @@ class Launcher:
             return
         compiled = self.kernel[grid](*arguments, **named)
         if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
-            given = dict(zip(self.kernel.arg_names[self.pointers :], numbers), **named)
+            best = self.kernel.best_config.kwargs if self.tuned else {}
+            grid = grid(best) if callable(grid) else grid
+            given = dict(zip(self.kernel.arg_names[self.pointers :], numbers), **named, **best)
             rest = [given[name] for name in self.kernel.arg_names[self.pointers :]]
             handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
             self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream.get_current_stream, handles, rest
@@ -37,8 +40,8 @@ class Launcher:
 MANY = 3
 """A file with so many launches uses it, and every file with a path for known sizes."""
 
-_KERNEL = re.compile(r"(?<!\)\n)^@triton\.jit(?:\([^)]*\))?\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
-"""A kernel that is not tuned."""
+_KERNEL = re.compile(r"^(?:@triton\.autotune\(\n(?:    .*\n)*\)\n)?@triton\.jit(?:\([^)]*\))?\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
+"""A kernel, and how it is tuned."""
 
 
 def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
@@ -46,7 +49,7 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
 
     ``host``: the statements that launch.
     """
-    launches = re.findall(r"\b(\w+)\[[^\]]+\]\(", "\n".join([*sections, host]))
+    launches = re.findall(r"\b(\w+)\[(?:[^\[\]]|\[[^\]]*\])+\]\(", "\n".join([*sections, host]))
 
     def decorated(found: re.Match[str]) -> str:
         pointers = ["_ptr" in argument for argument in found[2].split(",")]

@@ -17,7 +17,7 @@ INSIDE = "for _ in tl.range(0, steps"
 """How the loop of such a kernel begins."""
 _STAGES = 6
 """Loads of as many steps are under way: a step alone waits for memory."""
-_BLOCK = {"BLOCK_ROWS": 8, "BLOCK": 64}
+_BLOCK = {"BLOCK_ROWS": 4, "BLOCK": 32}
 """Elements of a program, small: steps follow each other, so that only many programs fill a GPU."""
 
 
