@@ -235,7 +235,7 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
     ``known``: graphs of the problem that were lowered for other candidates; new ones are added.
     """
-    known = Lowerings() if known is None else known
+    options, known = options.settled, known or Lowerings()
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.emit import emit
     from kernelllm.compiler.inductor.lower import lower

@@ -43,8 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     any_dtype: bool = True
     """One file serves float32 and half precision where the reference does; False writes it for the inputs' own dtypes."""
     short: bool = False
-    """One way for all sizes, without the checks of what a call brings, sizes named by their place: a file to learn from. It is for the
-    inputs' own dtypes."""
+    """One way for all sizes and settings, by plain templates where they serve, without the checks of what a call brings, sizes named by
+    their place: a file to learn from, not a fast one. It is for the inputs' own dtypes."""
     conv_tf32: bool = True
     """fp32 convolutions may round their inputs to TF32, as torch's default (``torch.backends.cudnn.allow_tf32``) does."""
     write_time: float = 60.0
@@ -56,6 +56,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def library(self) -> bool:
         """Whether the graph is lowered as ``torch.compile`` lowers it: fixed sizes, Inductor's layouts and its library calls."""
         return self.extern == "allow" and not self.symbolic and not self.backward
+
+    @property
+    def settled(self) -> Options:
+        """With what follows from ``short``."""
+        return msgspec.structs.replace(self, persistent="never", split_reductions=False) if self.short else self
 
     def differences(self) -> dict[str, Any]:
         """The fields that differ from the defaults, for a candidate's ``params``."""

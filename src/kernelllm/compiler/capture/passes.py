@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import faster_convolutions, faster_templates, fusions, packed_weights, staged_reductions
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
+from kernelllm.compiler.capture.pool_rules import avg_pool, each, max_pool, max_pool_values
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 
@@ -38,6 +38,10 @@ def run(graph: GraphModule, options: Options) -> None:
     if not options.library:
         _chain_concatenations(graph, options)
         rules = _TORCH_RULES if options.extern == "allow" else _RULES
+        if options.short:
+            from torch._inductor import inductor_prims
+
+            rules = rules | {inductor_prims._low_memory_max_pool_with_offsets._overloadpacket: max_pool_values}
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
     elif options.mixed:
         faster_convolutions.rewrite(graph, options)
@@ -50,7 +54,8 @@ def run(graph: GraphModule, options: Options) -> None:
         graph.graph.eliminate_dead_code()
         _refuse_leaving_all(graph)
     else:
-        fusions.fuse(graph, options)
+        if not options.short:  # one kernel after the other
+            fusions.fuse(graph, options)
         if options.extern == "forbid":
             _refuse(graph)
     graph.graph.eliminate_dead_code()
@@ -226,7 +231,7 @@ def _convolution(w: Editor, x: Node, weight: Node, bias: Node | None, stride: An
     """
     left = w.options.extern == "allow"
     spatial = weight.meta["val"].dim() - 2
-    stride, padding, dilation, output_padding = (_each(v, spatial) for v in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, output_padding = (each(v, spatial) for v in (stride, padding, dilation, output_padding))
     unbatched = x.meta["val"].dim() == spatial + 1
     if unbatched:
         x = w.call(aten.unsqueeze.default, x, 0)
@@ -239,39 +244,6 @@ def _convolution(w: Editor, x: Node, weight: Node, bias: Node | None, stride: An
             bias = w.call(aten.unsqueeze.default, bias, -1)
         out = w.call(aten.add.Tensor, out, bias)
     return w.call(aten.squeeze.dim, out, 0) if unbatched else out
-
-
-_INDUCTOR_WINDOW = 25
-"""Inductor unrolls a pooling window up to this many elements and leaves larger ones to torch."""
-
-
-def _each(value: Any, spatial: int) -> list[Any]:
-    values = list(value) if isinstance(value, list | tuple) else [value]
-    return values * spatial if len(values) == 1 else values
-
-
-def _avg_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-             divisor_override: int | None = None) -> Node | None:
-        kernel = _each(kernel, spatial)
-        if math.prod(kernel) <= _INDUCTOR_WINDOW:
-            return None
-        return w.template("avg_pool", x, kernel, _each(stride or kernel, spatial), _each(padding, spatial), ceil_mode, count_include_pad,
-                          divisor_override)
-
-    return rule
-
-
-def _max_pool(spatial: int) -> Callable[..., Node | None]:
-    def rule(w: Editor, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-             ceil_mode: bool = False) -> Node | None:
-        kernel = _each(kernel, spatial)
-        if math.prod(kernel) <= _INDUCTOR_WINDOW:
-            return None
-        windows = kernel, _each(stride or kernel, spatial), _each(padding, spatial), _each(dilation, spatial)
-        return w.template("max_pool_with_indices", x, *windows, ceil_mode)
-
-    return rule
 
 
 def _adaptive(name: str) -> Callable[..., Node | None]:
@@ -338,10 +310,10 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.mv: _mv,
     aten.convolution: _convolution,
     aten.convolution_backward: replace_gradients,
-    aten.avg_pool2d: _avg_pool(2),
-    aten.avg_pool3d: _avg_pool(3),
-    aten.max_pool2d_with_indices: _max_pool(2),
-    aten.max_pool3d_with_indices: _max_pool(3),
+    aten.avg_pool2d: avg_pool(2),
+    aten.avg_pool3d: avg_pool(3),
+    aten.max_pool2d_with_indices: max_pool(2),
+    aten.max_pool3d_with_indices: max_pool(3),
     aten._adaptive_avg_pool2d: _adaptive("adaptive_avg_pool"),
     aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool"),
     aten.adaptive_max_pool2d: _adaptive("adaptive_max_pool"),

@@ -41,6 +41,8 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
     ours = options.mixed and (_reads_rows_twice(kernel) or (kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)))
+    if options.short:
+        return _usual(kernel, x)
     known = heuristics.tried(kernel) if options.library and not ours else []
     if len(known) == 1 or (known and options.autotune and not mutates):
         return _as_inductor(kernel, known)
@@ -58,6 +60,17 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
         chosen.tuned = _tuned(chosen, kernel)
     return chosen
+
+
+def _usual(kernel: Kernel, x: int) -> LaunchConfig:
+    """The same blocks for all sizes."""
+    blocks = set(kernel.blocks)
+    sizes = {"XBLOCK": 32, "YBLOCK": 32 if "R0_BLOCK" not in blocks else 4, "ZBLOCK": 4, "R0_BLOCK": 64, "R1_BLOCK": 32}
+    if not any(k.startswith("r") for k in kernel.hints) and "YBLOCK" not in blocks:
+        return LaunchConfig(blocks={"XBLOCK": 1 if x == 1 else 1024}, warps=4)
+    if blocks <= {"XBLOCK", "R0_BLOCK"} and (x == 1 or kernel.reduction_hint == "INNER" or reads_along_rows(kernel)):
+        return LaunchConfig(rows=True, blocks={"R0_BLOCK": 1024}, warps=4)
+    return LaunchConfig(blocks={b: sizes[b] for b in (*kernel.blocks, "R0_BLOCK") if b in sizes}, warps=4)
 
 
 def _reads_rows_twice(kernel: Kernel) -> bool:

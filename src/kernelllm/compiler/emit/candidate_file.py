@@ -11,7 +11,7 @@ from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
-from kernelllm.compiler.emit.helpers import HELPERS, closure
+from kernelllm.compiler.emit.helpers import HELPERS, PLAIN, closure, library
 from kernelllm.compiler.emit.host_steps import in_layout
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.specialise import Specialised, specialised
@@ -140,6 +140,8 @@ class CandidateFile(MainGraph):
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
         used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
         calls = [call for part in (self, *others) for call in part.template_calls]
+        if self.options.short and all(d in library(PLAIN).values() for d in used):
+            return Specialised([d.text for d in used], {}, {})  # the same text in every file
         key = f"{used}{calls}{self.options.short}"  # as text: 1, 1.0 and True would be equal
         templates = _MADE.pop(key, None) or specialised({d.name: d.text for d in used}, calls, short=self.options.short)
         _MADE[key] = templates

@@ -39,7 +39,7 @@ class GraphCode:
         self.captured, self.wrapper, self.options = lowered.captured, lowered.wrapper, lowered.options
         self.text = self.wrapper.text()
         called = set(re.findall(r"torch\.ops\.kernelllm\.(\w+)", self.text))
-        self.definitions = definitions_for(called - set(TORCH_SCHEMAS))
+        self.definitions = definitions_for(called - set(TORCH_SCHEMAS), plain=self.options.short)
         self.template_calls: list[Call] = []
 
     def name(self, local: set[str], paths: dict[str, str]) -> None:

@@ -21,11 +21,14 @@ class Definition:
     order: tuple[str, int]
 
 
+PLAIN = "templates/plain"
+
+
 @cache
-def library() -> dict[str, Definition]:
-    """Every top-level definition of every template module, by name."""
-    folder = Path(__file__).resolve().parent.parent / "templates"
-    return {name: found for path in sorted(folder.glob("*.py"), reverse=True) for name, found in definitions(path).items()}
+def library(folder: str = "templates") -> dict[str, Definition]:
+    """Every top-level definition of every template module of a folder, by name."""
+    modules = (Path(__file__).resolve().parent.parent / folder).glob("*.py")
+    return {name: found for path in sorted(modules, reverse=True) for name, found in definitions(path).items()}
 
 
 def definitions(path: Path) -> dict[str, Definition]:
@@ -60,12 +63,15 @@ def _source(lines: list[str], node: ast.stmt) -> str:
     return "\n".join(lines[first - 1 : node.end_lineno])
 
 
-def definitions_for(names: set[str]) -> list[Definition]:
-    """The definitions of some host functions and all that they need, in the modules' order.
+def definitions_for(names: set[str], *, plain: bool = False) -> list[Definition]:
+    """The definitions of some host functions and all that they need, in the modules' order. ``plain``: those to learn from, where they
+    define all names.
 
     Raises CaptureError where no template defines a name.
     """
     known = library()
+    if plain and names <= library(PLAIN).keys():
+        known = library(PLAIN)
     wanted: dict[str, Definition] = {}
 
     def add(name: str) -> None:

@@ -12,11 +12,11 @@ from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "2"
+VERSION = "3"
 """The grammar's version: the same version, seed and number give the same text."""
-_SINGLE = 0.45
+_SINGLE = 0.7
 """Share of single operators with all of their settings."""
-_LENGTHS = {1: 0.1, 2: 0.38, 3: 0.27, 4: 0.14, 5: 0.07, 6: 0.04}
+_LENGTHS = {1: 0.1, 2: 0.46, 3: 0.27, 4: 0.1, 5: 0.05, 6: 0.02}
 
 
 class SynthSuite(contract.Suite):
@@ -71,19 +71,19 @@ def _next(module: ModuleText, value: Value, table: dict[Operator, float]) -> Val
 
 def _start(m: ModuleText) -> Value:
     kind: Kind = m.rng.choices(("rows", "sequence", "image", "signal", "volume"), (0.35, 0.22, 0.28, 0.08, 0.07))[0]
-    batch = m.constant(m.rng.choice(("batch_size", "batch_size", "batch", "N")), m.rng.choice((4, 8, 16, 32, 64, 128)))
+    batch = m.constant(m.rng.choice(("batch_size", "batch_size", "batch", "N")), m.rng.choice((2, 4, 8, 10, 16, 32)))
 
     def size(hint: str, *choices: int) -> Dim:
         return m.constant(hint, m.rng.choice(choices))
 
     if kind == "rows":
-        return m.start(kind, (batch, size(m.rng.choice(("in_features", "dim", "input_size", "features")), 64, 256, 512, 1024, 4096, 8192)))
+        return m.start(kind, (batch, size(m.rng.choice(("in_features", "dim", "input_size", "features")), 64, 96, 256, 512, 1000, 1024)))
     if kind == "sequence":
-        width = size(m.rng.choice(("hidden_dim", "embed_dim", "d_model")), 64, 128, 256, 768)
-        return m.start(kind, (batch, size("seq_len", 32, 128, 256, 512), width))
-    channels = size(m.rng.choice(("in_channels", "channels_in")), 3, 8, 16, 32, 64)
+        width = size(m.rng.choice(("hidden_dim", "embed_dim", "d_model")), 32, 64, 128, 256)
+        return m.start(kind, (batch, size("seq_len", 16, 32, 50, 128), width))
+    channels = size(m.rng.choice(("in_channels", "channels_in")), 3, 4, 8, 16, 32)
     if kind == "signal":
-        return m.start(kind, (batch, channels, size("length", 128, 512, 1000, 4096)))
+        return m.start(kind, (batch, channels, size("length", 64, 100, 256, 512)))
     if kind == "volume":
-        return m.start(kind, (batch, channels, size("depth", 8, 16), size("height", 16, 32), size("width", 16, 32)))
-    return m.start(kind, (batch, channels, size("height", 16, 32, 64, 128), size("width", 16, 32, 64, 128)))
+        return m.start(kind, (batch, channels, size("depth", 6, 8, 10), size("height", 8, 12, 16), size("width", 8, 12, 16)))
+    return m.start(kind, (batch, channels, size("height", 12, 16, 28, 32), size("width", 12, 16, 24, 32)))

@@ -63,9 +63,9 @@ class Style:
     def drawn(cls, rng: random.Random) -> Style:
         """One of the styles that people have."""
         return cls(
-            inline=rng.random() < 0.25, docstring=rng.random() < 0.5, hints=rng.random() < 0.5, super_with_names=rng.random() < 0.4,
+            inline=rng.random() < 0.2, docstring=rng.random() < 0.5, hints=rng.random() < 0.5, super_with_names=rng.random() < 0.4,
             prefer=rng.choice(("layers", "functional", "methods")), fresh_names=rng.random() < 0.35, uniform=rng.random() < 0.4,
-            dtype=rng.choices(("", "bfloat16", "float16"), (0.86, 0.08, 0.06))[0], direct=rng.random() < 0.5,
+            dtype=rng.choices(("", "bfloat16", "float16"), (0.94, 0.03, 0.03))[0], direct=rng.random() < 0.5,
             named_draws=rng.random() < 0.45, constants_first=rng.random() < 0.2, documented=rng.random() < 0.35,
         )  # fmt: skip
 
@@ -159,7 +159,7 @@ class ModuleText:
     def step(self, operator: str, made: str, value: Value, kind: Kind | None = None, dims: tuple[Dim, ...] | None = None) -> Value:
         """One line of the forward: ``made``, whose result is a value of that kind and those sizes (``value``'s where none are given)."""
         self.operators.append(operator)
-        target = self.name(operator.split()[0]) if self.style.fresh_names else value.text if value.text.isidentifier() else "x"
+        target = self.name(re.split(r"\W", operator)[0]) if self.style.fresh_names else value.text if value.text.isidentifier() else "x"
         self.taken.add(target)
         self.steps.append(f"{target} = {made}")
         return Value(target, kind or value.kind, value.dims if dims is None else dims)

@@ -11,8 +11,10 @@ from kernelllm.suites.synth.module_text import Constant, Dim, Kind, ModuleText, 
 Option = tuple[Constant, Constant]
 """The value and the default of a parameter."""
 
-_LARGE: Final = (64, 96, 128, 200, 256, 384, 512, 777, 1000, 1024, 2048, 3000, 4096, 8192)
-_SMALL: Final = (2, 3, 5, 8, 10, 16, 24, 32, 64)
+_LARGE: Final = (32, 48, 64, 96, 100, 128, 200, 256, 333, 384, 512, 777, 1000, 1024)
+_SMALL: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+_SIDES: Final = (20, 24, 28, 32, 40, 48, 56, 64)
+"""Emulated judging is quick at these; training sets them in larger numbers as well."""
 _NAMES: Final = {
     "rows": (("batch_size", "dim"), ("batch_size", "features"), ("N", "D"), ("rows", "cols"), ("batch", "in_features")),
     "sequence": (("batch_size", "seq_len", "hidden_dim"), ("batch_size", "dim1", "dim2"), ("B", "T", "C")),
@@ -21,9 +23,9 @@ _NAMES: Final = {
     "volume": (("batch_size", "in_channels", "depth", "height", "width"), ("N", "C", "D", "H", "W")),
 }
 _SIZES: Final[dict[str, tuple[Sequence[int], ...]]] = {
-    "rows": (_LARGE, _LARGE), "sequence": (_SMALL, _LARGE[:9], _LARGE[:9]), "signal": (_SMALL, _SMALL, _LARGE[2:]),
-    "image": (_SMALL, _SMALL, (24, 32, 48, 64, 100, 128, 224, 256), (24, 32, 48, 64, 100, 128, 224, 256)),
-    "volume": (_SMALL[:6], _SMALL, (12, 16, 24, 32), (16, 24, 32, 48), (16, 24, 32, 48)),
+    "rows": (_LARGE, _LARGE), "sequence": (_SMALL, _LARGE[:8], _LARGE[:8]), "signal": (_SMALL, _SMALL, _LARGE),
+    "image": (_SMALL, _SMALL, _SIDES, _SIDES),
+    "volume": (_SMALL[:6], _SMALL, (10, 12, 14, 16), (10, 12, 16, 20), (10, 12, 16, 20)),
 }  # fmt: skip
 _INPUTS: Final = ("x", "x", "x", "x", "input", "inputs", "features", "data", "tensor", "hidden_states")
 _PREDICTIONS: Final = (("predictions", "targets"), ("input", "target"), ("pred", "target"), ("x", "y"), ("logits", "labels"), ("a", "b"))
@@ -46,7 +48,9 @@ def _start(m: ModuleText, *kinds: Kind) -> Value:
 def _layer(m: ModuleText, kind: str, needed: Sequence[str], options: Mapping[str, Option], hint: str) -> str:
     """A layer with options (value and default): as parameters of the constructor that have defaults, or just those that differ."""
     if m.rng.random() < 0.5:
-        texts = [f"{name}={m.option(name, value, default)}" for name, (value, default) in options.items()]
+        given = {name: m.option(name, value, default) for name, (value, default) in options.items()}
+        bare = ("stride", "padding") if list(given)[:2] == ["stride", "padding"] and m.rng.random() < 0.3 else ()
+        texts = [given[name] if name in bare else f"{name}={given[name]}" for name in given]
     else:
         texts = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]
     return m.layer(m.rng.choice((hint, kind.lower(), "layer")), f"nn.{kind}({', '.join([*needed, *texts])})")
@@ -119,11 +123,11 @@ PRODUCTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 
 def product(m: ModuleText) -> Value:
     """A product of matrices, in one of the layouts that people have."""
-    if m.rng.random() < 0.12:
-        return _linear(m)
+    if m.rng.random() < 0.2:
+        return m.rng.choice((_linear, _linear, _with_number))(m)
     name = m.rng.choice([*PRODUCTS, "matmul", "matmul with a transposed", "matmul of a transposed", "batched matmul"])
     left, right, ways = PRODUCTS[name]
-    sizes = (32, 64, 100, 128, 205, 256, 333, 512, 1000, 1024, 2048, 4096, 8192, 16384)
+    sizes = (16, 32, 50, 64, 100, 128, 205, 256, 333, 512, 1000, 1024, 2048)
     names = {letter: letter for letter in "MNKBH"}
     if m.rng.random() < 0.3:
         names |= {"M": "rows", "N": "cols", "K": "inner", "B": "batch_size", "H": "heads"}
@@ -138,6 +142,14 @@ def product(m: ModuleText) -> Value:
     return m.step(name, m.rng.choice(ways).format(a=first, b=second), Value("out", "rows", ()))
 
 
+def _with_number(m: ModuleText) -> Value:
+    """A tensor and a number that the forward is given."""
+    v = _start(m, "rows", "rows", "sequence")
+    given = m.input(m.rng.choice(("scalar", "factor", "c", "scale", "alpha")), (), str(round(m.rng.uniform(0.2, 5), 2)))
+    ways = ("{x} * {s}", "{s} * {x}", "torch.mul({x}, {s})", "{x} + {s}", "{x} / {s}", "{x} - {s}", "torch.clamp({x} * {s}, min=0.0)")
+    return m.step("scaled by a number", m.rng.choice(ways).format(x=v.text, s=given), v)
+
+
 def _linear(m: ModuleText) -> Value:
     v = _start(m, "rows", "sequence")
     out = m.constant(m.rng.choice(("out_features", "hidden_size", "dim_out")), m.rng.choice(_LARGE))
@@ -147,7 +159,7 @@ def _linear(m: ModuleText) -> Value:
 
 def norm(m: ModuleText) -> Value:
     """A normalisation."""
-    name = m.rng.choice(("batch", "instance", "group", "layer", "layer", "rms", "lp", "formula"))
+    name = m.rng.choice(("batch", "batch", "instance", "instance", "group", "group", "layer", "layer", "rms", "rms", "lp", "lp", "formula"))
     kinds: dict[str, tuple[Kind, ...]] = {"batch": ("rows", "signal", "image", "volume"), "instance": ("signal", "image", "volume")}
     v = _start(m, *kinds.get(name, ("image", "sequence", "rows")))
     c = v.dims[CHANNEL_AXIS[v.kind]]
@@ -170,7 +182,7 @@ def norm(m: ModuleText) -> Value:
         "rms": ("{x} / torch.sqrt(torch.mean({x} ** 2, dim={d}, keepdim=True) + {e})",
                 "{x} * torch.rsqrt({x}.pow(2).mean({d}, keepdim=True) + {e})"),
         "lp": ("{x} / torch.norm({x}, p=2, dim={d}, keepdim=True)", "F.normalize({x}, p=2.0, dim={d})",
-               "{x} / torch.mean(torch.abs({x}), dim={d}, keepdim=True)",
+               "{x} / torch.mean(torch.abs({x}), dim={d}, keepdim=True)", "{x} / {x}.norm()", "{x} / torch.sum({x} ** 2).sqrt()",
                "F.normalize({x}, p=1.0, dim={d})", "{x} / torch.norm({x}, p='fro')", "{x} / {x}.abs().sum(dim={d}, keepdim=True)"),
         "formula": ("({x} - {x}.mean({d}, keepdim=True)) / ({x}.std({d}, keepdim=True) + {e})",
                     "({x} - {x}.mean({d}, keepdim=True)) * torch.rsqrt({x}.var({d}, unbiased=False, keepdim=True) + {e})",
@@ -267,6 +279,15 @@ def convolution(m: ModuleText) -> Value:
     return m.step(f"{way} {kind}", f"{_layer(m, kind, [first, last, size], options, 'conv')}({v.text})", v)
 
 
+_LOSS_LAYERS: Final[dict[str, tuple[str, dict[str, tuple[Constant, ...]]]]] = {
+    "squared error": ("MSELoss", {}), "sum of squared errors": ("MSELoss", {}), "mse_loss": ("MSELoss", {}), "l1_loss": ("L1Loss", {}),
+    "smooth_l1_loss": ("SmoothL1Loss", {"beta": (1.0, 0.5, 2.0)}), "huber_loss": ("HuberLoss", {"delta": (1.0, 0.5, 2.0)}),
+    "triplet": ("TripletMarginLoss", {"margin": (1.0, 0.3, 0.5, 2.0)}), "bce_with_logits": ("BCEWithLogitsLoss", {}),
+    "cross entropy": ("CrossEntropyLoss", {}), "soft_margin": ("SoftMarginLoss", {}), "poisson": ("PoissonNLLLoss", {}),
+}  # fmt: skip
+"""Losses that are layers as well, with what may be set and its default first."""
+
+
 def losses(m: ModuleText) -> Value:
     """A loss of two or three inputs."""
     v_kind: Kind = m.rng.choice(("rows", "rows", "rows", "sequence"))
@@ -293,8 +314,10 @@ def losses(m: ModuleText) -> Value:
         signs = "torch.randint(0, 2, ({shape},)).float() * 2 - 1"
         second = m.input(y, dims, signs if name in ("margin", "hinge_loss", "soft_margin") and m.rng.random() < 0.6 else draw)
     third = m.input("negative", dims) if name == "triplet" else ""
-    if name in ("squared error", "sum of squared errors", "mse_loss") and m.rng.random() < 0.3:
-        return m.step(name, f"{m.layer('loss', 'nn.MSELoss()')}({first}, {second})", Value("loss", "scalar", ()))
+    if name in _LOSS_LAYERS and m.rng.random() < 0.4:
+        kind, options = _LOSS_LAYERS[name]
+        made = _layer(m, kind, (), {k: (m.rng.choice(values), values[0]) for k, values in options.items()}, "loss")
+        return m.step(name, f"{made}({', '.join(filter(None, (first, second, third)))})", Value("loss", "scalar", ()))
     return m.step(name, table[name].format(x=first, y=second, z=third), Value("loss", "scalar", ()))
 
 
@@ -306,7 +329,9 @@ def scans(m: ModuleText) -> Value:
         "cumsum": ("torch.cumsum({x}, dim={d})", "{x}.cumsum({d})"), "cumprod": ("torch.cumprod({x}, dim={d})", "{x}.cumprod({d})"),
         "reverse cumsum": ("torch.cumsum({x}.flip({d}), dim={d}).flip({d})",
                            "torch.flip(torch.cumsum(torch.flip({x}, [{d}]), dim={d}), [{d}])"),
-        "exclusive cumsum": ("torch.cumsum({x}, dim={d}) - {x}",), "running maximum": ("torch.cummax({x}, dim={d})[0]",),
+        "exclusive cumsum": ("torch.cumsum({x}, dim={d}) - {x}",
+                             "torch.cat([torch.zeros_like({x}[:, :1]), torch.cumsum({x}, dim=1)[:, :-1]], dim=1)",
+                             "torch.cumsum(F.pad({x}[:, :-1], (1, 0)), dim=1)"), "running maximum": ("torch.cummax({x}, dim={d})[0]",),
         "masked cumsum": ("torch.cumsum({x} * {y}, dim={d})",),
         "log of a cumulative sum": ("torch.logcumsumexp({x}, dim={d})",),
     }  # fmt: skip
@@ -351,6 +376,6 @@ def softmaxes(m: ModuleText) -> Value:
 
 
 FAMILIES: Final[dict[Callable[[ModuleText], Value], float]] = {
-    activation: 16, product: 17, norm: 10, pooling: 8, reduction: 9, convolution: 24, losses: 8, scans: 5, attention: 3, softmaxes: 3,
+    activation: 14, product: 18, norm: 12, pooling: 10, reduction: 12, convolution: 24, losses: 10, scans: 6, attention: 2, softmaxes: 4,
 }  # fmt: skip
 """Families of single operators, with how often."""
