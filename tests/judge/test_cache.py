@@ -11,10 +11,11 @@ import pytest
 from problems import SQUARE, elementwise
 
 import kernelllm
+from kernelllm.core.file_cache import FileCache
 from kernelllm.core.types import Candidate, Finding, Measured, Problem, Status, Timing, Verdict
 from kernelllm.judge import Judge, JudgeSettings, verdict_cache
 from kernelllm.judge.isolation import landlock, sandbox
-from kernelllm.judge.verdict_cache import Verdicts, prune
+from kernelllm.judge.verdict_cache import Verdicts
 
 pytestmark = pytest.mark.skipif(landlock.abi() == 0, reason="files cannot be confined here, so no verdict is kept")
 SETTINGS = JudgeSettings(device="cpu")
@@ -108,9 +109,9 @@ def test_the_folder_is_bounded_and_the_longest_unused_go_first(tmp_path: Path) -
         os.utime(path, (1e9 - age, 1e9 - age))
     oldest, newest = sorted(files(tmp_path))[-1], sorted(files(tmp_path))[0]
     total = sum(path.stat().st_size for path in files(tmp_path))
-    prune(tmp_path, total)
+    FileCache(tmp_path, total).prune()
     assert len(files(tmp_path)) == 8
-    prune(tmp_path, total // 2)
+    FileCache(tmp_path, total // 2).prune()
     assert sum(path.stat().st_size for path in files(tmp_path)) <= total // 2
     assert newest.exists()
     assert not oldest.exists()

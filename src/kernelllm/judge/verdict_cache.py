@@ -1,10 +1,9 @@
 """Verdicts that were given once are not worked out again: kept in memory, and where asked for in files of the user's cache folder.
 
 An entry is found by everything that decides a verdict: problem, candidate, settings, device, target, the versions of Python,
-torch and Triton, and the text of the judge's own code. One file an entry, written beside its place and renamed, so that
-several processes may share the folder; a file that is damaged in any way is as good as absent. A verdict from here says so
-(``recorded``), because its times are of then. Files are used only where candidates cannot write there: with none of Linux's
-means to confine files, a candidate could leave itself a good verdict.
+torch and Triton, and the text of the judge's own code. A verdict from here says so (``recorded``), because its times are of
+then. Files are used only where candidates cannot write there: with none of Linux's means to confine files, a candidate could
+leave itself a good verdict.
 """
 
 from __future__ import annotations
@@ -12,16 +11,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import logging
-import os
 import platform
-import random
 import sys
-import tempfile
 import threading
-import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -33,6 +26,7 @@ import torch
 import kernelllm
 from kernelllm.backends.base import open_backend
 from kernelllm.core import settings as user_settings
+from kernelllm.core.file_cache import FileCache, code_digest
 from kernelllm.core.text import parse
 from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
@@ -40,25 +34,20 @@ from kernelllm.judge.isolation.allowed_paths import plugin_of
 from kernelllm.judge.judge_settings import JudgeSettings, capability, device_name, resolve_device
 from kernelllm.judge.timing import device_rates
 
-_LOG = logging.getLogger(__name__)
 IN_MEMORY = 4096
 """Most verdicts that one judge holds in memory."""
-MOST_BYTES = 256 * 2**20
-"""Most bytes of all files together, about 50,000 verdicts; the ones unused for longest go first."""
-_PRUNE_EVERY = 200
 _KEPT = (Status.CORRECT, Status.INCORRECT, Status.COMPILE_ERROR, Status.RUNTIME_ERROR, Status.CHEATING)
 """Time, memory and a reference that fails may be the machine's doing of the moment; an invalid candidate costs nothing."""
-_MAGIC = b"kernelllm verdict 1\n"
 _CODE = ("judge", "problems", "core", "backends", "pool")
 
 
 class Verdicts:
     """The verdicts of one judge. Safe for several threads; ``folder`` None keeps them in memory only."""
 
-    def __init__(self, device: str, target: str, folder: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, device: str, target: str, folder: Path | None = None) -> None:
         confined = folder is not None and (landlock.abi() > 0 or bool(sandbox.bubblewrap(gpu=device != "cpu")))
-        self.folder = folder if confined else None
-        self._device, self._target, self._most = device, target, most_bytes
+        self._files = FileCache(folder) if folder is not None and confined else None
+        self._device, self._target = device, target
         self._lock = threading.Lock()
         self._memory: OrderedDict[str, Verdict] = OrderedDict()
         self._versions = ""
@@ -70,8 +59,9 @@ class Verdicts:
         key = self._key(settings, problem, candidate)
         with self._lock:
             known = self._memory.get(key)
-        if known is None and self.folder is not None and not _needs_files(problem):
-            known = _read(_file_of(self.folder, key), key)
+        if known is None and self._files is not None and not _needs_files(problem):
+            with suppress(msgspec.DecodeError):
+                known = msgspec.msgpack.decode(self._files.get(key) or b"", type=Verdict)
         return known
 
     def put(self, settings: JudgeSettings, problem: Problem, candidate: Candidate, found: Verdict) -> None:
@@ -84,13 +74,8 @@ class Verdicts:
             self._memory[key] = recorded
             while len(self._memory) > IN_MEMORY:
                 self._memory.popitem(last=False)
-        if self.folder is not None and _lasting(found) and not _needs_files(problem):
-            try:
-                _write(_file_of(self.folder, key), key, recorded)
-                if random.randrange(_PRUNE_EVERY) == 0:
-                    prune(self.folder, self._most)
-            except OSError as error:  # a full or read-only disk: the verdict itself is fine
-                _LOG.warning("The verdict could not be kept in %s: %s", self.folder, error)
+        if self._files is not None and _lasting(found) and not _needs_files(problem):
+            self._files.put(key, msgspec.msgpack.encode(recorded))
 
     def _key(self, settings: JudgeSettings, problem: Problem, candidate: Candidate) -> str:
         if not self._versions:
@@ -128,7 +113,7 @@ def _versions() -> str:
     import numpy
 
     root = Path(kernelllm.__file__).parent
-    own = _digest([root / room for room in _CODE])
+    own = code_digest([root / room for room in _CODE])
     driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)() if torch.version.cuda else 0
     return "\n".join([
         kernelllm.__version__, own, sys.version, platform.machine(), platform.system(), str(torch.__version__),
@@ -141,16 +126,7 @@ def _language(name: str) -> str:
     """The same of a kernel language: its versions, what it sets for its workers, and its code where it is a plugin."""
     backend = open_backend(name)
     chosen = [sorted(backend.environment(mode, "").items()) for mode in sorted(backend.modes)]
-    return repr((sorted(backend.versions().items()), chosen, _digest([Path(path) for path in plugin_of(backend)])))
-
-
-def _digest(paths: Sequence[Path]) -> str:
-    """A digest of all Python files at or below these paths."""
-    found = hashlib.sha256()
-    for path in paths:
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            found.update(file.relative_to(path.parent).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()
+    return repr((sorted(backend.versions().items()), chosen, code_digest([Path(path) for path in plugin_of(backend)])))
 
 
 def _needs_files(problem: Problem) -> bool:
@@ -179,52 +155,3 @@ def _as_of(found: Verdict, when: str) -> Verdict:
     timing = None if found.timing is None else msgspec.structs.replace(found.timing, recorded=when)
     changed: Verdict = msgspec.structs.replace(found, recorded=when, timing=timing)
     return changed
-
-
-def _file_of(folder: Path, key: str) -> Path:
-    return folder / key[:2] / key[2:]
-
-
-def _read(path: Path, key: str) -> Verdict | None:
-    try:
-        data = path.read_bytes()
-        head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
-        if head != _MAGIC + hashlib.sha256(key.encode() + body).digest():
-            return None
-        found = msgspec.msgpack.decode(zlib.decompress(body), type=Verdict)
-        os.utime(path)  # used today
-    except (OSError, zlib.error, msgspec.DecodeError):
-        return None
-    return found
-
-
-def _write(path: Path, key: str, verdict: Verdict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    body = zlib.compress(msgspec.msgpack.encode(verdict))
-    descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(key.encode() + body).digest() + body)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def prune(folder: Path, most_bytes: int) -> None:
-    """Remove the files that were used longest ago until all together take four fifths of ``most_bytes``, if they take more."""
-    found = []
-    for path in folder.glob("*/*"):
-        with suppress(OSError):
-            facts = path.stat()
-            found.append((facts.st_mtime, facts.st_size, path))
-    total = sum(size for _, size, _ in found)
-    if total <= most_bytes:
-        return
-    for _, size, path in sorted(found):
-        if total <= most_bytes * 4 // 5:
-            break
-        with suppress(OSError):
-            path.unlink()
-        total -= size

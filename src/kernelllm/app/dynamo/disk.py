@@ -1,13 +1,12 @@
-"""Written graphs on disk: one folder of the cache, two files a graph, found by all that decides what would be written."""
+"""Written graphs on disk: what was written and how it was judged in a folder of the cache, and each file where Triton can read it."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import logging
 import platform
 import re
-import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +18,9 @@ import kernelllm as package
 from kernelllm.app.dynamo.writing import Written
 from kernelllm.backends.base import open_backend
 from kernelllm.core import settings
+from kernelllm.core.file_cache import FileCache, code_digest, replace_file
 from kernelllm.core.types import DEFAULT_BACKEND, Problem
 
-log = logging.getLogger(__name__)
 _CODE = ("backends", "compiler", "core", "judge", "problems", "app/dynamo")
 
 
@@ -42,50 +41,34 @@ def key(problem: Problem, device: str, conv_tf32: bool) -> str:
 @cache
 def _code() -> str:
     """A digest of the code that writes and judges."""
-    root = Path(package.__file__).parent
-    found = hashlib.sha256()
-    for part in _CODE:
-        for file in sorted((root / part).rglob("*.py")):
-            found.update(file.read_bytes())
-    return found.hexdigest()
+    return code_digest(Path(package.__file__).parent / part for part in _CODE)
 
 
 def get(name: str) -> Written | None:
     """What was kept under that name; None where there is nothing, or nothing whole."""
-    try:
-        return msgspec.json.decode((folder() / f"{name}.json").read_bytes(), type=Written)
-    except (OSError, msgspec.DecodeError):
-        return None
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(FileCache(folder()).get(name) or b"", type=Written)
+    return None
 
 
 def any_kept() -> bool:
     """Whether anything was written before."""
-    return next(folder().glob("*.json"), None) is not None
+    return next(folder().glob("*/*"), None) is not None
 
 
 def put(name: str, found: Written) -> None:
-    """Keep it. A full or read-only disk is logged and does no harm."""
-    try:
-        _write(folder() / f"{name}.json", msgspec.json.encode(found))
-    except OSError as error:
-        log.warning("The written graph could not be kept in %s: %s", folder(), error)
+    """Keep it."""
+    FileCache(folder()).put(name, msgspec.json.encode(found))
 
 
 def loaded(name: str, source: str) -> ModuleType:
     """The written file as a module. Triton reads its kernels from the file. Raises what the file raises, and OSError."""
     path = folder() / f"{name}.py"
     if not path.is_file() or path.read_text() != source:
-        _write(path, source.encode())
+        replace_file(path, source.encode())
     spec = importlib.util.spec_from_file_location(f"kernelllm_graph_{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)

@@ -7,8 +7,6 @@ the device's name.
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -21,7 +19,9 @@ import msgspec
 import torch
 
 from kernelllm.core import settings
+from kernelllm.core.file_cache import replace_file
 from kernelllm.core.gpus import Gpu
+from kernelllm.core.types import to_json
 
 _BYTES = 2 * 2**30
 _SIZE = 8192
@@ -117,11 +117,7 @@ def file() -> Path:
 def keep(name: str, found: Ceilings) -> None:
     """Keep the ceilings of the device that the driver calls ``name``. Raises OSError where the folder cannot be written."""
     known = {**kept(), name: found}
-    path = file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(msgspec.to_builtins(known), indent=2))
-    fresh.replace(path)
+    replace_file(file(), to_json(known).encode())
 
 
 def known(name: str) -> Ceilings | None:
