@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kernelllm.app.commands.pairs import pairs
 from kernelllm.core.types import Problem
-from kernelllm.pairs import pair_files
+from kernelllm.pairs import imported, pair_files
 from kernelllm.pairs.augment import rewritten
 from kernelllm.pairs.operator_graph import graph_hash
 from kernelllm.suites import open_suite
@@ -93,6 +93,14 @@ def test_rows_in_kernelbooks_form_are_judged_anew(tmp_path: Path) -> None:
     assert "_inductor" not in kept.triton_code
     assert "not verified: incorrect" in out
     assert "not a problem" in out
+
+
+def test_a_fence_in_a_docstring_is_no_answer_in_a_fence() -> None:
+    code = 'class ModelNew:\n    """As in:\n\n    ```python\n    ModelNew()\n    ```\n    """\n'
+    for text in (code, f"Here:\n```python\n{code.replace('```', '')}```\n"):
+        found = imported.candidate({"triton_code": text}, "rows")
+        assert found is not None
+        assert found.source.startswith("class ModelNew:\n")
 
 
 def test_other_writings_compute_the_same() -> None:

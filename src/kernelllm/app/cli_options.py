@@ -100,7 +100,7 @@ judge_options = together(
         help="Where candidates run; auto takes the GPU when there is one.",
     ),
     click.option("--target", metavar="ARCH", help="What a machine with no GPU compiles for.  [default: sm_90]"),
-    click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, or kernelbench for its tolerances alone."),
+    click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, quick or kernelbench."),
     click.option(
         "--tolerance",
         type=click.FloatRange(min=0, min_open=True),

@@ -131,7 +131,7 @@ class Evaluation:
                 suppress()
             if not measured or len(workers) > 1:
                 self._try_other_uses(workers[0], references[0])
-            if not context.on_gpu and self._rules.profile != KERNELBENCH and seen.trials.failure is None:
+            if not context.on_gpu and self._rules.profile == STRICT and seen.trials.failure is None:
                 self._try_other_launches(workers[0], references)
             for worker in workers[:-1]:
                 worker.cut()

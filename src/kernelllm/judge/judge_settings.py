@@ -12,7 +12,9 @@ STRICT = "strict"
 """Outputs are compared with float64, precision is judged, and inputs are drawn from other distributions too."""
 KERNELBENCH = "kernelbench"
 """KernelBench's tolerances on the reference in working precision, on the problem's own inputs; timed as KernelBench times."""
-PROFILES = (STRICT, KERNELBENCH)
+QUICK = "quick"
+"""Compared as strictly, with a few seeds at each size and nothing more: for many kernels of a writer that is trusted."""
+PROFILES = (STRICT, KERNELBENCH, QUICK)
 KERNELS_ONLY = "kernels-only"
 """Torch may allocate, view, move and cast, not compute."""
 HYBRID = "hybrid"

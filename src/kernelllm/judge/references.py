@@ -11,7 +11,7 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
-from kernelllm.judge.judge_settings import STRICT, JudgeSettings
+from kernelllm.judge.judge_settings import KERNELBENCH, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, LargeRun, affordable, prepared
 from kernelllm.judge.trials.schedule import INIT_SEED
@@ -81,7 +81,7 @@ class References:
         if not declared:
             return {}
         with own_generators():
-            changed = {n for _, o in self._size_sets(problem, self._settings.profile == STRICT, frozenset()) for n in o}
+            changed = {n for _, o in self._size_sets(problem, self._settings.profile != KERNELBENCH, frozenset()) for n in o}
         return declared if changed & declared.keys() else {}
 
     def clear(self) -> None:
@@ -90,7 +90,7 @@ class References:
         self._large = None
 
     def _build(self, problem: Problem, fixed: frozenset[str]) -> list[Reference]:
-        exact = self._settings.profile == STRICT
+        exact = self._settings.profile != KERNELBENCH
         references = []
         for label, overrides in self._size_sets(problem, exact, fixed):
             described = shrink.describe(problem, overrides)

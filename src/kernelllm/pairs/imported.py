@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -46,7 +47,7 @@ def candidate(row: Mapping[str, Any], model: str, column: str = "") -> Candidate
     text = next((str(row[c]) for c in ([column] if column else ANSWERS) if isinstance(row.get(c), str) and row[c].strip()), "")
     if not text:
         return None
-    fenced = _FENCE.findall(text)
+    fenced = [] if _is_python(text) else _FENCE.findall(text)  # code may have a fence in a docstring
     source = (max(fenced, key=len) if fenced else text).rstrip() + "\n"
     for pattern, replacement in _MENDS:
         source = re.sub(pattern, replacement, source, flags=re.M)
@@ -56,6 +57,14 @@ def candidate(row: Mapping[str, Any], model: str, column: str = "") -> Candidate
         if defined:
             source += f"\n\nModelNew = {wanted if wanted in defined else defined[-1]}\n"
     return Candidate(source=source, model=model)
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def columns(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def harvest(packages: tuple[str, ...], output: Path) -> None:
 @click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
 @click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer.  [default: short=true]")
+@click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged; quick: three seeds at two sizes alone.")
 @click.option("--shard", metavar="I/N", help="Only every N-th module from the I-th on (I from 0).")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
 @set_options
@@ -265,7 +266,7 @@ def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
     require(options["model"])
     short = {"short": "true"} if "short" in find(options["model"])[0].takes("") else {}
     asking = Asking(db=options["db"], options={**short, **dict(key_value(text) for text in options["writer"])})
-    judge = JudgeSettings(device=options["device"], track=KERNELS_ONLY)
+    judge = JudgeSettings(device=options["device"], profile=options["profile"], track=KERNELS_ONLY)
     problems = suite_runs.problems_of(suites, part=options["shard"])
     plan = suite_runs.make_plan(problems, options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
     return _run_to_the_end(plan, store, asking, options)

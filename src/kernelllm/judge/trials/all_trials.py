@@ -8,7 +8,7 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
+from kernelllm.judge.judge_settings import KERNELBENCH
 from kernelllm.judge.trials import input_distribution, tf32_allowance
 from kernelllm.judge.trials.compare import Rules, compare
 from kernelllm.judge.trials.evidence import TrialEvidence
@@ -72,12 +72,12 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
 def _planned(size: SizeUnderTest, seeds: int) -> list[PlannedTrial]:
     reference = size.reference
     small = reference.device == "cpu" or bool(reference.sizes.changed)
-    return schedule(size.position, seeds, variants=size.comparison.rules.profile == STRICT, small=small)
+    return schedule(size.position, seeds, size.comparison.rules.profile, small=small)
 
 
 def _refuse_missing(size: SizeUnderTest, missing: tuple[str, ...]) -> None:
     """Raises CandidateFailure where the reference depends on parameters or buffers that the candidate lacks."""
-    if size.position > 0 or size.comparison.rules.profile != STRICT:
+    if size.position > 0 or not size.comparison.rules.exact:
         return
     names = missing_that_matter(size.reference, missing, size.seeds.derive("missing"))
     if names:

@@ -21,7 +21,6 @@ from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.isolation.candidate_process import CandidateRun
-from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
@@ -96,10 +95,10 @@ class ReferenceRun:
         found = compare(value, of(self.expected), rules)
         while not found.ok and self._refine_further():
             found = compare(value, of(self.expected), rules)
-        if not found.ok and self.unstable and rules.profile == STRICT:
+        if not found.ok and self.unstable and rules.exact:
             by_float64 = compare(value, of(self.by_float64()), rules)
             found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
-        if not found.ok and rules.profile == STRICT and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
+        if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         return found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kernelllm.core.types import Candidate, Problem
+from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
 
@@ -36,12 +37,14 @@ class PlannedTrial:
         return self.number == 0
 
 
-def schedule(position: int, seeds: int, *, variants: bool, small: bool = True) -> list[PlannedTrial]:
+def schedule(position: int, seeds: int, profile: str, *, small: bool = True) -> list[PlannedTrial]:
     """The trials at the size of ``position``: ``seeds`` of them, and more at the first size, which is small.
 
-    ``variants``: inputs of other distributions than the problem's own too; ``small``: a float64 run costs little at this size.
+    ``profile``: KERNELBENCH has the problem's own inputs only, QUICK few trials more than seeds; ``small``: a float64 run costs
+    little at this size.
     """
-    planned = [*_every_size(position, seeds, variants, small), *(_first_size(variants) if position == 0 else ())]
+    variants = profile == STRICT
+    planned = [*_every_size(position, seeds, profile != KERNELBENCH, small), *(_first_size(variants) if position == 0 else ())]
     held = 1 if variants and position == 0 else None
     return [replace(one, number=number, held=number == held) for number, one in enumerate(planned)]
 

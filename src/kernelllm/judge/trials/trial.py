@@ -15,7 +15,6 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Problem, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
-from kernelllm.judge.judge_settings import STRICT
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.values import flatten
@@ -245,7 +244,7 @@ def _decide(
         text = f"The candidate writes into its inputs (tensor {written[0] + 1}); the reference does not. Write to new tensors."
         evidence.findings.append(Finding(check="inputs_written", message=text))
         raise CandidateFailure(Status.CHEATING, text)
-    if buffers and size.comparison.rules.profile == STRICT:
+    if buffers and size.comparison.rules.exact:
         shown = ", ".join(buffers[:4])
         text = f"After a run the buffers {shown} differ from the reference's: update them as the reference does (training mode)."
         raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {size.label})")
