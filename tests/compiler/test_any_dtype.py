@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreted
 import pytest
 from compiled import problem
 
@@ -90,12 +88,7 @@ def test_three_types(body: str, tmp_path: Path) -> None:
     ours, reference = tmp_path / "ours.py", tmp_path / "reference.py"
     ours.write_text(compiled(problem(body), Options()), encoding="utf-8")
     reference.write_text(problem(body).source, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(ours), str(reference)], env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    worst = json.loads(done.stdout.strip().splitlines()[-1])
+    worst = json.loads(interpreted.run(RUN, str(ours), str(reference)))
     assert worst["torch.float32"] < 1e-5
     assert worst["torch.float16"] < 4e-3
     assert worst["torch.bfloat16"] < 3e-2

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import interpreted
 import pytest
 from compiler.compiled import IMPORTS, LINEAR, captured, problem
 
@@ -84,12 +82,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     for name, body in {**TRAINED, "particular": PARTICULAR}.items():
         (folder / f"{name}.py").write_text(IMPORTS + body)
         (folder / f"{name}_new.py").write_text(compiled(problem(body, name), BACKWARD))
-    script = Path(__file__).with_name("backward_cases.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), str(folder), *TRAINED, "particular"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {case["name"]: case for case in map(json.loads, done.stdout.splitlines())}
+    told = interpreted.run(Path(__file__).with_name("backward_cases.py"), str(folder), *TRAINED, "particular")
+    return {case["name"]: case for case in map(json.loads, told.splitlines())}
 
 
 @pytest.mark.parametrize("name", TRAINED)

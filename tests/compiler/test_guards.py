@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreted
 import pytest
 
 from kernelllm.compiler.compiler_writer import compiled
@@ -96,12 +94,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def outcomes(file: Path, *calls: str) -> list[str]:
     """The error of each piece of code that uses ``ModelNew``, in Triton's interpreter; empty where it runs."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(file), json.dumps(calls)], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: list[str] = json.loads(interpreted.run(RUN, str(file), json.dumps(calls)))
     return found
 
 

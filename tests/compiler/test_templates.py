@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import interpreted
 import pytest
 import torch
 
@@ -40,11 +38,7 @@ SHARED_LIMIT = 227 * 1024
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
                                     ("packed_convolutions", "factors")], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
-    script = Path(__file__).with_name("template_cases.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(script), *groups], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    cases = [json.loads(line) for line in interpreted.run(Path(__file__).with_name("template_cases.py"), *groups).splitlines()]
     assert len(cases) > 20
     wrong = [c for c in cases if not c["good"] or not c["error"] <= c["limit"]]
     assert not wrong
