@@ -261,7 +261,8 @@ def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch:
         configs = (SimpleNamespace(kwargs={"BLOCK": 4}), SimpleNamespace(kwargs={"BLOCK": 8}))
         best_config = configs[1]
 
-    space: dict[str, Any] = {"torch": torch, "triton": SimpleNamespace(runtime=SimpleNamespace(Autotuner=Tuned, driver=triton.runtime.driver))}
+    runtime = SimpleNamespace(Autotuner=Tuned, driver=triton.runtime.driver)
+    space: dict[str, Any] = {"torch": torch, "triton": SimpleNamespace(runtime=runtime)}
     exec(launcher.TEXT, space)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70))
