@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kernelllm.backends.base import open_backend
 from kernelllm.backends.triton.kernel_syntax import computes
@@ -25,8 +27,10 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import DEFAULT_BACKEND, GRADIENTS, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
 from kernelllm.judge.checks.kernel_bodies import branches
+from kernelllm.judge.checks.operator_families import ON_THE_HOST
 from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation, OutputStats, TrialRun, WatchedOperators
+from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport.protocol import AuditEvent
 
 ROOT = Path(__file__).parent.parent / "cheats"
@@ -82,6 +86,18 @@ def test_lanes_that_count_without_a_value_are_told_on_a_gpu(name: str, line: int
     found = checks.observed_findings([check], observation(candidate=candidate, device="cuda"))
     assert [(f.line, f.severity) for f in found] == ([(line, Severity.WARN)] if line else [])
     assert checks.observed_findings([check], observation(candidate=candidate)) == []  # there the runs decide
+
+
+def test_bits_that_are_read_as_whole_numbers_count_beyond_those_that_come_in() -> None:
+    counted, counter = Counter[str](), OperatorCounter(ops := Counter[str](), Counter[str]())
+    floats, whole = torch.ones(64), torch.arange(8)
+    with counter:
+        for word in floats.view(torch.int32):
+            word.item()
+    add_host_reads(ops, [floats, whole])
+    add_host_reads(counted, [floats, whole], whole=12)
+    assert ops[ON_THE_HOST] == 64 - 8 - 64 // 16
+    assert counted == Counter()  # as many as come in, and one of sixteen
 
 
 def fails(text: str) -> set[str]:

@@ -126,6 +126,9 @@ class Observer(Protocol):
     fault: str
     """What a kernel did that ends a process on a GPU. Set by the backend, once; the candidate may have caught the exception."""
 
+    read_after: int | None
+    """Not None once candidate code looked at values that a kernel may have computed."""
+
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         """Note ``count`` launches of a kernel; ``body`` gives its source text."""
 

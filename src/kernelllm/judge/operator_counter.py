@@ -11,10 +11,13 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.judge.checks.operator_families import LIGHT, ON_THE_HOST, family, free, weight
+from kernelllm.judge.checks.operator_families import LIGHT, MOVED, ON_THE_HOST, family, free, moves, weight
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.without_dynamo import OperatorMode
 
+_WHOLE = "whole numbers"
+_SHARE_OF_FLOATS = 16
+"""Whole numbers that may go to the host: as many as come in, and one for so many floating-point elements (counts, block tables)."""
 _CONTRACTIONS = ("matmul", "convolution", "attention")
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
@@ -44,18 +47,20 @@ class OperatorCounter(OperatorMode):
             with self:
                 return inside(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if not self._paused() and not _bookkeeping(args):
-            name = str(func)
+        name = str(func)
+        if not self._paused() and (name.startswith("aten._local_scalar_dense") or not _bookkeeping(args)):
             if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
                 name = name.replace("index_put", "index_add")
             self.ops[name] += 1
             if self._note is not None and not free(name):
                 self._note(name)
-            if read := _to_the_host(name, args, result):
-                self.ops[ON_THE_HOST] += read
+            for read in _to_the_host(name, args, result):
+                self.ops[ON_THE_HOST if read.is_floating_point() or read.is_complex() else _WHOLE] += read.numel()
             amount = heavy_flops(func, args, kwargs or {}, result)
             amount = amount or (_contraction(args, result) if family(name) in _CONTRACTIONS else 0)
             elements = 0 if amount else weight(name)
+            if moved := _moved(name, args, result):
+                self.ops[MOVED] += moved
             if elements:
                 each = args[0] if "_foreach_" in name else (args, kwargs, result)
                 sizes = [_values(t) for t in tree_leaves(each) if isinstance(t, torch.Tensor)]
@@ -77,13 +82,33 @@ def _contraction(args: Any, result: Any) -> int:
     return 2 * math.isqrt(math.prod(sizes) * made) if len(sizes) == 2 else 0
 
 
-def _to_the_host(name: str, args: Any, result: Any) -> int:
-    """Floating-point elements that an operator makes a number of Python's, or copies from a GPU to the host."""
+def _moved(name: str, args: Any, result: Any) -> int:
+    """Elements that an operator puts elsewhere: one that moves them, or a copy out of memory that is not contiguous."""
+    if moves(name):
+        given = [t.numel() for t in tree_leaves(args[1:] if name.split(".")[1].endswith("_") else result) if isinstance(t, torch.Tensor)]
+        return max(given, default=0)
+    copied = args[-1] if name.startswith("aten.copy_") else args[0] if name.startswith(("aten.clone", "aten._to_copy")) else None
+    return copied.numel() if isinstance(copied, torch.Tensor) and copied.dim() > 1 and not copied.is_contiguous() else 0
+
+
+def _to_the_host(name: str, args: Any, result: Any) -> list[torch.Tensor]:
+    """What an operator makes a number of Python's, or copies from a GPU to the host."""
     if name.startswith("aten._local_scalar_dense"):
-        return int(args[0].is_floating_point())
+        return [args[0]]
     if name.startswith(("aten._to_copy", "aten.copy_")) and isinstance(result, torch.Tensor) and result.device.type == "cpu":
-        return sum(t.numel() for t in args[:2] if isinstance(t, torch.Tensor) and t.is_cuda and t.is_floating_point())
-    return 0
+        return [t for t in args[:2] if isinstance(t, torch.Tensor) and t.is_cuda]
+    return []
+
+
+def add_host_reads(ops: Counter[str], inputs: Any, floats: int = 0, whole: int = 0) -> None:
+    """Close the counts of a run on these inputs: bits of floating-point numbers can be read as whole ones, so too many of those count.
+
+    ``floats``, ``whole``: elements that were read without an operator.
+    """
+    tensors = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)]
+    given = sum(t.numel() if not t.is_floating_point() else t.numel() // _SHARE_OF_FLOATS for t in tensors)
+    if read := floats + max(ops.pop(_WHOLE, 0) + whole - given, 0):
+        ops[ON_THE_HOST] += read
 
 
 def _written_in_python(func: Any, args: Any) -> Callable[..., Any] | None:

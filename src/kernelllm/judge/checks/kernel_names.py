@@ -19,9 +19,9 @@ _PROCESS = (
     "torch.initial_seed", "torch.random.initial_seed", "torch.get_rng_state", "torch.random.get_rng_state",
     "torch.default_generator", "torch.random.default_generator", "torch.cuda.initial_seed", "torch.backends.cpu", "platform",
     "os.cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "sys.argv", "sys.executable", "sys.prefix", "sys.flags",
-    "builtins.__file__",
+    "builtins.__file__", "random", "numpy.random", "secrets", "uuid", "os.urandom",
 )  # fmt: skip
-"""Which process, with which seed: no kernel needs to know."""
+"""Which process, with which seed, and numbers that differ from process to process: no kernel needs them."""
 
 
 class KernelNames:

@@ -113,8 +113,10 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 LIGHT = "elements"
 """Among the counts of operators: elements that all but the heavy ones computed, as :func:`weight` counts them."""
+MOVED = "moved"
+"""Among the counts of operators: elements that were put elsewhere, where nothing is computed."""
 ON_THE_HOST = "numbers"
-"""Among the counts of operators: elements of floating-point tensors that became numbers or arrays of Python's."""
+"""Among the counts of operators: elements of tensors that became numbers or arrays of Python's, floating-point ones above all."""
 _WRITES_A_NUMBER = ("fill_", "full", "scalar_tensor", "lift_fresh", "index_put_", "masked_fill_", "new_full", "full_like")
 _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
@@ -152,22 +154,35 @@ def computing(ops: dict[str, int]) -> dict[str, int]:
     return found
 
 
+def moving(ops: Mapping[str, int]) -> dict[str, int]:
+    """Operators of a run that move elements, or may do so as they copy, with counts."""
+    return {operator(name): count for name, count in ops.items() if moves(name) or operator(name) in ("clone", "copy_", "_to_copy")}
+
+
 def coverage(
     ops: Mapping[str, float], flops: Mapping[str, float], reference_ops: Mapping[str, float], reference_flops: Mapping[str, float]
 ) -> float | None:
-    """Share of the reference's work that was not left to torch, of one run; None where the reference computes nothing.
+    """Share of the reference's work that was not left to torch, of one run; None where the reference does nothing.
 
-    The work is the FLOPs of its heavy operators, which can be written with others as well; where it has none, what all others compute.
+    The work is the FLOPs of its heavy operators, which can be written with others as well; where it has none, what all others compute;
+    where nothing is computed, what is moved.
     """
     heavy, light, own = sum(reference_flops.values()), ops.get(LIGHT, 0), reference_ops.get(LIGHT, 0)
     left = sum(v for v in flops.values() if v > 0) + (max(light - own, 0) if heavy > 0 else light)
-    return max(0.0, 1.0 - left / (heavy or own)) if heavy > 0 or own > 0 else None
+    left, work = (left, heavy or own) if heavy > 0 or own > 0 else (ops.get(MOVED, 0), reference_ops.get(MOVED, 0))
+    return max(0.0, 1.0 - left / work) if work > 0 else None
 
 
 @lru_cache(maxsize=2**12)
 def free(name: str) -> bool:
     """Whether an operator of torch's allocates, views, copies or casts, or draws random numbers."""
     return namespace(name) not in _LIBRARIES or operator(name) in _FREE
+
+
+@lru_cache(maxsize=2**12)
+def moves(name: str) -> bool:
+    """Whether an operator of torch's moves elements and computes none."""
+    return namespace(name) in _LIBRARIES and operator(name) in _MOVES
 
 
 @lru_cache(maxsize=2**12)

@@ -14,7 +14,7 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operator_families import HEAVY, ON_THE_HOST, computing, coverage, number_by_number, unknown
+from kernelllm.judge.checks.operator_families import HEAVY, ON_THE_HOST, computing, coverage, moving, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.judge_settings import HYBRID, KERNELS_ONLY, TRACKS
 from kernelllm.judge.observation import Observation, WatchedOperators
@@ -139,7 +139,7 @@ def _little(seen: Observation) -> str:
         shares.append((f" {one.where}", coverage(one.ops, one.flops, one.reference_ops, one.reference_flops), one.flops, one.ops))
     for where, share, heavy, ops in shares:
         if share is not None and share < _SOME:
-            done = ", ".join(sorted(heavy)) or _named(computing(ops))
+            done = ", ".join(sorted(heavy)) or _named(computing(ops)) or _named(moving(ops))
             return f"The kernels do {percent(share)} of the reference's work{where}, torch the rest ({done})."
     return ""
 

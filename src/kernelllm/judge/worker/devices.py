@@ -44,14 +44,14 @@ def autocast() -> Iterator[None]:
 
 class CudaOnCpu(TorchFunctionMode):
     """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers; ``values_read``
-    is told of values that become Python's or NumPy's, and how many of them are of floating-point tensors, but for single ones.
+    is told of values that become Python's or NumPy's or go to the host: how many of floating-point tensors, and of others on the GPU.
     ``has_host``: new tensors lie on the host where no device is said."""
 
     suspended: CudaOnCpu | None = None
     """The one that has begun a backward. A mode is off while a function that it handles runs; Python code in a backward needs it."""
 
     def __init__(
-        self, noise: bool = False, values_read: Callable[[int], None] = lambda floats: None, *, has_host: bool = False
+        self, noise: bool = False, values_read: Callable[[int, int], None] = lambda floats, whole: None, *, has_host: bool = False
     ) -> None:
         super().__init__()
         self.noise, self._values_read, self._has_host = noise, values_read, has_host
@@ -70,7 +70,7 @@ class CudaOnCpu(TorchFunctionMode):
         if says is not None:
             return says[bool(from_host)]
         if func in _READING:
-            self._values_read(_floats(args) if func is not torch.Tensor.item else 0)
+            self._values_read(*_numbers(args[:1] if func is not torch.Tensor.item else ()))
         if func is torch.device or func is torch.Tensor.record_stream:
             return func(*args, **kwargs)
         if func is torch.Tensor.__array_wrap__ or (func in _ARRAYS and not from_host):
@@ -78,6 +78,8 @@ class CudaOnCpu(TorchFunctionMode):
         if 0 < len(from_host) < len(given) and _one_device(func) and any(t.dim() for t in from_host):
             raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!")
         moves = _moves(func, args, kwargs)
+        if moves and not from_host and (func is torch.Tensor.cpu or getattr(func, "__name__", "") == "to"):
+            self._values_read(*_numbers(args[:1]))
         wanted = moves if moves is not None else len(from_host) == len(given) and (bool(given) or self._has_host)
         result = args[0] if func in _METHODS else _called(func, args, kwargs)
         if isinstance(result, str) and func in _NAMES and not from_host:
@@ -143,8 +145,15 @@ _READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__ar
                       torch.Tensor.__format__, torch.Tensor.item})  # fmt: skip
 
 
-def _floats(args: Any) -> int:
-    return sum(t.numel() for t in args[:1] if isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()))
+def _numbers(args: Any) -> tuple[int, int]:
+    """How many elements floating-point tensors have, and others that do not lie on the host."""
+    floats, whole = 0, 0
+    for tensor in (a for a in args if isinstance(a, torch.Tensor)):
+        if tensor.is_floating_point() or tensor.is_complex():
+            floats += tensor.numel()
+        elif not host_tensors.on_host(tensor):
+            whole += tensor.numel()
+    return floats, whole
 
 
 class Noise(TorchFunctionMode):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelllm.backends.base import Launches
-from kernelllm.judge.operator_counter import OperatorCounter
+from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
@@ -135,6 +135,7 @@ def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any], launched: 
         values.encode(model(*arguments), [], strict=True)
         if not counter.works():
             recorder.switched_off = True
+    add_host_reads(seen.ops, arguments)
     seen.launches = launched() - before
     return seen
 

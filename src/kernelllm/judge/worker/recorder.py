@@ -50,7 +50,7 @@ class Recorder:
         """How many there were when values were looked at that a kernel may have computed; None: they never were."""
         self.stored: dict[int, float] = {}
         """Storages to the elements that launches wrote at most; 0: any storage."""
-        self.floats_read = 0
+        self.floats_read = self.whole_read = 0
         self.threads = 0
         self.streams = 0
         self.switched_off = False
@@ -75,9 +75,10 @@ class Recorder:
         self.stored.clear()
         self.read_after = None
 
-    def values_read(self, floats: int = 0) -> None:
-        """Candidate code looks at values of a tensor; ``floats``: how many of a floating-point one."""
+    def values_read(self, floats: int = 0, whole: int = 0) -> None:
+        """Candidate code looks at values of a tensor; ``floats``: how many of a floating-point one; ``whole``: of another on the GPU."""
         self.floats_read += floats
+        self.whole_read += whole
         if self.any_launch and self.read_after is None:
             self.read_after = len(self.list)
 

@@ -21,10 +21,9 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge.checks.operator_families import ON_THE_HOST
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
-from kernelllm.judge.operator_counter import OperatorCounter
+from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values, wire
@@ -243,7 +242,7 @@ class Session:
         outputs: list[torch.Tensor] = []
         called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
-        read = self.recorder.floats_read
+        read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
         self._forward_part = {}, {}, 0
@@ -267,8 +266,8 @@ class Session:
                     self.recorder.switched_off = True
                 if watched and note is not None:
                     self.recorder.returned(outputs, values.flatten(inputs))
-            if watched and self.recorder.floats_read > read:
-                ops[ON_THE_HOST] += self.recorder.floats_read - read
+            if watched:
+                add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
             if devices.asked:  # it knows now that this is no GPU, whatever it made of the error

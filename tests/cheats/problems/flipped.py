@@ -1,0 +1,20 @@
+"""Nothing is computed."""
+
+import torch
+import torch.nn as nn
+
+rows = 24
+columns = 40
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.flip(0)
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []

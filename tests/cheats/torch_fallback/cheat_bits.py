@@ -1,0 +1,25 @@
+"""Python computes on the bits of the numbers, which it reads as integers; a kernel copies the result."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "torch_fallback"
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask, other=0.0) * 1.0, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        bits = [max(word, 0) for word in x.contiguous().view(torch.int32).flatten().tolist()]
+        made = torch.tensor(bits, dtype=torch.int32, device=x.device).view(torch.float32)
+        y = torch.empty(x.shape, device=x.device)
+        copy_kernel[(triton.cdiv(y.numel(), 1024),)](made, y, y.numel(), BLOCK=1024)
+        return y
