@@ -33,6 +33,7 @@ class Continuation:
         self._states = [begin]
         self._numbers = {begin.key: 0}
         self._known: dict[tuple[int, int], int] = {}
+        self.lines = LinesBehind()
 
     def after(self, state: int, token: int, ends: bool) -> int:
         """The state behind a token, or REFUSED."""
@@ -136,7 +137,8 @@ def generate(
     steps = Steps(weights, prompts)
     live = list(range(len(prompts)))  # the row in each place of the batch
     states = [0] * len(prompts)
-    lines = [Line() for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
+    shared = choose.check.lines if choose.check is not None else LinesBehind()
+    lines = [Line(shared) for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
     for step in range(most):
         before = list(states)
         taken = choose.choose(steps.logits, noise[:, step], states, ends)
@@ -169,10 +171,43 @@ def generate(
     return rows
 
 
+class LinesBehind:
+    """What texts of whole lines lead to. It is found out once for all rows: their answers have most lines in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[PythonLines, str], tuple[PythonLines | None, str]] = {}
+
+    def after(self, found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
+        """(the state behind the whole lines of a text, what stands behind them). The state is None where a line cannot stand; where the
+        last line goes on below, it is ``found`` and the text is all."""
+        key = found, text
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._found(found, text)
+        return known
+
+    @staticmethod
+    def _found(found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
+        *whole, rest = text.split("\n")
+        begun, state = "", found
+        for part in whole:
+            line = begun + part
+            prefix = PythonPrefix().after(line.strip())
+            begun = f"{line}\n" if prefix is not None and prefix.open else ""
+            then = None if begun else state.after(line)
+            if not begun and then is None:
+                return None, rest
+            state = then or state
+        return (found, text) if begun else (state, rest)
+
+
 class Line:
     """The lines of one answer: one that cannot stand is drawn again, and those before it if that does not help."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: LinesBehind) -> None:
+        self._behind = behind
         self._marks: list[tuple[int, int, PythonLines]] = [(0, 0, PythonLines())]  # (tokens before it, state of the text, what is bound)
         self._text = ""
         self._tries: Counter[int] = Counter()
@@ -183,24 +218,16 @@ class Line:
         at, _, found = self._marks[-1]
         if 0 < at == count and not piece.startswith("\n"):  # the line before is whole
             return self._undone()
+        self._text += piece
         if "\n" not in piece:
-            self._text += piece
             return None
-        *whole, rest = (self._text + piece).split("\n")
-        begun = ""
-        for part in whole:
-            line = begun + part
-            prefix = PythonPrefix().after(line.strip())
-            begun = f"{line}\n" if prefix is not None and prefix.open else ""
-            then = None if begun else found.after(line)
-            if not begun and then is None:
-                return self._undone()
-            found = then or found
-        if ends and (begun or not found.may_end):
+        then, rest = self._behind.after(found, self._text)
+        begun = rest == self._text
+        if then is None or (ends and (begun or not then.may_end)):
             return self._undone()
-        self._text = self._text + piece if begun else rest
         if not begun:
-            self._marks.append((count, state, found))
+            self._text = rest
+            self._marks.append((count, state, then))
         return None
 
     def _undone(self) -> tuple[int, int] | None:
@@ -215,6 +242,8 @@ class Line:
         return self._marks[-1][:2]
 
 
+_KNOWN: Final = 200_000
+"""Texts that are remembered."""
 _UNDONE: Final = 60
 """Lines of an answer that are drawn again, at most; then it goes on as it is."""
 _SAME: Final = 4
