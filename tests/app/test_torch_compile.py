@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelllm.app.dynamo import graph_kernel, graph_pieces, orders
+from kernelllm.app.dynamo import graph_kernel, orders, split_graph
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
@@ -122,8 +122,8 @@ def test_a_long_graph_is_written_in_pieces_and_equal_layers_once(process: Refere
     twice = torch.library.custom_op("kernelllm_tests::twice", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
     twice.register_fake(torch.empty_like)
     twice.register_autograd(lambda _, gradient: twice(gradient))
-    for name, size in (("LONG", 12), ("PIECE", 4), ("LARGEST", 12)):
-        monkeypatch.setattr(graph_pieces, name, size)
+    for name, size in (("LONG", 12), ("SMALL", 4), ("LARGEST", 12)):
+        monkeypatch.setattr(split_graph, name, size)
     eager, other = Layers(), Layers()
     other.load_state_dict(eager.state_dict())
     fast = compiled(other)
@@ -195,12 +195,12 @@ def test_inductor_answers_for_the_whole_graph_while_it_is_written(
     process: References, monkeypatch: pytest.MonkeyPatch, *, cut: bool, right: bool
 ) -> None:
     calls: list[Any] = []
-    for module in (graph_kernel, graph_pieces):
+    for module in (graph_kernel, split_graph):
         monkeypatch.setattr(module, "ByInductor", lambda graph, failed: Answering(calls, graph))
     monkeypatch.setattr(graph_kernel, "_has_inductor", lambda device: True)
     if cut:
-        for name, size in (("LONG", 6), ("PIECE", 4), ("LARGEST", 12)):
-            monkeypatch.setattr(graph_pieces, name, size)
+        for name, size in (("LONG", 6), ("SMALL", 4), ("LARGEST", 12)):
+            monkeypatch.setattr(split_graph, name, size)
     if not right:
         process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
     process.wait.clear()

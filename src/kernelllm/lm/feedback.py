@@ -41,7 +41,7 @@ def headline(verdict: Verdict) -> str:
     return ", ".join([f"{verdict.timing.candidate.median_ms:.4g} ms", *ratios])
 
 
-def line(verdict: Verdict) -> str:
+def one_line(verdict: Verdict) -> str:
     """A verdict in one line: what repair pairs hold, and what a model is told that was trained with them."""
     if verdict.correct:
         time = f", {verdict.timing.candidate.median_ms:.4g} ms" if verdict.timing else ""

@@ -167,7 +167,7 @@ def next_prompt(
         **_context(problem, target, open_backend(backend)),
         "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],
         "feedback": feedback.of(last.verdict, last.candidate.source, gpus.of(target)),
-        "verdict": feedback.line(last.verdict),
+        "verdict": feedback.one_line(last.verdict),
         "best_source": best.candidate.source.strip() if best else "",
         "best_feedback": feedback.headline(best.verdict) if best else "",
     }

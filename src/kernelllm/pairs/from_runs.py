@@ -90,7 +90,7 @@ def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
 
 def with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
     """The row of a kernel that came after another one and its verdict."""
-    told = feedback.line(parent.verdict)
+    told = feedback.one_line(parent.verdict)
     return msgspec.structs.replace(
         row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"
     )

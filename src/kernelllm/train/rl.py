@@ -131,7 +131,7 @@ def _repairs(samples: Sequence[Attempt], problems: dict[str, Problem], template:
     """A prompt for each problem that shows its last wrong kernel and what was said of it."""
     wrong = {a.problem: a for a in samples if not a.verdict.correct and a.candidate.source}
     shown = prompts.Templates()
-    told = {name: (a.candidate.source, feedback.line(a.verdict)) for name, a in wrong.items()}
+    told = {name: (a.candidate.source, feedback.one_line(a.verdict)) for name, a in wrong.items()}
     return [(name, prompts.follow_up(shown, template, problems[name], *what)) for name, what in told.items()]
 
 

@@ -36,7 +36,7 @@ def kernelllm(
 
     from kernelllm.app.dynamo import disk, orders
     from kernelllm.app.dynamo.any_device import partitioned
-    from kernelllm.app.dynamo.graph_pieces import runner
+    from kernelllm.app.dynamo.split_graph import runner
 
     number = next(_numbers)
     if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced

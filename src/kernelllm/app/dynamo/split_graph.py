@@ -1,4 +1,4 @@
-"""A long graph in pieces: equal layers become one file, pieces are written side by side, and a foreign operator stands alone."""
+"""A long graph as several: equal layers become one file, subgraphs are written side by side, and a foreign operator stands alone."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("kernelllm")
 LONG = 200
 """Operators above which a graph is cut."""
-PIECE, LARGEST = 80, 160
-"""Operators below which neighbouring layers share a piece, and above which a layer is cut at the layers inside of it."""
+SMALL, LARGEST = 80, 160
+"""Operators below which neighbouring layers share a subgraph, and above which a layer is cut at the layers inside of it."""
 _SIZES = (torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_numel.default)
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERED = re.compile(r"(?:\.|\[|\[')\d+\b")
 
 
 @dataclass
-class Piece:
+class Subgraph:
     """Some of a graph's operators as a graph of its own."""
 
     graph: fx.GraphModule
     inputs: list[fx.Node]
-    """What the piece takes: nodes of the whole graph."""
+    """What the subgraph takes: nodes of the whole graph."""
     results: list[fx.Node]
     foreign: str = ""
-    """Why no file can hold its one operator; empty where it is an ordinary piece."""
+    """Why no file can hold its one operator; empty where it is an ordinary subgraph."""
 
 
-def pieces(graph: fx.GraphModule) -> list[Piece]:
-    """The pieces of a graph in the order in which they run, the last of which gives its results; none for one that stays whole.
+def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
+    """The subgraphs of a graph in the order in which they run, the last of which gives its results; none for one that stays whole.
 
-    Equal layers give equal pieces: the nodes of a piece are named anew. Views of the graph's inputs, and numbers, are made where they
+    Equal layers give equal subgraphs: the nodes of a subgraph are named anew. Views of the graph's inputs, and numbers, are made where they
     are used.
     """
     free = free_nodes(graph.graph)
@@ -72,8 +72,8 @@ def pieces(graph: fx.GraphModule) -> list[Piece]:
     found = []
     for number in range(max(place.values()) + 1):
         own = [n for n in graph.graph.nodes if place.get(n) == number]
-        found.append(_piece(graph, own, [n for n in own if taken[n]], free, next((alone[n] for n in own if n in alone), "")))
-    found.append(_piece(graph, [], list(output.args[0]), free, ""))
+        found.append(_subgraph(graph, own, [n for n in own if taken[n]], free, next((alone[n] for n in own if n in alone), "")))
+    found.append(_subgraph(graph, [], list(output.args[0]), free, ""))
     return found
 
 
@@ -97,11 +97,11 @@ def _packed(nodes: Sequence[fx.Node], alone: dict[fx.Node, str]) -> list[list[fx
             small = False
             continue
         for unit in _units(list(run), 1):
-            if small and len(unit) < PIECE and len(parts[-1]) < PIECE:
+            if small and len(unit) < SMALL and len(parts[-1]) < SMALL:
                 parts[-1] += unit
             else:
                 parts.append(unit)
-                small = len(unit) < PIECE
+                small = len(unit) < SMALL
     return parts
 
 
@@ -128,7 +128,7 @@ def _layer(node: fx.Node, depth: int) -> str | None:
     return path[: ends[min(depth, len(ends)) - 1]] if ends else ""
 
 
-def _piece(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], free: set[fx.Node], why: str) -> Piece:
+def _subgraph(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], free: set[fx.Node], why: str) -> Subgraph:
     made = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     inputs: list[fx.Node] = []
@@ -159,16 +159,16 @@ def _piece(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], free: 
     for node in own:
         copied[node] = copy(node)
     made.output(fx.map_arg(tuple(results), get))
-    return Piece(fx.GraphModule(graph, made), inputs, results, why)
+    return Subgraph(fx.GraphModule(graph, made), inputs, results, why)
 
 
-class PiecesInTurn:
-    """Called as a graph of AOTAutograd's: runs the pieces, each with what it takes, and lets go of what no later one takes.
+class SplitGraph:
+    """Called as a graph of AOTAutograd's: runs the subgraphs, each with what it takes, and lets go of what no later one takes.
 
-    Inductor runs the whole until it is known what runs each piece, and for good where most are not written.
+    Inductor runs the whole until it is known what runs each subgraph, and for good where most are not written.
     """
 
-    def __init__(self, name: str, graph: fx.GraphModule, parts: list[Piece], options: CompileOptions) -> None:
+    def __init__(self, name: str, graph: fx.GraphModule, parts: list[Subgraph], options: CompileOptions) -> None:
         self._boxed_call = True  # as GraphKernel
         self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, options) for i, p in enumerate(parts[:-1])]
         self._graphs = [part.graph for part in parts]
@@ -189,7 +189,7 @@ class PiecesInTurn:
                 record.became("eager", part.foreign)
 
     def __call__(self, boxed: list[Any]) -> Sequence[Any]:
-        """Equal to the whole graph. At the first call eager runs for values to write with, all pieces are begun, and Inductor compiles."""
+        """Equal to the whole graph. At the first call eager runs for values to write with, all subgraphs begin, and Inductor compiles."""
         first, self._first = self._first, False
         if not self._settled and not first:
             self._settle(wait=False)
@@ -199,9 +199,9 @@ class PiecesInTurn:
             with torch.no_grad():
                 return self._whole(inputs)
         if not first:
-            return self._in_turn(boxed, first=False)
+            return self._run_all(boxed, first=False)
         inputs, drawn = list(boxed), _random_state()
-        results: Sequence[Any] | None = self._in_turn(boxed, first=True)
+        results: Sequence[Any] | None = self._run_all(boxed, first=True)
         if not self._settle(wait=False) and any(k.beside_inductor for k in self._own()):
             results = None
             self._whole = self._by_inductor()
@@ -230,10 +230,10 @@ class PiecesInTurn:
             return True
         self._whole = self._whole or self._by_inductor()
         for kernel in own:
-            kernel.record.became("inductor", kernel.record.cause or "most pieces of its graph are, and the whole is faster")
+            kernel.record.became("inductor", kernel.record.cause or "most subgraphs of its graph are, and the whole is faster")
         return True
 
-    def _in_turn(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
+    def _run_all(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
         values = [*boxed, *[None] * (self._count - len(boxed))]
         boxed.clear()
         for place in self._unused:
@@ -260,7 +260,7 @@ def _draw_again(state: tuple[torch.Tensor, torch.Tensor | None]) -> None:
         torch.cuda.set_rng_state(state[1])
 
 
-def runner(name: str, graph: fx.GraphModule, options: CompileOptions) -> GraphKernel | PiecesInTurn:
+def runner(name: str, graph: fx.GraphModule, options: CompileOptions) -> GraphKernel | SplitGraph:
     """What runs a graph of AOTAutograd's: one file, or several in turn."""
-    parts = pieces(graph)
-    return PiecesInTurn(name, graph, parts, options) if parts else GraphKernel(name, graph, options)
+    parts = subgraphs(graph)
+    return SplitGraph(name, graph, parts, options) if parts else GraphKernel(name, graph, options)
