@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _TENSORS: Final = (
     "x", "y", "z", "a", "b", "A", "B", "X", "t", "inp", "inputs", "data", "feats", "hidden", "tensor", "src", "left", "right", "features",
     "first", "second", "values", "scores", "target", "targets", "preds", "predictions", "mask", "query", "key", "value", "q", "k", "v", "Q",
-    "K", "V", "input_tensor", "hidden_states", "logits", "labels", "anchor", "other", "residual", "x1", "x2", "u", "w",
+    "K", "V", "input_tensor", "hidden_states", "logits", "labels", "anchor", "other", "residual", "x1", "x2", "u", "w", "output",
+    "positive", "negative", "s", "scale", "c", "batch", "images", "signal", "mat1", "mat2", "lhs", "rhs", "keys", "h", "e", "p",
 )  # fmt: skip
 _NUMBERS: Final = (
     "n", "m", "k", "dim", "dim1", "dim2", "features", "num_features", "channels", "width", "hidden_size", "size", "in_features", "c_in",
@@ -33,6 +34,8 @@ _SHAPE: Final = re.compile(r"^ +((?:\w+, )+\w+|\w+,) = (\w+)\.shape$", re.MULTIL
 _SIZE: Final = re.compile(r"^ +(\w+) = (\w+)\.shape\[(\d+)\]$", re.MULTILINE)
 _NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])")
 _FLOAT: Final = re.compile(r"\d\.\d{1,2}")
+_BLOCKS: Final = re.compile(r"\b(?:BLOCK\w*|num_warps)=\d+|, \d+\),\]\(")
+"""How a kernel is started: numbers of its own."""
 _USUAL: Final = ("0.0", "0.5", "1.0", "2.0", "3.0", "6.0", "20.0")
 """Floats that kernels have of their own."""
 _Names = dict[str, str]
@@ -60,15 +63,18 @@ def resized(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
     """The same at other sizes, and with another float where both texts have it as a number of its own.
 
     Judged kernels serve all sizes and refuse other arguments of the constructor where they were written for one: a whole number that
-    the kernel's file does not have may be any other.
+    the class and the kernels that it starts do not have may be any other; templates hold none of the module's.
     """
     cut = module.rfind("\nModel(")
     if cut < 0:
         return module, kernel
     body, calls = module[:cut], module[cut:]
-    fixed = set(_NUMBER.findall(kernel)) | set(_NUMBER.findall(body))
-    sizes = {n for n in _NUMBER.findall(calls) if n.isdigit() and int(n) >= 8 and n not in fixed}
-    new = {n: str(int(n) * rng.choice((1, 1, 1, 2, 3, 4, 6, 8, 16)) // rng.choice((1, 1, 2 - int(n) % 2))) for n in sorted(sizes)}
+    parts = kernel.split(_GAP)
+    at, kernels = _own(parts)
+    own = _BLOCKS.sub("", _GAP.join([parts[at], *(parts[i] for i in kernels)])) if at is not None else kernel
+    fixed = set(_NUMBER.findall(own)) | set(_NUMBER.findall(body))
+    sizes = {n for n in _NUMBER.findall(calls) if n.isdigit() and int(n) >= 5 and n not in fixed}
+    new = {n: str(int(n) * rng.choice((1, 1, 1, 2, 3, 4, 6, 8, 16, 64)) // rng.choice((1, 1, 2 - int(n) % 2))) for n in sorted(sizes)}
     calls = _NUMBER.sub(lambda m: new.get(m[0], m[0]), calls)
     floats = {n for n in _NUMBER.findall(body + calls) if _FLOAT.fullmatch(n) and n not in _USUAL} & set(_NUMBER.findall(kernel))
     other = {n: repr(round(float(n) * rng.uniform(0.3, 3), 2) or 0.01) for n in sorted(floats) if rng.random() < 0.5}
@@ -124,7 +130,7 @@ def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
     follow = _Follow({"forward": tensors, "__init__": numbers})
     parts[at] = _text(follow.visit(parse(parts[at])))
     for old, new in tensors.items():
-        name = re.compile(rf"(?<![\w.]){old}(?=_ptr\b|_size\d+\b|_\d+\b|\b)")
+        name = re.compile(rf"(?<![\w.]){old}(?:(?=_ptr\b|_size\d+\b|_\d+\b|\b)|_\b)")  # input_ stands for a builtin's name
         for i in kernels:
             parts[i] = name.sub(new, parts[i])
     return _text(follow.visit(tree)), _GAP.join(parts) + ("" if at < len(parts) - 1 else "\n")

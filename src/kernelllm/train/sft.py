@@ -119,7 +119,8 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
     if not kept.exists():
         own = [r for r in rows if r.split == "train"][: recipe.data.limit]
         answers = [answer_text(r.triton_code, recipe.data) for r in own]
-        blocks = tokenizer.frequent_blocks(answers, recipe.tokenizer.blocks)
+        lines = [tokenizer.without_own_names(a, r.python_code) for a, r in zip(answers, own, strict=True)]
+        blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
         texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step]]
         tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)

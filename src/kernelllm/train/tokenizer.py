@@ -11,17 +11,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from kernelllm.core.types import digest
 from kernelllm.models.extras import need
 
 END: Final = "<|end|>"
 PAD: Final = "<|pad|>"
 SPECIAL: Final = (PAD, END, "<|module|>", "<|kernel|>", "<|verdict|>")
 """The last three part a prompt, as the template ``mini`` writes it."""
-PIECES: Final = r"\n[ \n]*| ?(?:b?float|u?int)(?:8|16|32|64)\b|\d| ?[A-Za-z_]+| ?[^\s\w]+| +|\s|\w"
-"""What merges never cross: a line's end with the next indentation, a type, one digit, a name, a run of other characters."""
+_ENDINGS: Final = r"_(?:ptr|size|index|out|acc|kernel|weight|bias)(?![A-Za-z])"
+PIECES: Final = (
+    rf"\n[ \n]*| ?(?:b?float|u?int)(?:8|16|32|64)\b|\d|{_ENDINGS}| ?[A-Za-z_]+?(?={_ENDINGS})| ?[A-Za-z_]+| ?[^\s\w]+| +|\s|\w"
+)
+"""What merges never cross: a line's end with the next indentation, a type, one digit, a name (of the module, then what a kernel's
+file puts behind it), a run of other characters."""
 _NUMBER: Final = re.compile(r"(?<![\w.])\d[\d.]*")
 _SHORTEST: Final = 12
 """Characters of a line that is worth a token."""
+_FORWARD: Final = re.compile(r"def forward\(self, ([^)]*)\)")
 _LINES: Final = 100_000
 """Different lines that are looked at, the most frequent first."""
 
@@ -69,6 +75,17 @@ def frequent_blocks(texts: Sequence[str], most: int, least: int = 8) -> list[str
     blocks = {"".join(own[name] for name in token): count for token, count in used.items() if count >= least}
     chosen = _worthiest({line: found[line] for line in kept}, most * 2 // 3)
     return sorted({*chosen, *_worthiest(blocks, most - len(chosen))})
+
+
+def without_own_names(answer: str, module: str) -> str:
+    """An answer with other, single lines where it names the forward's arguments: such names are to be copied a piece at a time."""
+    found = _FORWARD.search(module)
+    names = [part.partition("=")[0].partition(":")[0].strip("* ") for part in found[1].split(",")] if found else []
+    if not any(names):
+        return answer
+    named = re.compile(rf"(?<![A-Za-z_.])(?:{'|'.join(filter(None, names))})(?![A-Za-z])(?!_(?!ptr|size))")
+    lines = answer.split("\n")
+    return "\n".join(f"{digest(answer)} {i}" if named.search(line) else line for i, line in enumerate(lines))
 
 
 def _worthiest(counts: dict[str, int], most: int) -> list[str]:
