@@ -1,15 +1,20 @@
 """The worker's clock against the judge's, on a clock of the test's own."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.timing import fresh_inputs, measure
+from kernelllm.judge.timing.contestants import TimedCandidate, TimingMethod
+from kernelllm.judge.timing.launch_lead import LaunchLead
+from kernelllm.judge.transport.protocol import TimedBatch
+from kernelllm.judge.trials.compare import Rules
 
 
 class Machine:
@@ -20,7 +25,7 @@ class Machine:
     def __init__(self, run_ms: float, *, host_ms: float = 0.0, told: float = 1.0, graphs: bool = True, hiccups: int = 0) -> None:
         self.run_ms, self.host_ms, self.told, self.graphs, self.hiccups = run_ms, host_ms, told, graphs, hiccups
         self.now = 0.0
-        self.kept: dict[int, Any] = {}
+        self.clocked: dict[int, Any] = {}
 
     def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = ()) -> tuple[Any, dict[int, Any]]:
         if graph and not self.graphs:
@@ -86,3 +91,42 @@ def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
     assert Memory(1.0, 0.1, lost=20).told() == []  # nothing is known
     assert Memory(1.0, 0.1, lost=3).told() == ["replay"]
     assert Memory(20.0, 0.1).told() == ["replay"]
+
+
+class Turning:
+    """A worker with a candidate that is wrong in the runs for which ``wrong`` holds, by their number and whether the cache is flushed."""
+
+    def __init__(self, wrong: Callable[[int, bool], bool]) -> None:
+        self.wrong, self.runs = wrong, 0
+
+    def time_runs(self, sets: list[Any], *, order: tuple[int, ...], keep: tuple[int, ...], **how: Any) -> tuple[Any, dict[int, Any]]:
+        first, self.runs = self.runs, self.runs + len(order)
+        kept = {position: not self.wrong(first + position, "flush_bytes" in how) for position in keep}
+        return TimedBatch(0, times_ms=(1.0,) * len(order), launching_ms=(0.1,) * len(order)), kept
+
+
+class Judging:
+    """A reference beside which an output is right that is true."""
+
+    def run(self, inputs: Any, seed: int) -> Any:
+        return SimpleNamespace(error="", compared=lambda value, rules: SimpleNamespace(ok=value, message=""))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (lambda run, flushed: False, []),
+        (lambda run, flushed: flushed, ["timed_output"]),  # it tells these runs from others by the memory that is in use
+        (lambda run, flushed: run > 60, ["timed_output"]),  # once enough outputs were compared
+    ],
+)  # fmt: skip
+def test_outputs_of_all_timed_runs_may_be_compared(wrong: Callable[[int, bool], bool], found: list[str]) -> None:
+    method = TimingMethod(torch.empty(1), True, None, LaunchLead(0.1), 1.0)
+    worker: Any = Turning(wrong)
+    candidate = TimedCandidate(worker, [[]], method, random.Random(3))
+    for _ in range(20):
+        candidate.times([0] * 4)
+    candidate.once_more()
+    assert measure.clock_findings(candidate, 1.0, 1, random.Random(0)) == []
+    reference: Any = Judging()
+    assert [f.check for f in measure._output_findings(candidate, reference, Rules("strict", None), [[]])] == found

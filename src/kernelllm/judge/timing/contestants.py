@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,9 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.seeds import seed_all
 
 _CHECKED_RUNS, _CHECKED_SHARE = 3, 0.4
-"""So many outputs of timed runs are compared, from so large a share of the batches until then."""
+"""The latest so many outputs of timed runs are compared, from so large a share of the batches. Of all that count, so that nobody is right
+until enough was looked at."""
+_LAST_RUNS = 3
 _WATCHED_EVERY = 6
 """A watched run follows after at most so many batches."""
 _SETTLED_WARMUP = 2
@@ -118,21 +121,28 @@ class TimedCandidate:
     def __init__(self, process: CandidateProcess, sets: list[list[Any]], method: TimingMethod, rng: random.Random) -> None:
         self._process, self._sets, self._method, self._rng = process, sets, method, rng
         self.input_sets = len(sets)
-        self.kept: dict[int, Any] = {}
-        """Input set to an output of one of its timed runs (the latest that was fetched)."""
+        self.kept: deque[tuple[int, Any]] = deque(maxlen=_CHECKED_RUNS)
+        """Outputs of timed runs, each with its input set."""
+        self.clocked: dict[int, Any] = {}
+        """Input set to the output of the latest run without a flush. Who tells these runs from the others may be right in them alone."""
         self.launches: dict[int, int] = {}
         """Input set to the fewest kernels that a timed run on it launched."""
         self.watched: list[WatchedRun] = []
-        self._outputs_left = _CHECKED_RUNS
+        self._checked_share, self._warmup = _CHECKED_SHARE, 1
         self._until_watched = rng.randrange(_WATCHED_EVERY)
 
     def times(self, order: Sequence[int], *, graph: bool = False, warmup: int = 1) -> list[float]:
         """Milliseconds, as the worker reports them."""
+        self._warmup = warmup
         return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(runs, lead, graph, warmup))
 
+    def once_more(self) -> None:
+        """One more batch, as those before, whose output is kept for certain: who turned wrong on the way is wrong in it."""
+        self._checked_share = 1.0
+        self.times([self._rng.randrange(self.input_sets) for _ in range(_LAST_RUNS)], warmup=self._warmup)
+
     def _batch(self, order: Sequence[int], lead: Lead, graph: bool, warmup: int) -> EnqueuedBatch:
-        # Late outputs as well as early ones: a kernel that turns wrong after its first runs is caught by them.
-        checked = self._outputs_left > 0 and self._rng.random() < _CHECKED_SHARE
+        checked = self._rng.random() < self._checked_share
         keep = (self._rng.randrange(len(order)),) if checked and not graph else ()
         watch = self._watch() if not graph else -1
         try:
@@ -145,9 +155,7 @@ class TimedCandidate:
             self.launches[which] = min(count, self.launches.get(which, count))
         if watch >= 0:
             self.watched.append(WatchedRun(watch, timed.watched_launches, timed.ops, timed.flops))
-        for position, value in kept.items():
-            self._outputs_left -= 1
-            self.kept[order[position]] = value
+        self.kept.extend((order[position], value) for position, value in kept.items())
         return EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms, timed.launching_ms)
 
     def _watch(self) -> int:

@@ -16,6 +16,8 @@ _PAIRS, _LONG_MS, _PAIRS_IF_LONG = 5, 10.0, 3
 _FACTOR, _SLACK_MS = 1.3, 0.01
 """Times of one run of a kernel differ by far less."""
 _TRIES = 3
+_ENOUGH = 2
+"""So many pairs without a difference, and nothing is kept: who keeps results is slower in each first run."""
 
 
 class TimedTwice(Protocol):
@@ -30,7 +32,12 @@ def kept_results(candidate: TimedTwice, draw: Callable[[int], list[Any]], median
     """A finding where the first run on new inputs takes far longer than the second, each time that it is tried. ``draw``: new inputs."""
     pairs = _PAIRS if median_ms < _LONG_MS else _PAIRS_IF_LONG
     for _ in range(_TRIES):
-        seen = [pair for _ in range(pairs) if (pair := candidate.first_and_second(draw(rng.randrange(2**31)))) is not None]
+        seen: list[tuple[float, float]] = []
+        for _ in range(pairs):
+            if (pair := candidate.first_and_second(draw(rng.randrange(2**31)))) is not None:
+                seen.append(pair)
+            if sum(first <= _FACTOR * second + _SLACK_MS for first, second in seen) >= _ENOUGH:
+                return []
         if not seen:
             return []
         first, second = (statistics.median(times) for times in zip(*seen, strict=True))

@@ -96,6 +96,7 @@ def measure(
         candidate = TimedCandidate(process, sets, method, rng)
         contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
+        candidate.once_more()
         median = rounds.median_ms(measured, candidate.name)
         found.findings += clock_findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
@@ -157,14 +158,15 @@ def _free_memory() -> None:
 
 
 def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:
+    by_set: dict[int, list[Any]] = {}
+    for which, value in (*candidate.kept, *candidate.clocked.items()):
+        by_set.setdefault(which, []).append(value)
     findings = []
-    for which, value in candidate.kept.items():
+    for which, outputs in by_set.items():
         outcome = reference.run(sets[which], _SEED)
-        if outcome.error:
-            continue
-        compared = outcome.compared(value, rules)
-        if not compared.ok:
-            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
+        wrong = [] if outcome.error else [c.message for c in (outcome.compared(value, rules) for value in outputs) if not c.ok]
+        if wrong:
+            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
     return findings
 
 
@@ -195,10 +197,10 @@ def _floor_findings(measured: Timing, floor: Floor | None, gpu_name: str) -> lis
 
 
 class TimedInBatches(Protocol):
-    """The candidate in its worker. ``kept``: input set to the latest output of a timed run that was fetched."""
+    """The candidate in its worker. ``clocked``: input set to the output that was fetched last."""
 
     input_sets: int
-    kept: dict[int, Any]
+    clocked: dict[int, Any]
 
     def batch(self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = ()) -> tuple[Any, Mapping[int, Any]]:
         """Run on each input set of ``order``: a reply with ``times_ms``, and the outputs of the positions in ``keep``."""
@@ -232,7 +234,7 @@ def _compared(candidate: TimedInBatches, order: Sequence[int], launches: int, *,
     # The last run's output is fetched: it is complete only when all work before it is.
     timed, kept = candidate.batch(order, flush=False, graph=graph, keep=(len(order) - 1,))
     seen = 1000 * (time.perf_counter() - start)
-    candidate.kept.update({order[p]: v for p, v in kept.items()})
+    candidate.clocked = {order[p]: v for p, v in kept.items()}
     copied = sum(t.numel() * t.element_size() for t in values.flatten(list(kept.values())))
     seen -= 1e3 * copied / _COPY_RATE
     return rounds.ClockCheck(reported_ms=sum(timed.times_ms), seen_ms=seen, runs=len(order), launches=launches)
