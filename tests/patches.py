@@ -174,7 +174,7 @@ INDUCTOR = (
     *_each(
         "compiler/inductor/lower.py", "kernels of one operator each; constants in kernels; exact strides", "torch._inductor.graph",
         "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"
-        "GraphLowering.output(self, target, args, kwargs)", "overridden",
+        "GraphLowering.has_feature(self, device, feature);GraphLowering.output(self, target, args, kwargs)", "overridden",
     ),
     *_each("compiler/inductor/lower.py", "lowering without printing or compiling", "torch._inductor.graph",
            "GraphLowering.freeze_runtime_asserts(self);GraphLowering._update_scheduler(self);"

@@ -124,6 +124,28 @@ def test_a_sum_across_memory_is_taken_for_many_neighbours_at_once() -> None:
     assert "BLOCK_ROWS=32, BLOCK_COLS=64" in compiled(problem(ACROSS), LIBRARY)
 
 
+PAIRS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(4 * width, 8)
+    def forward(self, x, y):
+        pairs = torch.cat((x, y[:, None].expand_as(x), x - y[:, None], x * y[:, None]), 2)
+        return self.fc(pairs), (x * x).sum((0, 1))
+batch, length, width = 8, 256, 16
+def get_inputs(): return [torch.rand(batch, length, width), torch.rand(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_parts_side_by_side_are_one_kernel_and_blocks_that_divide_a_size_need_no_mask() -> None:
+    text = compiled(problem(PAIRS), Options(fixed=True, mixed=True))
+    path = text[text.index("_2_kernel(") :]
+    assert path.count("viewed_4_ptr") == 2
+    assert "program_id < " not in path  # Inductor's kernel for several parts has a grid of its own
+    assert " < n_cols" not in path
+
+
 PRODUCTS = """
 class Model(nn.Module):
     def __init__(self, width):

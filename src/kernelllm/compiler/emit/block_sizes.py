@@ -35,6 +35,10 @@ class LaunchConfig:
     tuned: list[tuple[dict[str, int], int]] = field(default_factory=list)
     """For autotune: block sizes and warps to try."""
 
+    def every(self) -> dict[str, set[int]]:
+        """What each block size may be."""
+        return {b: {values.get(b, size) for values, _ in self.tuned or [({}, 0)]} for b, size in self.blocks.items()}
+
 
 def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) -> LaunchConfig:
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""

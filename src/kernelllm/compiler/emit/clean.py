@@ -7,6 +7,7 @@ integer expressions), prune, fold.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kernelllm.compiler.emit import integers
@@ -42,9 +43,12 @@ class Cleaned:
         return [p for p in self.params if self.kernel.signature.get(p, "").startswith("*") or "_ptr" in p]
 
 
-def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
-    """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis."""
-    body = fresh(kernel.function.body)
+def clean(kernel: Kernel, *, rows: bool = False, blocks: Mapping[str, Collection[int]] | None = None) -> Cleaned:
+    """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis.
+
+    ``blocks``: what each block size may be. A mask goes where all of them divide a known size.
+    """
+    body = _without_idle_masks(fresh(kernel.function.body), blocks or {})
     body, persistent = _without_sizes(_reshaped_apart(body))
     sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
     index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
@@ -62,6 +66,18 @@ def clean(kernel: Kernel, *, rows: bool = False) -> Cleaned:
     params = [p for p in (*kernel.params, *(h for h in persistent if h not in kernel.params)) if used[p]]
     helpers = {name for name in used if name in HELPERS}
     return Cleaned(kernel, body, params, helpers, facts, rows, persistent)
+
+
+def _without_idle_masks(body: list[ast.stmt], blocks: Mapping[str, Collection[int]]) -> list[ast.stmt]:
+    """The body with masks that hold everywhere as True: ``r0_mask = r0_index < r0_numel`` where the block divides the size."""
+    sizes = {name: s.value.value for s in body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) for name in assigned(s)}
+    for statement in every(body):
+        axis = (assigned(statement) or [""])[0].removesuffix("mask") if isinstance(statement, ast.Assign) else ""
+        size, block = sizes.get(f"{axis}numel"), blocks.get(f"{axis.upper()}BLOCK", ())
+        divided = isinstance(size, int) and block and all(size % b == 0 for b in block)
+        if divided and ast.unparse(statement).endswith(f"{axis}index < {axis}numel"):
+            statement.value = ast.Constant(True)  # type: ignore[attr-defined]
+    return body
 
 
 def _without_sizes(body: list[ast.stmt]) -> tuple[list[ast.stmt], dict[str, int | None]]:

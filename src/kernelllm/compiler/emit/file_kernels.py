@@ -41,7 +41,7 @@ class FileKernels:
                     self.configs[launch.kernel].tuned = []
                 continue
             self.configs[launch.kernel] = chosen = launch_config(kernel, options, mutates=mutates)
-            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows)
+            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every())
             chosen.rows = cleaned[launch.kernel].rows
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
         self.merged = find(cleaned, self.configs)

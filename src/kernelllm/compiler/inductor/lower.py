@@ -259,9 +259,14 @@ def _fixed_symbols(captured: Captured) -> dict[str, int]:
 
 
 def _vectors_on_cuda(base: type) -> Any:
-    """GraphLowering that writes short constant vectors into the GPU's kernels; the graph holds them on the CPU."""
+    """GraphLowering that writes short constant vectors into the GPU's kernels; the graph holds them on the CPU. Each kernel does one
+    thing: those that do several beside each other have grids of Inductor's own."""
+    from torch._inductor.codegen.common import BackendFeature
 
     class Vectors(base):  # type: ignore[misc]
+        def has_feature(self, device: Any, feature: Any) -> bool:
+            return feature is not BackendFeature.FOREACH and super().has_feature(device, feature)
+
         def run_node(self, node: Any) -> Any:
             write_time.check()
             return super().run_node(node)

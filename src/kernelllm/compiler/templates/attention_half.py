@@ -176,8 +176,8 @@ def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans
 
 def attention_half_tiles(t, s, width):
     """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_half_kernel."""
-    if width <= 64:
-        return 128, 64, 8, 3 if s > 128 else 2
+    if width <= 64 and s <= 128:
+        return 128, 32, 4, 3
     return 64, 64 if width <= 128 else 32, 4, 3
 
 

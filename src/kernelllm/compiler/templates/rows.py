@@ -63,28 +63,26 @@ def row_normalize_kernel(x_ptr, sum_ptr, out_ptr, n, stride_x, ACC: tl.constexpr
 
 
 @triton.jit
-def row_softmax_twice_kernel(x_ptr, out_ptr, rows, n, stride_x, ACC: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
-    """Softmax of one row after the other, each read twice: LANES lanes keep their own maximum and sum, DEEP elements a step."""
+def row_softmax_twice_kernel(x_ptr, out_ptr, n, stride_x, ACC: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
+    """Softmax of a row that is read twice: LANES lanes keep their own maximum and sum, DEEP elements a step."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * stride_x
+    out_ptr += row * n
     i = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    first = tl.program_id(0).to(tl.int64)
-    for turn in range(0, tl.cdiv(rows - tl.program_id(0), tl.num_programs(0))):
-        row = first + turn * tl.num_programs(0)
-        source = x_ptr + row * stride_x
-        target = out_ptr + row * n
-        top = tl.full((LANES,), float("-inf"), dtype=ACC)
-        total = tl.zeros((LANES,), dtype=ACC)
-        for at in range(0, n, DEEP * LANES):
-            x = tl.load(source + at + i, mask=at + i < n, other=float("-inf"), eviction_policy="evict_last").to(ACC)
-            new_top = tl.maximum(top, tl.max(x, axis=0))
-            safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
-            total = total * tl.exp(top - safe_top) + tl.sum(tl.exp(x - safe_top[None, :]), axis=0)
-            top = new_top
-        best = tl.max(top, axis=0)
-        best = tl.where(best == float("-inf"), 0.0, best)
-        best += tl.log(tl.sum(total * tl.exp(top - best), axis=0))
-        for at in range(0, n, DEEP * LANES):
-            x = tl.load(source + at + i, mask=at + i < n, other=0.0, eviction_policy="evict_first").to(ACC)
-            tl.store(target + at + i, tl.exp(x - best).to(out_ptr.dtype.element_ty), mask=at + i < n)
+    top = tl.full((LANES,), float("-inf"), dtype=ACC)
+    total = tl.zeros((LANES,), dtype=ACC)
+    for at in range(0, n, DEEP * LANES):
+        x = tl.load(x_ptr + at + i, mask=at + i < n, other=float("-inf"), eviction_policy="evict_last").to(ACC)
+        new_top = tl.maximum(top, tl.max(x, axis=0))
+        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
+        total = total * tl.exp(top - safe_top) + tl.sum(tl.exp(x - safe_top[None, :]), axis=0)
+        top = new_top
+    best = tl.max(top, axis=0)
+    best = tl.where(best == float("-inf"), 0.0, best)
+    best += tl.log(tl.sum(total * tl.exp(top - best), axis=0))
+    for at in range(0, n, DEEP * LANES):
+        x = tl.load(x_ptr + at + i, mask=at + i < n, other=0.0, eviction_policy="evict_first").to(ACC)
+        tl.store(out_ptr + at + i, tl.exp(x - best).to(out_ptr.dtype.element_ty), mask=at + i < n)
 
 
 def rows_of(x):
@@ -100,8 +98,8 @@ def rows_type(dtype):
 
 def row_logsumexp_plan(rows, n, element_size):
     """(spans a row, DEEP, LANES, num_warps) of row_logsumexp_kernel."""
-    spans = max(1, min(64, 264 // max(rows, 1), n // 8192))
-    return (spans, 4, 1024, 4) if rows >= 1024 and element_size == 2 else (spans, 4, 2048, 8)
+    spans = max(1, min(64, (2048 if element_size == 2 else 1024) // max(rows, 1), n // 8192))
+    return (spans, 4, 1024, 4) if element_size == 2 else (spans, 4, 2048, 8)
 
 
 def row_logsumexp(x):
@@ -123,12 +121,17 @@ def row_logsumexp(x):
 
 def row_should_fit(n):
     """Whether one program should hold a row of n elements."""
-    return n <= 32768
+    return n <= 16384
 
 
 def row_should_be_read_twice(rows, row_bytes):
     """Whether there are rows enough for all of about 132 cores, of which as many fit in about 40 MB of cache."""
     return rows >= 128 and row_bytes <= 300000
+
+
+def row_twice_tiles(rows):
+    """(LANES, num_warps) of row_softmax_twice_kernel: where rows are few, more of one is under way."""
+    return (4096, 16) if rows >= 1024 else (8192, 32)
 
 
 def row_softmax(x):
@@ -144,7 +147,8 @@ def row_softmax(x):
         warps = 4 if block <= 4096 else 8 if block <= 8192 else 16
         row_softmax_kernel[(rows,)](flat, out, n, flat.stride(0), acc, block, num_warps=warps)
     elif row_should_be_read_twice(rows, n * x.element_size()):
-        row_softmax_twice_kernel[(min(rows, 132),)](flat, out, rows, n, flat.stride(0), acc, 8, 2048, num_warps=16)
+        lanes, warps = row_twice_tiles(rows)
+        row_softmax_twice_kernel[(rows,)](flat, out, n, flat.stride(0), acc, 2, lanes, num_warps=warps)
     else:
         sums = row_logsumexp(flat)
         row_normalize_kernel[(rows, triton.cdiv(n, 8192))](flat, sums, out, n, flat.stride(0), acc, 8192, num_warps=8)
