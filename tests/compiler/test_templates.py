@@ -180,7 +180,7 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: recurrent.lstm(meta(64, 10, 128), [meta(1, 10, 256)] * 2, lstm_weights(128, 256), True, 1, 0.0, False, False, False),
     ),
     "max_pool": ("max_pool_kernel", lambda: pooling.max_pool(meta(16, 64, 512, 512), [2, 2], [2, 2], [0, 0], [1, 1], False)),
-    "softmax of wide rows": ("row_softmax_kernel", lambda: rows.row_softmax(meta(512, 32768))),
+    "softmax of wide rows": ("row_softmax_kernel", lambda: rows.row_softmax(meta(512, 16384))),
     "softmax of rows that are read twice": ("row_softmax_twice_kernel", lambda: rows.row_softmax(meta(512, 131072, dtype=HALF))),
     "logsumexp of wide rows": ("row_logsumexp_kernel", lambda: rows.row_logsumexp(meta(512, 131072, dtype=HALF))),
     "cumsum": ("scan_kernel", lambda: scan.cumsum(meta(4096, 32768), 1)),
