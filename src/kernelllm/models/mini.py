@@ -6,9 +6,11 @@ and tokens refused after which no valid Python can follow.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,6 +39,16 @@ _FREE = 0.5
 """Share of a GPU's free memory for keys and values: judges may need the rest."""
 
 
+@cache
+def _content(files: tuple[tuple[Path, int], ...]) -> str:
+    """SHA-256 of files, which are read again where their times have changed."""
+    found = hashlib.sha256()
+    for file, _ in files:
+        with file.open("rb") as opened:
+            found.update(hashlib.file_digest(opened, "sha256").digest())
+    return found.hexdigest()
+
+
 class Mini(HF):
     """A small Llama that was trained from scratch on verified pairs; its answers are bare Python."""
 
@@ -55,12 +67,12 @@ class Mini(HF):
 
     @property
     def identity(self) -> str:
-        """Another file of weights is another model."""
+        """Other weights are another model, the same ones elsewhere are not."""
         from kernelllm.models import small_weights
 
         folder = self.folder or small_weights.packaged()
-        shards = ",".join(f"{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sorted(folder.glob("*.safetensors")))
-        return f"{super().identity}|{self.valid_python}|{shards}"
+        found = tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.safetensors")))
+        return f"{super().identity}|{self.valid_python}|{_content(found)}"
 
     def ready(self) -> None:
         """Raises MissingExtra, or ModelError where this package came without weights."""
