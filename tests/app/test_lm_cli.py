@@ -109,6 +109,7 @@ def test_the_same_command_asks_for_nothing_again(place: Path) -> None:
     assert len(Court.opened[-1].judged) == 4
     # No cache: the model is asked, and has nothing to say.
     assert "none for sample 0" in run(*OPTIMIZE, "--fresh", "--no-cache", code=1).output
+    assert "none for sample 0" in json.loads(run("runs", "show", "last", "--db", "runs.db", "--json").stdout)["run"]["state"]
 
 
 def test_budgets_stop_with_what_is_done_kept(place: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -268,3 +269,12 @@ def test_what_click_refuses_is_json_too(arguments: tuple[str, ...]) -> None:
 def test_a_store_that_is_only_read_is_not_made(arguments: tuple[str, ...]) -> None:
     refused(kernelllm(*arguments, "--db", "typo/runs.db"), "There is no attempt store typo/runs.db", "--db")
     assert not Path("typo").exists()
+
+
+@pytest.mark.parametrize(("given", "told"), [({"n": 0}, "one candidate is the least"), ({"extern": "none"}, "Known: allow, auto")])
+def test_what_a_script_gets_wrong(given: dict[str, Any], told: str) -> None:
+    from kernelllm.app import pipeline
+    from kernelllm.core.errors import UsageError
+
+    with pytest.raises(UsageError, match=told):
+        pipeline.optimize(problem(GOOD), **given)

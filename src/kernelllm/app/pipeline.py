@@ -66,6 +66,8 @@ def optimize(
     ModelError when the model could write nothing at all, OutputError when ``out`` cannot be written in the
     end. That no candidate is correct is not an error: ``Result.best`` is then None.
     """
+    if n is not None and n < 1:
+        raise UsageError(f"n is {n}, and one candidate is the least.")
     model = model or settings.load().model
     require(model)
     if out is not None:
@@ -352,7 +354,7 @@ def summary(verdict: Verdict) -> str:
         text += f", {verdict_words.percent(verdict.coverage)} of the work in its own kernels"
     if warned := verdict_words.warnings(verdict):
         text += f", warnings: {', '.join(warned)}"
-    return text + (f" (recorded at {moment(verdict.recorded)})" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
+    return text + (f" (recorded at {moment(verdict.recorded)} UTC)" if verdict.recorded else f" (judged in {verdict.seconds:.1f} s)")
 
 
 def _keep(folder: Path, number: int, problem: Problem, attempt: Attempt) -> None:

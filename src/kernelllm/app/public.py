@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from kernelllm.judge import JudgeSettings
 
+NOT_LIVE = "{} and train are for live modules (torch.nn.Module); a problem brings its inputs, and a function needs a module around it."
+
 
 def optimize(
     problem: Problem | torch.nn.Module | str | os.PathLike[str], example_inputs: Any = None, *, train: bool = False, **options: Any
@@ -33,7 +35,7 @@ def optimize(
 
         return live.optimize(problem, example_inputs, train=train, **options)
     if example_inputs is not None or train:
-        raise UsageError("example_inputs and train are for live modules; a problem brings its inputs.")
+        raise UsageError(NOT_LIVE.format("example_inputs"))
     return pipeline.optimize(problem, **options)
 
 
@@ -54,7 +56,7 @@ def check(
 
         return live.check(candidate, problem, inputs, train=train, judge=judge)
     if inputs is not None or train:
-        raise UsageError("inputs and train are for live modules; a problem brings its inputs.")
+        raise UsageError(NOT_LIVE.format("inputs"))
     return pipeline.check(candidate, problem, judge=judge)
 
 

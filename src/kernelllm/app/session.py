@@ -12,7 +12,7 @@ import kernelllm
 from kernelllm.core import gpus
 from kernelllm.core import settings as settings_of
 from kernelllm.core.closing import Closing
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.store import Run, Store
 from kernelllm.core.types import Attempt, Problem
 from kernelllm.core.writer import Allowance, find, open_writer
@@ -178,6 +178,9 @@ class StoredSearch(Closing):
             yield from self.search
         except (GeneratorExit, KeyboardInterrupt):
             self.run.finish("stopped: interrupted")
+            raise
+        except KernelLLMError as error:
+            self.run.finish(f"stopped: {error.what}")
             raise
         message = self.search.message
         self.run.finish(f"stopped: {message}" if message else "done")

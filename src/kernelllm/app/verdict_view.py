@@ -111,7 +111,7 @@ def verdict_rows(verdict: Verdict) -> Rows:
     if ran:
         rows.append(("judged on", ", sandbox: ".join(ran[:2])))
     if verdict.recorded:
-        rows.append(("recorded", f"this verdict was given at {moment(verdict.recorded)}; --no-cache judges again"))
+        rows.append(("recorded", f"this verdict was given at {moment(verdict.recorded)} UTC; --no-cache judges again"))
     return rows
 
 
@@ -139,7 +139,7 @@ def _speed(verdict: Verdict) -> str:
     parts = [f"{_ms(timing.candidate.median_ms)} ({_ms(timing.candidate.low_ms)} to {_ms(timing.candidate.high_ms)}) on {timing.device}"]
     parts += [_against(name, timing) for name in timing.baselines]
     if timing.recorded:
-        parts.append(f"all measured at {moment(timing.recorded)}, not now")
+        parts.append(f"all measured at {moment(timing.recorded)} UTC, not now")
     return "; ".join(parts)
 
 
@@ -182,6 +182,8 @@ def _bytes(value: int) -> str:
 
 
 def _ms(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:.3g} ns"
     return f"{value * 1000:.3g} us" if value < 0.1 else f"{value:.3g} ms"
 
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -75,7 +75,9 @@ class Compiler(Writer):
         try:
             self.options = msgspec.convert(options, Options, strict=False)  # on a command line they are text
         except msgspec.ValidationError as error:
-            raise UsageError(f"An option of the compiler does not fit: {error}.") from error
+            known = get_args(get_type_hints(Options).get(str(error).rpartition("$.")[2].strip("`")))
+            fix = f"Known: {', '.join(known)}." if known else ""
+            raise UsageError(f"An option of the compiler does not fit: {error}.", fix=fix) from error
         self._subprocess: SubprocessWriter | None = None
 
     @classmethod
