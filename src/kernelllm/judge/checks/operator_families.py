@@ -203,8 +203,13 @@ def number_by_number(ops: dict[str, int]) -> int:
 
 
 def unknown(ops: dict[str, int]) -> list[str]:
-    """Operators that torch did not bring: what they do inside cannot be counted."""
-    return sorted(name for name in ops if name.count(".") > 1 and namespace(name) not in _LIBRARIES | _OTHERS)
+    """Operators that torch did not bring, or of a library beside aten of which nothing is known: what they do inside cannot be counted."""
+    return sorted(name for name in ops if name.count(".") > 1 and not (_counted(name) or namespace(name) in _OTHERS))
+
+
+def _counted(name: str) -> bool:
+    base = operator(name)
+    return namespace(name) in ("aten", "prims") or (namespace(name) in _LIBRARIES and (base in _FAMILIES or base in _FREE | _MOVES))
 
 
 def namespace(name: str) -> str:

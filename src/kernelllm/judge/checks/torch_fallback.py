@@ -98,7 +98,7 @@ class TorchFallback:
         ours, theirs = computing(seen.aten_ops), computing(seen.reference_ops)
         for where, ops in (("", seen.aten_ops), *((f" {one.where}", one.ops) for one in seen.elsewhere)):
             if hidden := unknown(ops):
-                message = f"Works inside an operator of its own{where} ({hidden[0]}): nothing is counted there, launch kernels directly."
+                message = f"Works inside an operator of which nothing is counted{where} ({hidden[0]}): launch kernels directly."
                 return [Finding(check=self.name, message=message)]
             if seen.track == KERNELS_ONLY and (done := computing(ops)):
                 message = f"Torch computed{where}: {_named(done)}. On the track kernels-only it may not."
