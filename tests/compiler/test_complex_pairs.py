@@ -14,7 +14,7 @@ class Model(nn.Module):
         z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j)
         filtered = torch.fft.ifft2(torch.fft.fft(z.conj(), dim=-1) * self.filter, norm="ortho")
         circular = torch.fft.irfft(torch.fft.rfft(x) * z[:, 1:2])
-        return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real
+        return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, z + 1
 def get_inputs(): return [torch.randn(6, 30), torch.rand(15)]
 def get_init_inputs(): return [15]
 """
@@ -31,7 +31,10 @@ class Model(nn.Module):
         places = torch.searchsorted(spread[0].sort()[0], mean, right=True)
         factor = torch.linalg.cholesky(mean.mT @ mean + torch.eye(16, device=mean.device), out=None)
         special = torch.digamma(mean), torch.polygamma(1, spread + 0.1), torch.special.chebyshev_polynomial_t(spread, 3)
-        return *special, mean, total, places, torch.cdist(mean, total), factor.tril(), F.gaussian_nll_loss(mean, total, spread + 0.1)
+        labels = torch.stack([starts % 16, starts * 0 - 1, starts % 3], 1)
+        losses = F.multilabel_margin_loss(mean[:, :3], labels % 4 - (labels < 0).long() * 4), torch.corrcoef(mean)
+        more = 10.0 ** spread.double(), torch.cdist(mean, total), factor.tril()
+        return *special, *losses, *more, mean, total, places, F.gaussian_nll_loss(mean, total, spread + 0.1)
 def get_inputs(): return [torch.randint(0, 50, (40,)), torch.tensor([0, 5, 5, 20, 40]), torch.rand(5, 16)]
 """
 

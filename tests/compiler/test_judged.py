@@ -1,6 +1,9 @@
 """What the compiler writes for modules that took some care, judged."""
 
+import copy
+import runpy
 from functools import cache
+from pathlib import Path
 
 import pytest
 from compiled import problem
@@ -265,3 +268,40 @@ def test_what_constructors_make_of_values(constructor: str, judge: Judge):
     made = problem(CONSTRUCTED.replace("CONSTRUCTOR", constructor))
     verdict = judge.judge(made, next(Compiler().write(made, 1)))
     assert verdict.correct, verdict.message
+
+
+RESULTS = """
+import typing
+from dataclasses import dataclass
+@dataclass
+class Step:
+    state: torch.Tensor
+    count: int = 0
+class Pair(typing.NamedTuple):
+    low: torch.Tensor
+    step: Step
+@dataclass
+class Output(dict):  # as those of transformers
+    pair: Pair
+    loss: object = None
+    def __post_init__(self): self["pair"] = self.pair
+class Model(nn.Module):
+    def forward(self, x): return Output(Pair(x * 2, Step(x + 1, 3)))
+rows = 24
+def get_inputs(): return [torch.randn(rows, 40)]
+def get_init_inputs(): return []
+"""
+
+
+def test_results_keep_their_names(judge: Judge, tmp_path: Path) -> None:
+    (candidate,) = Compiler().write(problem(RESULTS), 1)
+    verdict = judge.judge(problem(RESULTS), candidate)
+    assert verdict.correct, verdict.message
+    file = tmp_path / "written.py"
+    file.write_text(candidate.source, encoding="utf-8")
+    of = runpy.run_path(str(file))
+    out = of["Output"](pair=of["Pair"](1, of["Step"](state=2, count=3)))
+    assert out.loss is None
+    assert out[0] is out.pair
+    assert out["pair"].step.count == 3
+    assert copy.deepcopy(out) == out

@@ -10,6 +10,7 @@ import time
 import types
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterator
+from dataclasses import make_dataclass
 
 import msgspec
 import pytest
@@ -185,7 +186,7 @@ def test_no_mode_of_a_candidate_is_called_at_delivery() -> None:
 
 @pytest.mark.parametrize("value", [1, "text", None, 2.5, (1, [2.0, {"a": b"x"}]), torch.Size([1]), torch.float32, True])
 def test_plain_values_are_handed_over(value: object) -> None:
-    assert values.encode(value, [], strict=True) == values.encode(value, [])
+    assert values.encode(value, [], strict=True) == values.encode(dict(value) if isinstance(value, dict) else value, [])
 
 
 class Number(int):
@@ -215,10 +216,11 @@ def test_values_with_ways_of_their_own_are_not_handed_over(kind: str) -> None:
     [
         torch.max(torch.ones(3, 3), 0), OrderedDict(a=1), defaultdict(list, a=1), namedtuple("Out", "values items")(1, 2),
         torch.Size((1, 2)), [(1, {"a": None})],
+        make_dataclass("Out", ["y", "loss"])(torch.ones(2), None), type("Out", (dict,), {"items": None})(y=1),
     ],
 )  # fmt: skip
 def test_plain_containers_are(value: object) -> None:
-    assert values.encode(value, [], strict=True) == values.encode(value, [])
+    assert values.encode(value, [], strict=True) == values.encode(dict(value) if isinstance(value, dict) else value, [])
 
 
 @pytest.mark.parametrize(

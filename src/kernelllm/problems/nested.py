@@ -1,7 +1,8 @@
-"""Tensors in nested lists, tuples and dictionaries: found, and replaced."""
+"""Tensors in nested lists, tuples, dictionaries and dataclasses: found, and replaced."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,13 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
+    elif isinstance(value, Mapping) or is_dataclass(value):
+        for item in fields(value).values():
             yield from tensors(item)
 
 
 def mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """``value`` with ``function`` of each tensor in it."""
+    """``value`` with ``function`` of each tensor in it; dataclasses become dictionaries."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -32,6 +33,15 @@ def mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
         items = [mapped(v, function) for v in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {k: mapped(v, function) for k, v in value.items()}
+    if isinstance(value, dict) or is_dataclass(value):
+        return {k: mapped(v, function) for k, v in fields(value).items()}
     return value
+
+
+def is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def fields(value: Any) -> Mapping[str, Any]:
+    """The items of a mapping; the fields of a dataclass that is none."""
+    return value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}

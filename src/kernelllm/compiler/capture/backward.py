@@ -15,7 +15,8 @@ from torch.fx import GraphModule, Node
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.captured import Backward, Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
-from kernelllm.compiler.capture.finalize import RETURNED, to_captured
+from kernelllm.compiler.capture.finalize import to_captured
+from kernelllm.compiler.capture.results import RETURNED
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 

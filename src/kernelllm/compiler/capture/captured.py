@@ -105,6 +105,8 @@ class Captured:
     """The mode of the module itself, as its constructor leaves it."""
     bound: tuple[str, ...] = ()
     """Tensor attributes that the forward replaces: their new values follow the forward's results in the graph's outputs, in this order."""
+    result_classes: dict[str, str] = field(default_factory=dict)
+    """Name and definition of the classes in ``output``."""
     any_dtype: AnyDtype | None = None
     """What the forward does in half precision, where it computes the same there."""
     backward: Backward | None = None

@@ -54,7 +54,7 @@ class _InPairs(Interpreter):  # type: ignore[misc]
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         name = str(getattr(target, "_overloadpacket", "")).removeprefix("aten.")
         pairs = any(isinstance(v, ComplexPair) for v in pytree.tree_leaves((args, kwargs), is_leaf=_is_pair))
-        made = name in _MAKERS or kwargs.get("dtype") in (torch.complex64, torch.complex128)
+        made = name in _MAKERS or any(isinstance(v, torch.dtype) and v.is_complex for v in (*args, kwargs.get("dtype")))
         if name in self.rules and (pairs or made):
             result = self.rules[name](*args, **kwargs)
             if result is not NotImplemented:
@@ -174,6 +174,13 @@ def _to_copy(x: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
     return aten._to_copy(x.re, dtype=dtype, **kwargs)
 
 
+def _view(x: Any, kind: Any) -> Any:
+    """The same numbers as another type."""
+    if not isinstance(kind, torch.dtype) or kind.is_complex == _is_pair(x):
+        return NotImplemented
+    return torch.stack(x, -1).flatten(-2) if _is_pair(x) else ComplexPair(*x.unflatten(-1, (-1, 2)).unbind(-1))
+
+
 def _full(shape: Any, value: Any, *, dtype: Any = None, **kwargs: Any) -> ComplexPair:
     number = complex(value)
     return ComplexPair(*(aten.full(shape, part, dtype=_REAL[dtype], **kwargs) for part in (number.real, number.imag)))
@@ -215,6 +222,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
     "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where,
+    "view": _view,
     "_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import intercept, symbols
+from kernelllm.compiler.capture import intercept, results, symbols
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -73,8 +73,10 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
         if keys is None or keys:
             raise Untraceable(f"building the module: {describe(error, problem)}") from error
+        env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
+    results.note_names(model)
     built.attributes = loose_tensors(model)
     built.constructor = _by_name(type(model), args, kwargs)
     return built

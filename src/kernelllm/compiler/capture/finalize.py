@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import keyword
 import operator
 import re
@@ -15,7 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes
+from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
@@ -79,6 +78,7 @@ def to_captured(
     graph.graph.lint()
     graph.recompile()
     replaced = {k: env.replace(s.node._expr) for k, s in built.table.items()}
+    output, classes = results.written(*out_spec, plain=options.short)
     return Captured(
         problem=built.problem,
         graph=graph,
@@ -88,7 +88,8 @@ def to_captured(
             for n in graph.graph.find_nodes(op="placeholder")
         ),
         sizes=sizes_of(built, leaves, roots) + computed,
-        output=result_format(*out_spec),
+        output=output,
+        result_classes=classes,
         way=way,
         training=built.model.training,
         symbolic=bool(built.table) or not built.values,
@@ -312,31 +313,3 @@ def _graph_input(node: torch.fx.Node, name: str, leaf: Leaf | None, built: FakeM
         mutated=mutated,
         number=leaf is not None and leaf.kind == "input" and name in built.numbers,
     )
-
-
-RETURNED = object()
-"""Stands for a result that the graph computes, among constants."""
-
-
-def result_format(spec: Any, constants: list[Any]) -> str:
-    """A Python expression with ``{i}`` for the i-th graph output that rebuilds the forward's result."""
-    count = itertools.count()
-    items = [f"{{{next(count)}}}" if c is RETURNED else repr(c).replace("{", "{{").replace("}", "}}") for c in constants]
-    return _render(pytree.tree_unflatten([_Code(i) for i in items], spec))
-
-
-class _Code(str):
-    """Code inside a nest of containers."""
-
-
-def _render(value: Any) -> str:
-    if isinstance(value, _Code):
-        return str(value)
-    if isinstance(value, tuple):
-        inner = ", ".join(_render(v) for v in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, list):
-        return "[" + ", ".join(_render(v) for v in value) + "]"
-    if isinstance(value, dict):
-        return "{{" + ", ".join(f"{k!r}: {_render(v)}" for k, v in value.items()) + "}}"
-    return repr(value).replace("{", "{{").replace("}", "}}")

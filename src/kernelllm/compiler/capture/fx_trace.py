@@ -23,7 +23,8 @@ from kernelllm.compiler.capture import branches, derived_sizes, intercept, modes
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
-from kernelllm.compiler.capture.finalize import RETURNED, to_captured
+from kernelllm.compiler.capture.finalize import to_captured
+from kernelllm.compiler.capture.results import RETURNED
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem

@@ -73,10 +73,9 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        (torch, "bilinear", taken_apart.bilinear),
         (F, "bilinear", taken_apart.bilinear),
-        (torch, "embedding_bag", taken_apart.embedding_bag),
-        (torch, "cdist", taken_apart.cdist),
+        (F, "multilabel_margin_loss", taken_apart.multilabel_margin_loss),
+        *((torch, name, rule) for name, rule in taken_apart.FUNCTIONS.items()),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
@@ -276,7 +275,8 @@ class _RealFactories(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         write_time.check()
-        if func in (torch.linspace, torch.logspace) and all(isinstance(a, int | float) for a in (*args, *kwargs.values()) if a is not None):
+        plain = not any(isinstance(a, torch.Tensor | torch.SymInt) for a in (*args, *kwargs.values()))
+        if func in (torch.linspace, torch.logspace) and plain:
             return known(func(*args, **kwargs), lambda: func(*args, **kwargs))
         if func is torch.Tensor.cuda:
             return args[0]

@@ -55,6 +55,40 @@ def cdist(_: Any, left: Any, right: Any, p: float = 2.0, compute_mode: Any = Non
     return apart.pow(p).sum(-1).pow(1.0 / p)
 
 
+def cov(_: Any, x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """Without weights; torch's own compares tensors."""
+    if fweights is not None or aweights is not None or x.dim() != 2:
+        return NotImplemented
+    centred = x - x.mean(1, keepdim=True)
+    return centred @ centred.t().conj() / max(x.shape[1] - correction, 0)
+
+
+def corrcoef(_: Any, x: Any) -> Any:
+    if x.dim() != 2 or x.is_complex():
+        return NotImplemented
+    both = cov(_, x)
+    deviation = both.diagonal().sqrt()
+    return (both / deviation[:, None] / deviation[None, :]).clip(-1, 1)
+
+
+def multilabel_margin_loss(_: Any, x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Any:
+    """Labels from the first -1 on count for nothing; torch's decomposition takes each of them for label 0."""
+    if size_average is not None or reduce is not None:
+        return NotImplemented
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    chosen = (labels == -1).cumsum(1) == 0
+    places = torch.arange(rows.shape[1], device=x.device)
+    is_label = ((labels.unsqueeze(2) == places) & chosen.unsqueeze(2)).any(1)
+    margins = (1 - rows.gather(1, torch.where(chosen, labels, 0)).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
+    loss = torch.where(chosen.unsqueeze(2) & ~is_label.unsqueeze(1), margins, 0.0).sum((1, 2)) / rows.shape[1]
+    return loss.reshape(x.shape[:-1]) if reduction == "none" else getattr(loss, reduction)()
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef,
+}  # fmt: skip
+
+
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements at the positions that the mask holds."""
     x, mask = torch.broadcast_tensors(x, mask)

@@ -17,7 +17,8 @@ import torch.utils._pytree as pytree
 from kernelllm.compiler.capture import intercept, modes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe
-from kernelllm.compiler.capture.finalize import RETURNED, to_captured
+from kernelllm.compiler.capture.finalize import to_captured
+from kernelllm.compiler.capture.results import RETURNED
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem

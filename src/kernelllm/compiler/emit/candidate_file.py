@@ -125,6 +125,7 @@ class CandidateFile(MainGraph):
             kernels = launcher.wrapped(kernels, host, always=self.options.library or self.fixed is not None)
         sections = [HELPERS[h].text for h in helpers] + kernels + self.guards.definitions() + functions
         sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
+        sections += [text for name, text in self.captured.result_classes.items() if name not in self.kept.names]
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
@@ -182,7 +183,8 @@ class CandidateFile(MainGraph):
 
     def _imports(self, code: str) -> str:
         kept = {ast.unparse(i) for i in self.kept.imports}
-        standard = ["import math"] if re.search(r"\bmath\.", code) and "import math" not in kept else []
+        needed = {"import math": r"\bmath\.", "from collections import namedtuple": r"= namedtuple\("}
+        standard = [line for line, use in needed.items() if re.search(use, code) and line not in kept]
         lines = [*standard, *([""] if standard else []), "import torch"]
         for statement in self.kept.imports:
             text = ast.unparse(statement)

@@ -193,7 +193,8 @@ class Simplifier(ast.NodeTransformer):
         if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in counted:
             first = node.args[:1]
             if first and not isinstance(first[0], ast.List | ast.Tuple) and self.facts.type(first[0]) in ("number", "size"):
-                node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float32"))
+                wide = any(self.facts.type(a) == "fp64" for a in node.args[1:])
+                node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float64" if wide else "tl.float32"))
         return node
 
     def _extreme(self, which: str, left: ast.expr, right: ast.expr) -> ast.expr:

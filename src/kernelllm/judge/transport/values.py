@@ -12,7 +12,7 @@ tag      value                               payload
 ``y``    bytes                               bytes
 ``l``    list                                list of trees
 ``u``    tuple (also named tuples)           list of trees
-``d``    mapping                             list of [key tree, tree]
+``d``    mapping (also a dataclass)          list of [key tree, tree]
 ``z``    torch.Size                          list of ints
 ``p``    torch.dtype                         name, e.g. ``float32``
 ``v``    torch.device                        text, e.g. ``cpu``
@@ -22,13 +22,13 @@ tag      value                               payload
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from kernelllm.judge.transport import plain
+from kernelllm.problems import nested
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000
@@ -50,7 +50,6 @@ def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False) -> 
     return _encode(value, tensors, 0)
 
 
-_DICTS = (dict, OrderedDict, defaultdict)
 _EXACT: dict[type[Any], Callable[[Any], Tree]] = {
     type(None): lambda value: ["n", 0], bool: lambda value: ["b", value], int: lambda value: ["i", str(value)],
     float: lambda value: ["f", value], complex: lambda value: ["c", [value.real, value.imag]], str: lambda value: ["s", value],
@@ -76,8 +75,9 @@ def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int
     if kind is list or tuple in kind.__mro__:  # named tuples too; they are read as plain ones
         items = list.__iter__(value) if kind is list else tuple.__iter__(value)
         return ["l" if kind is list else "u", [_encode_strict(item, tensors, known, budget, depth + 1) for item in items]]
-    if kind in _DICTS:
-        pairs = dict.items(value)
+    mapping = dict in kind.__mro__
+    if mapping or ("__dataclass_fields__" in type.__getattribute__(kind, "__dict__") and kind.__dictoffset__):
+        pairs = dict.items(value if mapping else object.__getattribute__(value, "__dict__"))
         return ["d", [[_encode_strict(part, tensors, known, budget, depth + 1) for part in pair] for pair in pairs]]
     if torch.Tensor in kind.__mro__:
         raise plain.NotPlain(f"An output is a {kind.__qualname__}, a subclass of torch.Tensor: return a plain torch.Tensor.")
@@ -100,8 +100,8 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:
     plain = _encode_plain(value)
     if plain is not None:
         return plain
-    if isinstance(value, Mapping):
-        return ["d", [[_encode(k, tensors, depth + 1), _encode(v, tensors, depth + 1)] for k, v in value.items()]]
+    if isinstance(value, Mapping) or nested.is_dataclass(value):
+        return ["d", [[_encode(k, tensors, depth + 1), _encode(v, tensors, depth + 1)] for k, v in nested.fields(value).items()]]
     if isinstance(value, list | tuple):
         return ["u" if isinstance(value, tuple) else "l", [_encode(v, tensors, depth + 1) for v in value]]
     if hasattr(value, "item") and type(value).__module__ == "numpy":

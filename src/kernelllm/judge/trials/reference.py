@@ -240,7 +240,7 @@ class Reference:
     def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
         """How to call a copy of the model: as it is, or with its backward."""
         if self.gradients is None:
-            return model
+            return lambda *inputs: mapped(model(*inputs), lambda tensor: tensor)
         made = gradient_outputs.Differentiated(model, self.gradients, owner)
         made.between = between or made.between
         return made
