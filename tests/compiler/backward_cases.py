@@ -19,7 +19,7 @@ from kernelllm.backends.base import Mode, open_backend
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.worker import setup
 
-STEPS = 20
+STEPS = 8
 
 
 def tell(result: dict[str, Any]) -> None:
