@@ -23,6 +23,8 @@ from kernelllm.train.parallel import mapped
 from kernelllm.train.questions import Asked, questions
 from kernelllm.train.renaming import sizes_by_place
 
+_UNNAMED: Final = "get_init_inputs_"
+"""In the names of sizes to which the module gives none: which they are, a prompt for ``mini`` does not tell."""
 NO_LOSS: Final = -100
 """The label of a token that is not to be learned."""
 
@@ -43,6 +45,7 @@ def rows_of(data: Data) -> list[Pair]:
         found = [msgspec.structs.replace(row, split="train" if int(digest(row.uuid)[:8], 16) % 40 else "validation") for row in found]
     if data.template != "mini":
         return found
+    found = [row for row in found if _UNNAMED not in row.triton_code]
     plain = mapped(plain_kernel, [row.triton_code for row in found])
     return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
 

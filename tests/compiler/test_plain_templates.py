@@ -1,0 +1,72 @@
+"""Files to learn from: plain templates are right, and stand in every file as they are."""
+
+from __future__ import annotations
+
+from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.core.types import Problem
+from tests.support import interpreted
+
+MODULE = """import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, c, o, k, stride, padding):
+        super().__init__()
+        self.layer = nn.{layer}(c, o, k, stride=stride, padding=padding, groups=2, bias={bias})
+    def forward(self, x):
+        return self.layer(x)
+
+def get_inputs():
+    return [torch.rand(2, 4, {sizes})]
+
+c, o, k, stride, padding = 4, 6, {k}, {stride}, {padding}
+
+def get_init_inputs():
+    return [c, o, k, stride, padding]
+"""
+
+RIGHT = """
+import torch, torch.nn.functional as F
+from kernelllm.compiler.templates.plain import products, windows
+torch.manual_seed(0)
+
+def same(found, right):
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
+
+for dims, sizes in ((1, (9,)), (2, (7, 6)), (3, (4, 5, 3))):
+    x, bias = torch.randn(2, 4, *sizes), torch.randn(6)
+    step, pad, dil = ([2] + [1] * (dims - 1), [1] * dims, [1] * (dims - 1) + [2])
+    w, t = torch.randn(6, 2, *[2] * dims), torch.randn(4, 3, *[2] * dims)
+    same(windows.conv(x, w, bias, step, pad, dil, 2), getattr(F, f"conv{dims}d")(x, w, bias, step, pad, dil, 2))
+    right = getattr(F, f"conv_transpose{dims}d")(x, t, None, step, pad, 0, 2, dil)
+    same(windows.conv_transpose(x, t, None, step, pad, [0] * dims, dil, 2), right)
+    values, index = getattr(F, f"max_pool{dims}d")(x, 2, step, pad, 1, ceil_mode=True, return_indices=True)
+    found = windows.max_pool_with_indices(x, [2] * dims, step, pad, [1] * dims, True)
+    same(found[0], values)
+    assert torch.equal(found[1], index)
+    for counted in (True, False):
+        same(windows.avg_pool(x, [2] * dims, step, pad, True, counted), getattr(F, f"avg_pool{dims}d")(x, 2, step, pad, True, counted))
+a, b = torch.randn(2, 5, 70), torch.randn(2, 70, 3)
+same(products.batched_matmul(a, b), a @ b)
+same(products.matmul(a[0], b[0].T.contiguous().T, torch.arange(3.0)), a[0] @ b[0] + torch.arange(3.0))
+print("right")
+"""
+
+
+def test_plain_templates_compute_what_torch_does() -> None:
+    assert interpreted.run(RIGHT).strip() == "right"
+
+
+def written(layer: str, **settings: object) -> str:
+    source = MODULE.format(layer=layer, **settings)
+    return next(Compiler(short=True, extern="forbid").write_here(Problem(name=layer, source=source), 1)).source
+
+
+def test_settings_change_arguments_alone() -> None:
+    """The templates are the same text whatever the layer's settings; what differs is in the class."""
+    plain = written("Conv2d", bias=True, sizes="9, 8", k=3, stride=1, padding=0)
+    other = written("Conv3d", bias=False, sizes="7, 9, 8", k=2, stride=2, padding=1)
+    head, _, model = plain.partition("class ModelNew")
+    assert other.partition("class ModelNew")[0] == head
+    assert "[1, 1], [0, 0], [1, 1], 2, allow_tf32=True)" in model
+    assert "None, [2, 2, 2], [1, 1, 1], [1, 1, 1], 2, allow_tf32=True)" in other
