@@ -130,9 +130,10 @@ def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
     follow = _Follow({"forward": tensors, "__init__": numbers})
     parts[at] = _text(follow.visit(parse(parts[at])))
     for old, new in tensors.items():
-        name = re.compile(rf"(?<![\w.]){old}(?:(?=_ptr\b|_size\d+\b|_\d+\b|\b)|_\b)")  # input_ stands for a builtin's name
         for i in kernels:
-            parts[i] = name.sub(new, parts[i])
+            apart = re.search(rf"(?<![\w.]){old}_\b", parts[i])  # where the name means something else in Triton
+            alone = r"_\b" if apart else r"(?=_\d+\b|\b)"
+            parts[i] = re.sub(rf"(?<![\w.]){old}(?:(?=_ptr\b|_size\d+\b)|{alone})", new, parts[i])
     return _text(follow.visit(tree)), _GAP.join(parts) + ("" if at < len(parts) - 1 else "\n")
 
 
