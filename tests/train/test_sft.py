@@ -171,6 +171,31 @@ class ModelNew(nn.Module):
     assert len(found) > 6
 
 
+def test_a_kernels_own_mask_is_no_argument_of_the_module() -> None:
+    module = "class Model(nn.Module):\n    def forward(self, x, mask):\n        return x * mask\nModel()\nforward(x=x, mask=y)"
+    kernel = """import torch
+
+
+@triton.jit
+def scale_kernel(x_ptr, mask_ptr, n):
+    mask = cols < n
+    mask_ = tl.load(mask_ptr + cols, mask)
+    tl.store(x_ptr + cols, mask_, mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, mask):
+        scale_kernel[1,](x, mask, 3)
+        return x
+"""
+    for seed in range(8):
+        lines = renamed(module, kernel, random.Random(seed))[1].split("\n")
+        loaded = next(line.split()[0] for line in lines if "tl.load" in line)
+        assert "    mask = cols < n" in lines
+        assert loaded != "mask"
+        assert f"{loaded}, mask)" in next(line for line in lines if "tl.store" in line)
+
+
 @pytest.mark.gpu
 def test_packed_rows_are_kept_apart_by_flash_attention(toy_set: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(toy_set, "architecture.width=128")
