@@ -7,7 +7,7 @@ so each run tells whether that was so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -15,13 +15,15 @@ import torch
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _Event, _synchronize, _perf_counter = torch.cuda.Event, torch.cuda.synchronize, time.perf_counter
 _sleep: Callable[[int], None] = torch.cuda._sleep
+_current_stream, _wait_stream = torch.cuda.current_stream, torch.cuda.Stream.wait_stream
 
 
 class RunClock:
-    """Clocks of a batch of so many runs. ``flush``: what is written to clear the L2 cache."""
+    """Clocks of a batch of so many runs, on the stream that is current now. ``flush``: what is written to clear the L2 cache;
+    ``side_streams``: others, whose work is a part of the run in which it was enqueued."""
 
-    def __init__(self, runs: int, flush: torch.Tensor | None) -> None:
-        self._flush = flush
+    def __init__(self, runs: int, flush: torch.Tensor | None, side_streams: Collection[Any] = ()) -> None:
+        self._flush, self._side_streams, self._stream = flush, side_streams, _current_stream()
         self._origin = _event()
         self._starts, self._ends = [_event() for _ in range(runs)], [_event() for _ in range(runs)]
         self._begun = 0.0
@@ -34,7 +36,7 @@ class RunClock:
             _sleep(1)  # loaded now, not in between
         _synchronize()
         self._begun = _perf_counter()  # first: the GPU's clock then seems to be ahead, never behind
-        self._origin.record()
+        self._origin.record(self._stream)
         if busy_cycles:
             _sleep(busy_cycles)
         for _ in range(flushes):
@@ -49,12 +51,14 @@ class RunClock:
             self._flush.zero_()
 
     def start(self, position: int) -> None:
-        self._starts[position].record()
+        self._starts[position].record(self._stream)
         self._launching.append(_perf_counter())
 
     def end(self, position: int) -> None:
         self._launching[-1] = 1e3 * (_perf_counter() - self._launching[-1])
-        self._ends[position].record()
+        for stream in self._side_streams:
+            _wait_stream(self._stream, stream)
+        self._ends[position].record(self._stream)
         self._note()
 
     def _note(self) -> None:

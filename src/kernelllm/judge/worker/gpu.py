@@ -34,9 +34,11 @@ def install(recorder: Recorder) -> None:
     original = _Stream.__new__
 
     def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        stream = original(cls, *args, **kwargs)  # type: ignore[no-untyped-call]
         if recorder.phase and "stream_ptr" not in kwargs and "stream_id" not in kwargs:
             recorder.streams += 1
-        return original(cls, *args, **kwargs)  # type: ignore[no-untyped-call]
+            recorder.side_streams[stream.cuda_stream] = stream
+        return stream
 
     _Stream.__new__ = counted  # type: ignore[method-assign]
 
@@ -57,7 +59,7 @@ def _timed(
     if command.graph:
         calls = [_captured(call) for call in calls]
     flush = torch.empty(max(command.flush_bytes // 4, 1), dtype=torch.int32, device="cuda") if command.flush_bytes else None
-    clock, keep, kept = RunClock(len(command.order), flush), set(command.keep), _Kept(arena)
+    clock, keep, kept = RunClock(len(command.order), flush, recorder.side_streams.values()), set(command.keep), _Kept(arena)
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
         calls = [partial(model, *mapped(inputs[which], _detach)) for which in command.order]
     launches = [launched()]

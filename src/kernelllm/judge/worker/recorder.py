@@ -53,6 +53,8 @@ class Recorder:
         self.floats_read = self.whole_read = 0
         self.threads = 0
         self.streams = 0
+        self.side_streams: dict[int, Any] = {}
+        """Streams that candidate code made, by the pointers of CUDA's own."""
         self.switched_off = False
         """Whether a run left torch's dispatcher in a state in which operators are not seen."""
         self._watched = _watched_functions()
