@@ -12,7 +12,7 @@ Option = tuple[Constant, Constant]
 """The value and the default of a parameter."""
 
 _LARGE: Final = (32, 48, 64, 96, 100, 128, 200, 256, 333, 384, 512, 777, 1000, 1024)
-_SMALL: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+_SMALL: Final = (3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 _SIDES: Final = (20, 24, 28, 32, 40, 48, 56, 64)
 """Emulated judging is quick at these; training sets them in larger numbers as well."""
 _NAMES: Final = {
@@ -48,12 +48,19 @@ def _start(m: ModuleText, *kinds: Kind) -> Value:
 def _layer(m: ModuleText, kind: str, needed: Sequence[str], options: Mapping[str, Option], hint: str) -> str:
     """A layer with options (value and default): as parameters of the constructor that have defaults, or just those that differ."""
     if m.rng.random() < 0.5:
-        given = {name: m.option(name, value, default) for name, (value, default) in options.items()}
+        given = {name: _given(m, name, value, default) for name, (value, default) in options.items()}
         bare = ("stride", "padding") if list(given)[:2] == ["stride", "padding"] and m.rng.random() < 0.3 else ()
         texts = [given[name] if name in bare else f"{name}={given[name]}" for name in given]
     else:
         texts = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]
     return m.layer(m.rng.choice((hint, kind.lower(), "layer")), f"nn.{kind}({', '.join([*needed, *texts])})")
+
+
+def _given(m: ModuleText, name: str, value: Constant, default: Constant) -> str:
+    """A parameter with a default; for a pair now and then one for the height and one for the width."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(default, int) and m.rng.random() < 0.3:
+        return f"({', '.join(m.option(f'{name}_{end}', one, default) for end, one in zip('hw', value, strict=True))})"
+    return m.option(name, value, default)
 
 
 def _setting(m: ModuleText, hint: str, value: Constant) -> str:
@@ -279,6 +286,8 @@ def convolution(m: ModuleText) -> Value:
     return m.step(f"{way} {kind}", f"{_layer(m, kind, [first, last, size], options, 'conv')}({v.text})", v)
 
 
+_OF_ROWS: Final = ("cross entropy", "nll", "triplet", "kl_divergence", "kl divergence", "cosine_loss", "cosine distance")
+"""Losses over the last dimension of two or more."""
 _LOSS_LAYERS: Final[dict[str, tuple[str, dict[str, tuple[Constant, ...]]]]] = {
     "squared error": ("MSELoss", {}), "sum of squared errors": ("MSELoss", {}), "mse_loss": ("MSELoss", {}), "l1_loss": ("L1Loss", {}),
     "smooth_l1_loss": ("SmoothL1Loss", {"beta": (1.0, 0.5, 2.0)}), "huber_loss": ("HuberLoss", {"delta": (1.0, 0.5, 2.0)}),
@@ -303,6 +312,8 @@ def losses(m: ModuleText) -> Value:
     }  # fmt: skip
     table = {**LOSSES, **more}
     name = m.rng.choice(list(table))
+    if name not in _OF_ROWS and m.rng.random() < 0.15:
+        dims = dims[:1]
     draw = {"kl divergence": "torch.softmax(torch.rand({shape}), dim=-1)"}.get(name, "")
     first = m.input(x, dims, draw)
     if name in ("cross entropy", "nll"):
