@@ -69,7 +69,8 @@ def test_a_clock_that_tells_the_truth_in_graphs_alone_is_found(monkeypatch: pyte
 class Memory:
     """A candidate that may keep results: what its first run on new inputs takes, and later ones."""
 
-    def __init__(self, first: float, later: float, lost: int = 0, slow: int = 0) -> None:
+    def __init__(self, first: float, later: float, lost: int = 0, slow: int = 0, wrong: str = "") -> None:
+        self.wrong = wrong
         self.first, self.later, self.lost, self.slow = first, later, lost, slow
         """``lost``: pairs that the host held back; ``slow``: pairs whose first run something else slowed down."""
 
@@ -81,7 +82,8 @@ class Memory:
         return self.first + 5.0 * (self.slow >= 0), self.later
 
     def told(self) -> list[str]:
-        return [f.check for f in fresh_inputs.kept_results(self, lambda seed: [seed], self.later, random.Random(0))]
+        rng = random.Random(0)
+        return [f.check for f in fresh_inputs.kept_results(self, lambda seed: [seed], self.later, rng, lambda inputs: self.wrong)]
 
 
 def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
@@ -91,6 +93,7 @@ def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
     assert Memory(1.0, 0.1, lost=20).told() == []  # nothing is known
     assert Memory(1.0, 0.1, lost=3).told() == ["replay"]
     assert Memory(20.0, 0.1).told() == ["replay"]
+    assert Memory(0.1, 0.1, wrong="4 of 8 elements").told() == ["timed_output"]  # as fast as it is wrong
 
 
 class Turning:

@@ -128,6 +128,8 @@ class TimedCandidate:
         self.launches: dict[int, int] = {}
         """Input set to the fewest kernels that a timed run on it launched."""
         self.watched: list[WatchedRun] = []
+        self.of_fresh: Any = None
+        """The output of the first run on the latest inputs that it never saw."""
         self._checked_share, self._warmup = _CHECKED_SHARE, 1
         self._until_watched = rng.randrange(_WATCHED_EVERY)
 
@@ -170,16 +172,20 @@ class TimedCandidate:
         self, order: Sequence[int], *, flush: bool, graph: bool = False, keep: tuple[int, ...] = (), warmup: int = 1, watch: int = -1,
         lead: Lead | None = None,
     ) -> Any:  # fmt: skip
+        warmup = self._method.warmup(warmup)
         return self._batch_on(self._sets, order, flush=flush, graph=graph, keep=keep, warmup=warmup, watch=watch, lead=lead)
 
     def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
-        """Milliseconds of the first and of the second run on inputs that it never saw, each after an untimed run on others.
+        """Milliseconds of the first and of the second run on inputs that it never saw, each after a run on others.
 
+        The run on others is over before the new inputs are there: in a call that nobody times it could prepare for them.
         None where the host held one of them back."""
         found: list[float] = []
-        for _ in range(2):
-            lead = self._method.lead.before(self.name, 1)
-            timed, _ = self._batch_on([self._sets[0], fresh], (1,), flush=True, lead=lead)
+        for number in range(2):
+            self._batch_on(self._sets[:1], (0,), flush=True, lead=Lead(1))
+            lead, keep = self._method.lead.before(self.name, 1), (0,) if number == 0 else ()
+            timed, kept = self._batch_on([self._sets[0], fresh], (1,), flush=True, keep=keep, warmup=0, lead=lead)
+            self.of_fresh = kept.get(0, self.of_fresh)
             batch = EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms)
             found += batch.times_ms if self._method.settle or self._method.lead.held_up(self.name) else batch.ahead()
         return (found[0], found[1]) if len(found) == 2 else None
@@ -190,7 +196,7 @@ class TimedCandidate:
     ) -> Any:  # fmt: skip
         method = self._method
         fields: dict[str, Any] = {"order": tuple(order), "graph": graph, "keep": keep, "seed": method.seed, "watch": watch}
-        fields |= {"warmup": method.warmup(warmup), "cores": method.cores}
+        fields |= {"warmup": warmup, "cores": method.cores}
         if flush:
             fields |= {"flush_bytes": method.flush.nbytes, "leading": method.flushes, "settle": method.settle}
         if lead is not None:

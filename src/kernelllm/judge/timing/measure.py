@@ -100,7 +100,9 @@ def measure(
         median = rounds.median_ms(measured, candidate.name)
         found.findings += clock_findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
-            found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
+            found.findings += fresh_inputs.kept_results(
+                candidate, reference.inputs, median, rng, lambda inputs: _wrong(reference, inputs, [candidate.of_fresh], rules)
+            )  # fmt: skip
         seen = watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
@@ -163,11 +165,16 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
         by_set.setdefault(which, []).append(value)
     findings = []
     for which, outputs in by_set.items():
-        outcome = reference.run(sets[which], _SEED)
-        wrong = [] if outcome.error else [c.message for c in (outcome.compared(value, rules) for value in outputs) if not c.ok]
-        if wrong:
-            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
+        if message := _wrong(reference, sets[which], outputs, rules):
+            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {message}"))
     return findings
+
+
+def _wrong(reference: Reference, inputs: list[Any], outputs: list[Any], rules: Rules) -> str:
+    """What is wrong in the first of these outputs that is not as the reference's; empty where none is."""
+    outcome = reference.run(inputs, _SEED)
+    compared = [] if outcome.error else [outcome.compared(value, rules) for value in outputs]
+    return next((c.message or "it differs" for c in compared if not c.ok), "")
 
 
 def _doubts(measured: rounds.Rounds, lead: LaunchLead) -> list[Finding]:
