@@ -27,7 +27,7 @@ def get_init_inputs():
 
 RIGHT = """
 import torch, torch.nn.functional as F
-from kernelllm.compiler.templates.plain import products, windows
+from kernelllm.compiler.templates.plain import attending, products, windows
 torch.manual_seed(0)
 
 def same(found, right):
@@ -49,6 +49,14 @@ for dims, sizes in ((1, (9,)), (2, (7, 6)), (3, (4, 5, 3))):
 a, b = torch.randn(2, 5, 70), torch.randn(2, 70, 3)
 same(products.batched_matmul(a, b), a @ b)
 same(products.matmul(a[0], b[0].T.contiguous().T, torch.arange(3.0)), a[0] @ b[0] + torch.arange(3.0))
+q, k, v = torch.randn(2, 4, 3, 5), torch.randn(2, 2, 40, 5), torch.randn(2, 2, 40, 6)
+of = lambda *more, **settings: F.scaled_dot_product_attention(q, k, v, *more, enable_gqa=True, **settings)
+same(attending.attention(q, k, v), of())
+same(attending.attention(q, k, v, is_causal=True, scale=0.3), of(is_causal=True, scale=0.3))
+hidden = torch.rand(3, 40) > 0.5
+same(attending.attention(q, k, v, hidden), of(hidden))
+bias = torch.randn(4, 1, 40)
+same(attending.attention(q, k, v, bias), of(bias))
 print("right")
 """
 

@@ -38,3 +38,11 @@ def batched_matmul(a, b, bias=None, allow_tf32=False):
 
 def matmul(a, b, bias=None, allow_tf32=False):
     return batched_matmul(a[None], b[None], bias, allow_tf32)[0]
+
+
+def half_matmul(a, b, bias=None, allow_tf32=False):
+    return matmul(a, b, bias)
+
+
+def half_batched_matmul(a, b, bias=None, allow_tf32=False):
+    return batched_matmul(a, b, bias)
