@@ -87,6 +87,11 @@ def test_several_sets_fit_one_graph_or_are_refused(net: str) -> None:
         opened(net + ":Net", Arguments(inputs="misfits"), TargetOptions())
 
 
+def test_more_shapes_than_arguments_are_one_set_that_does_not_fit(net: str) -> None:
+    with pytest.raises(UsageError, match="do not fit Net.forward"):
+        opened(f"{net}:Net", Arguments(shapes=("4,8", "4,8", "4,8")), TargetOptions(train=False))
+
+
 def test_mode_and_dtype(net: str, examples: Path) -> None:
     shapes = Arguments(shapes=("4,8",))
     problem, remark = opened(net + ":Net", shapes, TargetOptions(train=True))

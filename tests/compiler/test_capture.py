@@ -39,6 +39,12 @@ def test_graph_inputs_name_kinds_positions_and_arguments():
     assert graph_inputs(result)["fc.bias"].variable == "fc_bias"
 
 
+def test_inputs_may_come_in_a_dictionary_or_alone():
+    for given in ('{"x": torch.rand(batch, width)}', "torch.rand(batch, width)"):
+        found = captured(LINEAR.replace("[torch.rand(batch, width)]", given))
+        assert [i.name for i in found.graph_inputs if i.kind == "input"] == ["x"]
+
+
 def test_sources_say_where_a_size_can_be_read():
     sources = {s.constant: s.sources[0] for s in captured(LINEAR).sizes}
     assert (sources["batch"].kind, sources["batch"].name, sources["batch"].dim) == ("input", "x", 0)

@@ -94,12 +94,12 @@ class Instance:
         def draw(where: str) -> list[Any]:
             with self._running("get_inputs()"), torch.device(where):
                 seed_all(seed)
-                return self._as_list(self.namespace["get_inputs"]())
+                return input_list(self.namespace["get_inputs"](), self.problem)
 
         if device == "cpu":
             with self._running("get_inputs()"):
                 seed_all(seed)
-                return self._as_list(self.namespace["get_inputs"]())
+                return input_list(self.namespace["get_inputs"](), self.problem)
         try:
             values = draw(device)
         except ProblemError as error:
@@ -115,19 +115,6 @@ class Instance:
         """Context for calling into the problem: one thread at a time, and errors become a ProblemError that names ``stage``."""
         with self._running(stage):
             yield
-
-    def _as_list(self, value: Any) -> list[Any]:
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            return [value]
-        if isinstance(value, Mapping):
-            return list(value.values())
-        if isinstance(value, list | tuple):
-            return list(value)
-        raise ProblemError(
-            f"get_inputs() returned {type(value).__name__}, not a list of inputs.", where=_where(self.problem), fix="Return a list: [x, y]."
-        )
 
     def _execute(self) -> types.ModuleType:
         number = next(_numbers)
@@ -179,6 +166,18 @@ def explain(error: BaseException, stage: str, problem: Problem, filename: str = 
     else:
         fix = "Run the file on its own to see the whole traceback."
     return ProblemError(f"The problem's reference fails in {stage}{line} ({cause}).", where=_where(problem), fix=fix)
+
+
+def input_list(value: Any, problem: Problem) -> list[Any]:
+    """What ``get_inputs`` returned, as the arguments of ``forward``. Raises ProblemError."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping | list | tuple):
+        return list(value.values() if isinstance(value, Mapping) else value)
+    what = f"get_inputs() returned {type(value).__name__}, not a list of inputs."
+    raise ProblemError(what, where=_where(problem), fix="Return a list: [x, y].")
 
 
 def init_arguments(value: Any, model: Any) -> tuple[list[Any], dict[str, Any]]:

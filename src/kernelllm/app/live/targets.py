@@ -102,7 +102,7 @@ def _given(instance: Instance, module: torch.nn.Module, described: wrap.Argument
     with instance.running("the inputs"):
         seed_all(0)
         value = draw()
-    return calls(module, value)
+    return calls(module, tuple(value) if described.shapes else value)
 
 
 def _needs_names(module: torch.nn.Module, given: list[Call]) -> bool:

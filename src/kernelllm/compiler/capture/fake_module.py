@@ -21,7 +21,7 @@ from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.fake_mode import fake_mode
-from kernelllm.problems.instance import Instance, init_arguments
+from kernelllm.problems.instance import Instance, init_arguments, input_list
 
 
 @dataclass
@@ -67,7 +67,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
                 args, kwargs = init_arguments(init, namespace["Model"])
                 model = namespace["Model"](*args, **kwargs)
-                inputs = list(namespace["get_inputs"]())
+                inputs = input_list(namespace["get_inputs"](), problem)
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
