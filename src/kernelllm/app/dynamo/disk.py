@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import platform
 import re
 from contextlib import suppress
@@ -16,7 +15,7 @@ import torch
 
 import kernelllm as package
 from kernelllm.app.dynamo.writing import Written
-from kernelllm.backends.base import open_backend
+from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.file_cache import FileCache, code_digest, replace_file
 from kernelllm.core.types import DEFAULT_BACKEND, Problem
@@ -66,9 +65,4 @@ def loaded(name: str, source: str) -> ModuleType:
     path = folder() / f"{name}.py"
     if not path.is_file() or path.read_text() != source:
         replace_file(path, source.encode())
-    spec = importlib.util.spec_from_file_location(f"kernelllm_graph_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(path, f"kernelllm_graph_{name}")

@@ -16,10 +16,10 @@ import torch
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import Call, Names, Nest, apart
-from kernelllm.app.output import write_text
 from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.errors import UsageError
+from kernelllm.core.file_cache import replace_file
 from kernelllm.core.types import DEFAULT_BACKEND, digest
 
 PROVEN, UNPROVEN = "proven", "unproven"
@@ -92,11 +92,9 @@ def imported(source: str) -> ModuleType:
     """The file as a module; it lies in the cache folder, where Triton reads its kernels. Raises what its code raises."""
     name = f"kernelllm_written_{digest(source)[:20]}_{os.environ.get('TRITON_INTERPRET', '0')}"
     if name not in _imported:
-        folder = settings.load().cache / "written"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.py"
+        path = settings.load().cache / "written" / f"{name}.py"
         if not path.is_file() or path.read_text(encoding="utf-8") != source:
-            write_text(path, source)
+            replace_file(path, source.encode())
         _imported[name] = import_file(path, name)
     return _imported[name]
 

@@ -160,12 +160,13 @@ def _whole_row(w: Editor, b: Node, c: Node) -> Node:
 
 
 def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
+    """``addmm`` and ``baddbmm``: with the factors 1 as a product's epilogue."""
     if not _heavy_dtype(a):
         return None
-    c = _whole_row(w, b, c)
+    c, batched = _whole_row(w, b, c), a.meta["val"].dim() == 3
     if beta == 1 and alpha == 1:
-        return w.template(_product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
-    return w.template("addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
+        return w.template(_batched(a) if batched else _product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
+    return w.template("baddbmm" if batched else "addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
@@ -201,15 +202,6 @@ def _unmerged(node: Node) -> Node | None:
     before, after = source.meta["val"].shape, node.meta["val"].shape
     fits = len(before) == 4 and [str(n) for n in before[2:]] == [str(n) for n in after[1:]]
     return source if fits and statically_known_true(before[0] * before[1] == after[0]) else None
-
-
-def _baddbmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) -> Node | None:
-    if not _heavy_dtype(a):
-        return None
-    c = _whole_row(w, b, c)
-    if beta == 1 and alpha == 1:
-        return w.template(_batched(a), a, b, c, allow_tf32=w.options.matmul_tf32)
-    return w.template("baddbmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 
 
 def _mv(w: Editor, a: Node, x: Node) -> Node | None:
@@ -299,7 +291,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.mm: _mm,
     aten.addmm: _addmm,
     aten.bmm: _bmm,
-    aten.baddbmm: _baddbmm,
+    aten.baddbmm: _addmm,
     aten.mv: _mv,
     aten.convolution: _convolution,
     aten.convolution_backward: replace_gradients,
