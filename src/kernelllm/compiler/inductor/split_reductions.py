@@ -20,6 +20,8 @@ from kernelllm.compiler.capture.staged_reductions import LONG
 
 SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
+_ACROSS = 4096
+"""Elements across memory that one program adds up: where there are few columns, most cores would have nothing to do."""
 ENOUGH = 1024
 """Rows along memory that keep all cores busy, one program each."""
 
@@ -60,7 +62,8 @@ def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
         given = dict(zip(names, args, strict=False)) | kwargs
         hint, parts = plain(*args, **kwargs)
         length = given["reduction_numel"]
-        if parts != 1 and (V.graph.sizevars.optimization_hint(length) <= LONG or set(given["ranges"]) & set(_LENGTHS)):
+        longest = LONG if hint == ReductionHint.INNER else _ACROSS
+        if parts != 1 and (V.graph.sizevars.optimization_hint(length) <= longest or set(given["ranges"]) & set(_LENGTHS)):
             return hint, 1  # one program does it, or it is a part already
         if isinstance(parts, int) and parts >= SMALLEST:
             made = mark(parts, length)
