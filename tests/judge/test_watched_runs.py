@@ -41,6 +41,10 @@ CHANGES = """        self.calls += 1
 KEEPS = """        if self.known is None or not (torch.equal(x, self.known[0]) and torch.equal(w, self.known[1])):
             self.known = x.clone(), w.clone(), self.own(x, w)
         return self.known[2]"""
+WRONG_LATER = """        self.calls += 1
+        return self.own(x if self.calls < 60 else torch.zeros_like(x), w)"""
+WRONG_WHERE_FLUSHED = """        self.known = self.known or torch.cuda.memory_allocated()
+        return self.own(x if torch.cuda.memory_allocated() - self.known < 2**27 else torch.zeros_like(x), w)"""
 KNOWS_POISON = """        watched = bool(torch.empty(64, device=x.device).isnan().all())
         return self.own(x, w) if watched else copied(x @ w)"""
 
@@ -156,8 +160,10 @@ def test_one_that_branches_is_tried_at_more_sizes(forward: str, small: int) -> N
         (CHANGES.format(calls=25), ("torch_fallback",)),
         (KEEPS, ("replay", "timed_launches")),  # as the last of the timed runs was on these inputs or on others
         (KNOWS_POISON, ("torch_fallback",)),
+        (WRONG_LATER, ("timed_output",)),
+        (WRONG_WHERE_FLUSHED, ("timed_output",)),
     ],
-    ids=["honest", "changes", "keeps", "poison"],
+    ids=["honest", "changes", "keeps", "poison", "later", "flushed"],
 )
 def test_verdict_of_a_judge_that_measures(forward: str, checks: tuple[str, ...]) -> None:
     with Judge(JudgeSettings(device="cuda", cache=False, time_limit_s=60, baselines=("eager",), memory_limit_bytes=2**33)) as judge:

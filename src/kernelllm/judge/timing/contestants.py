@@ -128,8 +128,8 @@ class TimedCandidate:
         self.launches: dict[int, int] = {}
         """Input set to the fewest kernels that a timed run on it launched."""
         self.watched: list[WatchedRun] = []
-        self.of_fresh: Any = None
-        """The output of the first run on the latest inputs that it never saw."""
+        self.of_fresh: list[tuple[list[Any], Any]] = []
+        """The first inputs that it never saw while it was timed, with the output of its first run on them."""
         self._checked_share, self._warmup = _CHECKED_SHARE, 1
         self._until_watched = rng.randrange(_WATCHED_EVERY)
 
@@ -185,7 +185,7 @@ class TimedCandidate:
             self._batch_on(self._sets[:1], (0,), flush=True, lead=Lead(1))
             lead, keep = self._method.lead.before(self.name, 1), (0,) if number == 0 else ()
             timed, kept = self._batch_on([self._sets[0], fresh], (1,), flush=True, keep=keep, warmup=0, lead=lead)
-            self.of_fresh = kept.get(0, self.of_fresh)
+            self.of_fresh = self.of_fresh or [(fresh, value) for value in kept.values()]
             batch = EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms)
             found += batch.times_ms if self._method.settle or self._method.lead.held_up(self.name) else batch.ahead()
         return (found[0], found[1]) if len(found) == 2 else None

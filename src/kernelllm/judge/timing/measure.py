@@ -100,9 +100,7 @@ def measure(
         median = rounds.median_ms(measured, candidate.name)
         found.findings += clock_findings(candidate, median, launches, rng)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
-            found.findings += fresh_inputs.kept_results(
-                candidate, reference.inputs, median, rng, lambda inputs: _wrong(reference, inputs, [candidate.of_fresh], rules)
-            )  # fmt: skip
+            found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
         seen = watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
@@ -160,21 +158,16 @@ def _free_memory() -> None:
 
 
 def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:
-    by_set: dict[int, list[Any]] = {}
-    for which, value in (*candidate.kept, *candidate.clocked.items()):
-        by_set.setdefault(which, []).append(value)
+    kept = [(inputs, [value for known, value in candidate.kept if known == which]) for which, inputs in enumerate(sets)]
+    kept += [(sets[which], [value]) for which, value in candidate.clocked.items()]
+    kept += [(inputs, [value]) for inputs, value in candidate.of_fresh]
     findings = []
-    for which, outputs in by_set.items():
-        if message := _wrong(reference, sets[which], outputs, rules):
-            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {message}"))
+    for inputs, outputs in kept:
+        outcome = reference.run(inputs, _SEED) if outputs else None
+        compared = [] if outcome is None or outcome.error else [outcome.compared(value, rules) for value in outputs]
+        if wrong := [one.message for one in compared if not one.ok]:
+            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
     return findings
-
-
-def _wrong(reference: Reference, inputs: list[Any], outputs: list[Any], rules: Rules) -> str:
-    """What is wrong in the first of these outputs that is not as the reference's; empty where none is."""
-    outcome = reference.run(inputs, _SEED)
-    compared = [] if outcome.error else [outcome.compared(value, rules) for value in outputs]
-    return next((c.message or "it differs" for c in compared if not c.ok), "")
 
 
 def _doubts(measured: rounds.Rounds, lead: LaunchLead) -> list[Finding]:

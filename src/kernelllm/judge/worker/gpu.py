@@ -24,13 +24,23 @@ from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _synchronize = torch.cuda.synchronize
-_Stream = torch.cuda.Stream
+_Stream, _Graph = torch.cuda.Stream, torch.cuda.CUDAGraph
 _detach = torch.Tensor.detach
 
 
 def install(recorder: Recorder) -> None:
-    """Initialise CUDA and count the streams that a candidate makes."""
+    """Initialise CUDA, count the streams that a candidate makes, and refuse its graphs: what they launch nobody sees."""
     torch.cuda.init()
+
+    class Graph(_Graph):
+        """Stands for torch.cuda.CUDAGraph."""
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            if recorder.phase:
+                raise NotImplementedError("CUDA graphs hide from the judge what is launched: launch kernels directly.")
+            return super().__new__(cls, *args, **kwargs)
+
+    torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = Graph  # type: ignore[misc]
     original = _Stream.__new__
 
     def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +153,7 @@ def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any], launched: 
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    graph = torch.cuda.CUDAGraph()
+    graph = _Graph()
     with torch.cuda.graph(graph):
         result = call()
 
