@@ -24,7 +24,8 @@ from kernelllm.problems.seeds import seed_all
 
 # taken before any candidate code runs, so that replacing them in torch changes nothing here
 _synchronize = torch.cuda.synchronize
-_Stream, _Graph = torch.cuda.Stream, torch.cuda.CUDAGraph
+_Stream = torch.cuda.Stream
+_Graph: Any = torch.cuda.CUDAGraph
 _detach = torch.Tensor.detach
 
 
@@ -32,7 +33,7 @@ def install(recorder: Recorder) -> None:
     """Initialise CUDA, count the streams that a candidate makes, and refuse its graphs: what they launch nobody sees."""
     torch.cuda.init()
 
-    class Graph(_Graph):
+    class Graph(_Graph):  # type: ignore[misc]
         """Stands for torch.cuda.CUDAGraph."""
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
