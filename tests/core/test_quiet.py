@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import threading
 
 import pytest
 
-from kernelllm.core.quiet import code_of_others, results_only
+from kernelllm.core.quiet import CHATTY, code_of_others, quiet_thread, results_only
 
 
 def test_a_library_leaves_the_streams_of_the_process_alone() -> None:
@@ -57,3 +58,14 @@ def test_others_may_replace_the_streams_meanwhile_and_put_back_what_they_found()
         assert sys.stdout is first
     finally:
         sys.stdout = first
+
+
+def test_one_thread_is_kept_quiet_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger(CHATTY[0])
+    with quiet_thread():
+        log.error("mine")
+        other = threading.Thread(target=log.error, args=("another's",))
+        other.start()
+        other.join()
+    log.error("later")
+    assert caplog.messages == ["another's", "later"]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -21,6 +22,7 @@ CHATTY = (
     "torch._dynamo",
     "torch._inductor",
     "torch._export",
+    "torch._export.non_strict_utils",
     "torch._logging._internal",
 )
 """Loggers that print tracebacks of errors which are caught and told in a sentence."""
@@ -68,8 +70,30 @@ def no_results_here() -> None:
     os.dup2(2, 1)
 
 
+def _verbose() -> bool:
+    return bool({"-v", "--verbose"} & set(sys.argv))
+
+
 def quiet_libraries() -> None:
     """Keep torch's own log lines off the terminal, unless ``--verbose`` is anywhere on the command line."""
-    if not {"-v", "--verbose"} & set(sys.argv):
+    if not _verbose():
         for name in CHATTY:
             logging.getLogger(name).disabled = True
+
+
+@contextlib.contextmanager
+def quiet_thread() -> Iterator[None]:
+    """The same for what this thread logs meanwhile, in a process that is not ours."""
+    own = threading.get_ident()
+    loggers = [] if _verbose() else [logging.getLogger(name) for name in CHATTY]
+
+    def by_others(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    for logger in loggers:
+        logger.addFilter(by_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(by_others)

@@ -18,6 +18,7 @@ from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
+from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
 from kernelllm.problems.graph_problem import graph_problem
 from kernelllm.problems.graph_text import LISTED, plain_text
@@ -153,7 +154,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
     shapes: Any
     for shapes in ((automatic,), None):
         try:
-            with TORCH, warnings.catch_warnings(), _quiet(), _layer_by_layer(), torch.no_grad():
+            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
         except UsageError:
@@ -177,19 +178,6 @@ def _layer_by_layer() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _state(program: torch.export.ExportedProgram) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

@@ -23,6 +23,7 @@ from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, KernelLLMError, ProblemError
+from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.first_run import first_run
@@ -38,6 +39,7 @@ def capture(problem: Problem, options: Options) -> Captured:
     return captured_for(problem, options, lambda captured: captured)
 
 
+@quiet_thread()
 def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T]) -> T:
     """``use`` of the graph, in the first way of tracing for which neither the tracing nor ``use`` fails.
 

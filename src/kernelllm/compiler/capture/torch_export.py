@@ -6,7 +6,6 @@ Parameters keep the problem's own sizes; the inputs' dimensions become symbols w
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -29,9 +28,6 @@ def exported(problem: Problem, options: Options) -> Captured:
     built = build(problem, set())
     names = argument_names(built.model, len(built.inputs))
     shapes = {n: pytree.tree_map(_automatic, value) for n, value in zip(names, built.inputs, strict=True)}
-    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
     try:
         in_time = intercept.InTime()
         with torch.no_grad(), in_time, intercept.whole_layers(options), _without_partial_graphs(), modes.noted(built.model, built.modes):
@@ -39,8 +35,6 @@ def exported(problem: Problem, options: Options) -> Captured:
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler
         raise Untraceable(describe(error, problem), way="torch.export") from error
-    finally:
-        log.setLevel(level)
     graph = program.graph_module
     leaves = _leaves(program, built, names)
     _writes_in_place(graph, program)
