@@ -178,8 +178,8 @@ class LinesBehind:
         self._known: dict[tuple[PythonLines, str], tuple[PythonLines | None, str]] = {}
 
     def after(self, found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
-        """(the state behind the whole lines of a text, what stands behind them). The state is None where a line cannot stand; where the
-        last line goes on below, it is ``found`` and the text is all."""
+        """(the state behind the whole lines of a text, what stands behind them). The state is None where a line cannot stand: each holds
+        a statement, or the head of one, as the files do that ``mini`` learns from."""
         key = found, text
         known = self._known.get(key)
         if known is None:
@@ -191,16 +191,12 @@ class LinesBehind:
     @staticmethod
     def _found(found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
         *whole, rest = text.split("\n")
-        begun, state = "", found
-        for part in whole:
-            line = begun + part
-            prefix = PythonPrefix().after(line.strip())
-            begun = f"{line}\n" if prefix is not None and prefix.open else ""
-            then = None if begun else state.after(line)
-            if not begun and then is None:
+        for line in whole:
+            then = found.after(line)
+            if then is None:
                 return None, rest
-            state = then or state
-        return (found, text) if begun else (state, rest)
+            found = then
+        return found, rest
 
 
 class Line:
@@ -214,6 +210,8 @@ class Line:
 
     def takes(self, ends: bool, piece: str, count: int, state: int) -> tuple[int, int] | None:
         """Look at a token that follows ``count`` others. Where a line cannot stand: (tokens that stay, the text's state behind them)."""
+        if self._tries[0] > _UNDONE:
+            return None
         piece = "\n" if ends else piece
         at, _, found = self._marks[-1]
         if 0 < at == count and not piece.startswith("\n"):  # the line before is whole
@@ -222,17 +220,15 @@ class Line:
         if "\n" not in piece:
             return None
         then, rest = self._behind.after(found, self._text)
-        begun = rest == self._text
-        if then is None or (ends and (begun or not then.may_end)):
+        if then is None or (ends and not then.may_end):
             return self._undone()
-        if not begun:
-            self._text = rest
-            self._marks.append((count, state, then))
+        self._text = rest
+        self._marks.append((count, state, then))
         return None
 
     def _undone(self) -> tuple[int, int] | None:
         self._tries[0] += 1
-        if self._tries[0] > _UNDONE:
+        if self._tries[0] > _UNDONE:  # from here on nothing is looked at
             return None
         kept = self._marks[-1][0]
         self._tries[kept + 1] += 1

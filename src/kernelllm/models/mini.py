@@ -33,7 +33,7 @@ _TOP_P = 0.97
 """Where none is asked for: the tail of a small model's distribution is noise."""
 _TRIES = 32
 """Tokens that may be refused before the answer goes on as it is."""
-_ON_CPU, _ON_GPU = 32, 2048
+_ON_CPU, _ON_GPU = 32, 512
 """Most rows of a batch where ``batch`` is 0."""
 _FREE = 0.5
 """Share of a GPU's free memory for keys and values: judges may need the rest."""
