@@ -71,8 +71,10 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "the mask is the one that eager draws", "torch._VF", _DROPOUT),
     *_each("compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch", "bilinear(input1, input2, weight, bias)"),
     *_each(
-        "compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch", "embedding_bag;cdist(x1, x2, p, compute_mode)"
+        "compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch",
+        "embedding_bag;cdist(x1, x2, p, compute_mode);cov;corrcoef"
     ),
+    *_each("compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch.nn.functional", "multilabel_margin_loss"),
     *_each(
         "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
         "bilinear(input1, input2, weight, bias)",
@@ -254,6 +256,7 @@ DEVICE = (
     ))),
     *_each("the worker without a GPU", "the same by the newer name", "torch.accelerator",
            "current_device_index;device_count;synchronize;set_device_index"),
+    *_each("the worker on a GPU", "a candidate that makes CUDA graphs is told to launch directly", "torch.cuda", "graphs.CUDAGraph"),
     *_each("the worker without a GPU", "its parser takes real streams alone", "torch", "Tensor.record_stream"),
     *_each("the worker without a GPU", "generators live on the CPU", "torch", "Generator"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch", "__version__"),
