@@ -87,6 +87,11 @@ TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
     "torch_rnn_relu": ("torch.rnn_relu", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_gru": ("torch.gru", f"(Tensor x, Tensor hx, {_RNN}) -> (Tensor, Tensor)"),
     "torch_lstm": ("torch.lstm", f"(Tensor x, Tensor[] hx, {_RNN}) -> (Tensor, Tensor, Tensor)"),
+    "torch_ctc_loss": (
+        "torch.nn.functional.ctc_loss",
+        "(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, str reduction, bool zero_infinity) "
+        "-> Tensor",
+    ),
     "torch_contiguous": ("torch.Tensor.contiguous", "(Tensor x) -> Tensor"),
 }
 """Operators for what is left to torch: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
@@ -235,6 +240,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "topk": _indexed(_topk),
     "concat": _concat,
     "contiguous": _same,
+    "ctc_loss": lambda x, targets, lengths, *rest: x.new_empty(lengths.shape if rest[2] == "none" else ()),
     "lu_factor": lambda a, _: (a.new_empty(a.shape), a.new_empty((*a.shape[:-2], _shorter_side(a)), dtype=torch.int32)),
     "permutation": lambda pivots, m: pivots.new_empty((*pivots.shape[:-1], m), dtype=torch.int64),
     "triangular_solve": lambda a, b, *_: b.new_empty(b.shape),

@@ -75,6 +75,8 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "max_pool1d", _max_pool1d),
         (F, "bilinear", taken_apart.bilinear),
         (F, "multilabel_margin_loss", taken_apart.multilabel_margin_loss),
+        (F, "grid_sample", taken_apart.grid_sample),
+        (F, "ctc_loss", _ctc_loss),
         *((torch, name, rule) for name, rule in taken_apart.FUNCTIONS.items()),
     ]
     for owner in (torch, torch._VF):
@@ -211,6 +213,15 @@ def _dropout(_: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
 
 def _dropout_in_place(context: Any, x: Any, p: float = 0.5, train: bool = True) -> Any:
     return x.copy_(_dropout(context, x, p, train))
+
+
+def _ctc_loss(context: _Context, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+              reduction: str = "mean", zero_infinity: bool = False) -> Any:
+    """One operator of torch, which reads the lengths."""
+    tensors = log_probs.dim() == 3 and isinstance(input_lengths, torch.Tensor) and isinstance(target_lengths, torch.Tensor)
+    if not tensors or context.options.backward or context.options.extern == "forbid":
+        return NotImplemented
+    return context.namespace.torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
 def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any) -> Any:

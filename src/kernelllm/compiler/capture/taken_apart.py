@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -82,6 +83,41 @@ def multilabel_margin_loss(_: Any, x: Any, target: Any, size_average: Any = None
     margins = (1 - rows.gather(1, torch.where(chosen, labels, 0)).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
     loss = torch.where(chosen.unsqueeze(2) & ~is_label.unsqueeze(1), margins, 0.0).sum((1, 2)) / rows.shape[1]
     return loss.reshape(x.shape[:-1]) if reduction == "none" else getattr(loss, reduction)()
+
+
+def grid_sample(_: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None) -> Any:
+    """Volumes; for images there is a decomposition."""
+    if x.dim() != 5 or mode == "bicubic":
+        return NotImplemented
+    sides = list(zip(grid.unbind(-1), reversed(x.shape[2:]), strict=True))  # the last dimension comes first
+    places = [_in_pixels(at, size, padding_mode, bool(align_corners)) for at, size in sides]
+    lows = [p.round() if mode == "nearest" else p.floor() for p in places]
+    rows = x.flatten(2)
+    out: Any = 0.0
+    for corner in product((0, 1), repeat=3) if mode != "nearest" else [(0, 0, 0)]:
+        index: Any = 0
+        weight: Any = 1.0
+        inside: Any = True
+        step: Any = 1
+        for place, low, more, (_at, size) in zip(places, lows, corner, sides, strict=True):
+            at = low + more
+            inside = (at >= 0) & (at < size) & inside
+            index, step = index + at.clamp(0, size - 1).long() * step, step * size
+            weight = weight if mode == "nearest" else weight * (1 - (place - at).abs())
+        found = rows.gather(2, index.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)).unflatten(2, grid.shape[1:4])
+        out = out + torch.where(inside.unsqueeze(1), found, 0.0) * (weight if mode == "nearest" else weight.unsqueeze(1))
+    return out
+
+
+def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
+    """Positions from -1 to 1 as those of pixels, brought inside where what lies outside is not zero."""
+    place = (at + 1) / 2 * (size - 1) if corners else ((at + 1) * size - 1) / 2
+    if padding_mode == "reflection":
+        low, span = (0.0, size - 1) if corners else (-0.5, size)
+        away = (place - low).abs()
+        turns, rest = (away / span).floor(), away % span
+        place = torch.where(turns % 2 == 0, rest, span - rest) + low
+    return place if padding_mode == "zeros" else place.clamp(0, size - 1)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
