@@ -127,9 +127,9 @@ def error(got: Any, want: Any) -> float:
 
 
 def problems(args: argparse.Namespace) -> dict[str, Problem]:
-    """The problems asked for, by name."""
+    """The problems asked for, by name, in the order asked for."""
     found = {p.name.rsplit("/", 1)[-1]: p for suite in args.suites for p in open_suite(suite).problems()}
-    return {name: p for name, p in found.items() if not args.only or name in args.only}
+    return {name: found[name] for name in args.only or found if name in found}
 
 
 def write(problem: Problem, name: str, args: argparse.Namespace) -> None:

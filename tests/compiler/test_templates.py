@@ -189,6 +189,9 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
 WGMMA = ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel", "product_kernel", "gated_product_kernel",
          "attention_half_kernel", "few_rows_kernel", "tile_product_kernel")  # fmt: skip
 
+SPILLS = {"attention_key_grad_kernel": 64}
+"""Bytes that a kernel may spill: with eight warps it spills none and takes 1.9 times as long on an H200."""
+
 
 @pytest.mark.parametrize("name", LARGE)
 def test_kernels_compile_for_hopper_without_spills(name: str, compiled: Compiled) -> None:
@@ -197,7 +200,7 @@ def test_kernels_compile_for_hopper_without_spills(name: str, compiled: Compiled
     assert kernel in {k[0] for k in compiled.kernels}
     for seen, shared, spills, ptx in compiled.kernels:
         assert shared < SHARED_LIMIT, seen
-        assert spills == 0, seen
+        assert spills <= SPILLS.get(seen, 0), seen
         if seen in WGMMA:
             assert "wgmma" in ptx, seen
 

@@ -19,8 +19,6 @@ _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
 """Inductor leaves masks out where a size divides by these, so no block may be larger."""
 WORTH_TUNING = 2**20
 """Elements below which a kernel takes a GPU no longer than its launch: choosing among configurations would cost more than it brings."""
-_LONG_ROW = 16384
-"""Elements of a row from which on its second reading comes from the L2 cache only if few programs are under way: those of 32 warps."""
 
 
 @dataclass
@@ -130,8 +128,9 @@ def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig
     if inner and not persistent and r < 512 and x > 1:
         side = min(1024 // (1 << (r - 1).bit_length()), x)
         return LaunchConfig(blocks={"XBLOCK": side, "R0_BLOCK": r}, warps=max(1, min(16, side * r // 256)))
-    if inner and r >= _LONG_ROW and scale == 1 and _reads_rows_twice(kernel):
-        return LaunchConfig(rows=True, blocks={"R0_BLOCK": 8192 if r % 8 == 0 else 16384}, warps=32)
+    if inner and scale == 1 and r >= (12288 if options.library else 32768) and _reads_rows_twice(kernel):
+        # few programs at once, so that the second reading of a row comes from the L2 cache
+        return LaunchConfig(rows=True, blocks={"R0_BLOCK": 8192}, warps=32 if options.library and r % 8 == 0 else 16)
     if (inner and (not persistent or r >= 256)) or x == 1:
         cap = r if persistent else min(r, max(512, int(4096 * scale)))
         warps = max(1, min(16, cap // 256))

@@ -14,6 +14,9 @@ def state_of(tensors):
     return [(t.data_ptr(), object() if t.is_inference() else t._version) for t in tensors]
 '''
 
+_QUANTISED = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn", "torch.float8_e5m2")
+"""Types whose values are kept as they are: a weight that was made small is not held in full beside them."""
+
 
 class Prepared:
     """The launches of a program that read parameters alone, with the buffers that they fill."""
@@ -21,6 +24,7 @@ class Prepared:
     def __init__(self, program: HostProgram, parameters: Collection[str]) -> None:
         """``parameters``: variables of the module's parameters."""
         self.program = program
+        parameters = {p for p in parameters if program.tensors[p].dtype not in _QUANTISED}
         self.sources: dict[str, None] = {}
         """Parameters that they read, in order."""
         self.buffers: dict[str, None] = {}

@@ -7,6 +7,7 @@ slices of tensors at the loop's index. The slices become whole tensors with the 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,8 @@ INSIDE = "for _ in tl.range(0, steps"
 """How the loop of such a kernel begins."""
 _STAGES = 6
 """Loads of as many steps are under way: a step alone waits for memory."""
-_BLOCK = {"BLOCK_ROWS": 4, "BLOCK": 32}
-"""Elements of a program, small: steps follow each other, so that only many programs fill a GPU."""
+_TILE, _BLOCK = 128, 32
+"""Elements of a program, of rows with columns and alone; small: steps follow each other, so that only many programs fill a GPU."""
 
 
 _TURNS = ("transpose", "permute")
@@ -251,8 +252,10 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
     _need(not taken & set(new))
     arguments[place:place] = [ast.arg(name) for name in new]
     step.launch.args[place:place] = [ast.Name("steps"), *(ast.parse(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
+    columns = next((int(n) for k in step.launch.keywords if k.arg == "BLOCK_COLS" for n in re.findall(r"\d+", ast.unparse(k.value))), _TILE)
+    most = {"BLOCK_ROWS": max(1, _TILE // columns), "BLOCK": _BLOCK}
     for keyword in step.launch.keywords:
-        wanted, value = _BLOCK.get(keyword.arg or ""), keyword.value
+        wanted, value = most.get(keyword.arg or ""), keyword.value
         if wanted and isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > wanted:
             grid = ast.unparse(step.launch.func.slice)
             parts = grid.rpartition(f", {value.value}),")

@@ -124,7 +124,7 @@ def half_attention_backward(q, k, v, out, grad, is_causal=False, scale=None):
     factor = 1.0 / math.sqrt(d) if scale is None else float(scale)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
     width = max(block_d, block_dv)
-    block, warps = 64 if width <= 128 else 32, 4 if width <= 64 else 8
+    block, warps = 64 if width <= 128 else 32, 4 if width <= 128 else 8
     attention_query_grad_kernel[(batch * heads * triton.cdiv(t, block),)](
         q, k, v, out, grad, dq, log, along, heads, heads // kv_heads, t, s, d, dv, factor, *q.stride(), *k.stride(), *v.stride(),
         *out.stride(), *grad.stride(), is_causal, block, block, block_d, block_dv, num_warps=warps, num_stages=2,

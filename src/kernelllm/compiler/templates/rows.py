@@ -21,22 +21,21 @@ def row_softmax_kernel(x_ptr, out_ptr, n, stride_x, ACC: tl.constexpr, BLOCK: tl
 
 
 @triton.jit
-def row_logsumexp_kernel(x_ptr, part_ptr, n, stride_x, span, ACC: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
+def row_logsumexp_kernel(x_ptr, part_ptr, n, stride_x, span, ACC: tl.constexpr, LOWEST: tl.constexpr,
+                         DEEP: tl.constexpr, LANES: tl.constexpr):
     """log(sum(exp(x))) of one span of a row: each of LANES lanes keeps its own maximum and sum, DEEP elements a step."""
     row = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * span
     end = tl.minimum(start + span, n)
     i = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    top = tl.full((LANES,), float("-inf"), dtype=ACC)
+    top = tl.full((LANES,), LOWEST, dtype=ACC)
     total = tl.zeros((LANES,), dtype=ACC)
     for at in range(start, end, DEEP * LANES):
         x = tl.load(x_ptr + row * stride_x + at + i, mask=at + i < end, other=float("-inf")).to(ACC)
         new_top = tl.maximum(top, tl.max(x, axis=0))
-        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
-        total = total * tl.exp(top - safe_top) + tl.sum(tl.exp(x - safe_top[None, :]), axis=0)
+        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top[None, :]), axis=0)
         top = new_top
     best = tl.max(top, axis=0)
-    best = tl.where(best == float("-inf"), 0.0, best)
     total = tl.sum(total * tl.exp(top - best), axis=0)
     tl.store(part_ptr + row * tl.num_programs(1) + tl.program_id(1), best + tl.log(total))
 
@@ -63,22 +62,20 @@ def row_normalize_kernel(x_ptr, sum_ptr, out_ptr, n, stride_x, ACC: tl.constexpr
 
 
 @triton.jit
-def row_softmax_twice_kernel(x_ptr, out_ptr, n, stride_x, ACC: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
+def row_softmax_twice_kernel(x_ptr, out_ptr, n, stride_x, ACC: tl.constexpr, LOWEST: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
     """Softmax of a row that is read twice: LANES lanes keep their own maximum and sum, DEEP elements a step."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride_x
     out_ptr += row * n
     i = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    top = tl.full((LANES,), float("-inf"), dtype=ACC)
+    top = tl.full((LANES,), LOWEST, dtype=ACC)
     total = tl.zeros((LANES,), dtype=ACC)
     for at in range(0, n, DEEP * LANES):
         x = tl.load(x_ptr + at + i, mask=at + i < n, other=float("-inf"), eviction_policy="evict_last").to(ACC)
         new_top = tl.maximum(top, tl.max(x, axis=0))
-        safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
-        total = total * tl.exp(top - safe_top) + tl.sum(tl.exp(x - safe_top[None, :]), axis=0)
+        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top[None, :]), axis=0)
         top = new_top
     best = tl.max(top, axis=0)
-    best = tl.where(best == float("-inf"), 0.0, best)
     best += tl.log(tl.sum(total * tl.exp(top - best), axis=0))
     for at in range(0, n, DEEP * LANES):
         x = tl.load(x_ptr + at + i, mask=at + i < n, other=0.0, eviction_policy="evict_first").to(ACC)
@@ -92,28 +89,29 @@ def rows_of(x):
 
 
 def rows_type(dtype):
-    """(the type that sums are kept in, the same of torch)."""
-    return (tl.float64, torch.float64) if dtype == torch.float64 else (tl.float32, torch.float32)
+    """(the type that sums are kept in, the same of torch, its lowest number)."""
+    if dtype == torch.float64:
+        return tl.float64, torch.float64, -1.7976931348623157e308
+    return tl.float32, torch.float32, -3.4028234663852886e38
 
 
-def row_logsumexp_plan(rows, n, element_size):
+def row_logsumexp_plan(rows, n):
     """(spans a row, DEEP, LANES, num_warps) of row_logsumexp_kernel."""
-    spans = max(1, min(64, (2048 if element_size == 2 else 1024) // max(rows, 1), n // 8192))
-    return (spans, 4, 1024, 4) if element_size == 2 else (spans, 4, 2048, 8)
+    return max(1, min(64, 264 // max(rows, 1), n // 8192)), 4, 2048, 8
 
 
 def row_logsumexp(x):
     """torch.logsumexp(x, -1), of fp16 and bf16 in fp32."""
     flat = rows_of(x)
     rows, n = flat.shape
-    acc, kind = rows_type(x.dtype)
+    acc, kind, lowest = rows_type(x.dtype)
     out = torch.empty((rows,), device=x.device, dtype=kind)
     if rows > 0:
-        spans, deep, lanes, warps = row_logsumexp_plan(rows, n, x.element_size())
+        spans, deep, lanes, warps = row_logsumexp_plan(rows, n)
         span = triton.cdiv(triton.cdiv(max(n, 1), spans), 16) * 16
         spans = triton.cdiv(max(n, 1), span)
         part = out if spans == 1 else torch.empty((rows, spans), device=x.device, dtype=kind)
-        row_logsumexp_kernel[(rows, spans)](flat, part, n, flat.stride(0), span, acc, deep, lanes, num_warps=warps)
+        row_logsumexp_kernel[(rows, spans)](flat, part, n, flat.stride(0), span, acc, lowest, deep, lanes, num_warps=warps)
         if spans > 1:
             row_join_kernel[(triton.cdiv(rows, 16),)](part, out, rows, spans, 16, triton.next_power_of_2(spans), num_warps=1)
     return out.view(x.shape[:-1])
@@ -129,26 +127,20 @@ def row_should_be_read_twice(rows, row_bytes):
     return rows >= 128 and row_bytes <= 300000
 
 
-def row_twice_tiles(rows):
-    """(LANES, num_warps) of row_softmax_twice_kernel: where rows are few, more of one is under way."""
-    return (4096, 16) if rows >= 1024 else (8192, 32)
-
-
 def row_softmax(x):
     """torch.softmax(x, -1) in x's dtype."""
     flat = rows_of(x)
     rows, n = flat.shape
-    acc, _ = rows_type(x.dtype)
+    acc, _, lowest = rows_type(x.dtype)
     out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
     if out.numel() == 0:
         return out
     if row_should_fit(n):
         block = triton.next_power_of_2(n)
-        warps = 4 if block <= 4096 else 8 if block <= 8192 else 16
+        warps = 4 if block <= 4096 else 8
         row_softmax_kernel[(rows,)](flat, out, n, flat.stride(0), acc, block, num_warps=warps)
     elif row_should_be_read_twice(rows, n * x.element_size()):
-        lanes, warps = row_twice_tiles(rows)
-        row_softmax_twice_kernel[(rows,)](flat, out, n, flat.stride(0), acc, 2, lanes, num_warps=warps)
+        row_softmax_twice_kernel[(rows,)](flat, out, n, flat.stride(0), acc, lowest, 4, 4096, num_warps=16)
     else:
         sums = row_logsumexp(flat)
         row_normalize_kernel[(rows, triton.cdiv(n, 8192))](flat, sums, out, n, flat.stride(0), acc, 8192, num_warps=8)
