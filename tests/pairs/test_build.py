@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -41,38 +42,51 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "modules"
-    made.mkdir()
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, ...]]:
+    """Two builds of five modules, which come in turns to one and the other: the arguments of each."""
+    made = tmp_path_factory.mktemp("modules")
     (made / "a.py").write_text(MODULE.format(result="torch.tanh(x) * 3 - y", rows=12))
-    renamed = MODULE.replace("x, y", "first, other").format(result="torch.tanh(first) * 3 - other", rows=12)
-    (made / "b_renamed.py").write_text(renamed.replace("class Model(nn.Module):", 'class Model(nn.Module):\n    """Other words."""\n'))
+    for name, first, other in (("c_renamed", "first", "other"), ("d_renamed", "left", "right")):
+        renamed = MODULE.replace("x, y", f"{first}, {other}").format(result=f"torch.tanh({first}) * 3 - {other}", rows=12)
+        (made / f"{name}.py").write_text(renamed.replace("class Model(nn.Module):", f'class Model(nn.Module):\n    """By {first}."""\n'))
     builtin = next(iter(open_suite("builtin/activation/mish").problems()))
-    (made / "c_benchmark.py").write_text(re.sub(r"\bx\b", "value", builtin.source))
+    (made / "b_benchmark.py").write_text(re.sub(r"\bx\b", "value", builtin.source))
     named = MODULE.format(result="(x * torch.sigmoid(y)).sum(1)", rows="batch").replace("import torch\n", "import torch\n\nbatch = 12\n", 1)
-    (made / "d.py").write_text(named)
-    return made
+    (made / "e.py").write_text(named)
+    folder = tmp_path_factory.mktemp("parts")
+    how = ("--db", str(folder / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin")
+    found = [("build", str(made), "-o", str(folder / f"part{i}"), "--shard", f"{i}/2", *how) for i in (0, 1)]
+    for arguments in found:
+        run(*arguments)
+    return found
 
 
-def test_build_drops_duplicates_and_benchmarks_and_resumes(folder: Path, tmp_path: Path) -> None:
-    arguments = ("build", str(folder), "-o", str(tmp_path / "set"), "--db", str(tmp_path / "store.db"), "--device", "cpu", "--workers", "1")
-    run(*arguments, "--against", "builtin")
-    told = json.loads((tmp_path / "set" / "report.json").read_text())
-    assert told["rows"] == 4
-    assert told["kept"] == 2
-    assert told["dropped"]["the same module"] == 1
-    assert [r for r in told["dropped"] if r.startswith("in a benchmark")]
-    before = [p.read_bytes() for p in sorted((tmp_path / "set" / "data").iterdir())]
-    run(*arguments, "--against", "builtin")
-    assert [p.read_bytes() for p in sorted((tmp_path / "set" / "data").iterdir())] == before
-    lines = [json.loads(line) for line in run("export", str(tmp_path / "set")).splitlines()]
+def report(part: tuple[str, ...]) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((Path(part[3]) / "report.json").read_text())
+    return told
+
+
+def data(folder: str | Path) -> list[bytes]:
+    return [p.read_bytes() for p in sorted((Path(folder) / "data").iterdir())]
+
+
+def test_build_drops_duplicates_and_benchmarks_and_resumes(parts: list[tuple[str, ...]]) -> None:
+    one, other = map(report, parts)
+    assert [(t["rows"], t["kept"]) for t in (one, other)] == [(3, 2), (2, 1)]
+    assert one["dropped"] == {"the same module": 1}
+    assert [r for r in other["dropped"] if r.startswith("in a benchmark")]
+    part = parts[0][3]
+    before = data(part)
+    run(*parts[0])
+    assert data(part) == before
+    lines = [json.loads(line) for line in run("export", part).splitlines()]
     assert len(lines) == 2
     assert all("class ModelNew" in line["messages"][-1]["content"] for line in lines)
     assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
     assert all("= x.shape" in line["messages"][-1]["content"] and "batch" not in line["messages"][-1]["content"] for line in lines)
-    assert "rows" in run("stats", str(tmp_path / "set"))
-    assert "@triton.jit" in run("show", str(tmp_path / "set"), "1")
+    assert "rows" in run("stats", part)
+    assert "@triton.jit" in run("show", part, "1")
 
 
 def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,18 +139,12 @@ def test_the_same_graph_is_found_in_other_writing() -> None:
     assert graph_hash(one)[0] != graph_hash(turned)[0]
 
 
-def test_parts_made_at_different_times_merge_to_one_set_in_any_order(folder: Path, tmp_path: Path) -> None:
-    how = ("--db", str(tmp_path / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin")
-    parts = [str(tmp_path / f"part{i}") for i in (0, 1)]
-    for number, part in enumerate(parts):
-        CliRunner().invoke(pairs, ["build", str(folder), "-o", part, "--shard", f"{number}/2", *how], catch_exceptions=False)
-    told = [json.loads((Path(part) / "report.json").read_text()) for part in parts]
-    assert [t["rows"] for t in told] == [2, 2]
+def test_parts_made_at_different_times_merge_to_one_set_in_any_order(parts: list[tuple[str, ...]], tmp_path: Path) -> None:
+    folders = [part[3] for part in parts]
     merged = [tmp_path / name for name in ("merged", "turned")]
-    run("merge", *parts, parts[0], "-o", str(merged[0]), "--against", "builtin")
-    run("merge", *reversed(parts), "-o", str(merged[1]), "--against", "builtin")
-    one, other = ([p.read_bytes() for p in sorted((m / "data").iterdir())] for m in merged)
-    assert one == other
+    run("merge", *folders, folders[0], "-o", str(merged[0]), "--against", "builtin")
+    run("merge", *reversed(folders), "-o", str(merged[1]), "--against", "builtin")
+    assert data(merged[0]) == data(merged[1])
     rows = [json.loads(line) for line in run("export", str(merged[0]), "--format", "kernelbook").splitlines()]
     assert len(rows) == 2
     assert len({r["python_code"] for r in rows}) == 2
