@@ -137,7 +137,7 @@ def row_softmax(x):
         return out
     if row_should_fit(n):
         block = triton.next_power_of_2(n)
-        warps = 4 if block <= 4096 else 8
+        warps = 4 if block <= 4096 else 8 if block <= 16384 else 16
         row_softmax_kernel[(rows,)](flat, out, n, flat.stride(0), acc, block, num_warps=warps)
     elif row_should_be_read_twice(rows, n * x.element_size()):
         row_softmax_twice_kernel[(rows,)](flat, out, n, flat.stride(0), acc, lowest, 4, 4096, num_warps=16)
