@@ -60,8 +60,9 @@ def test_others_may_replace_the_streams_meanwhile_and_put_back_what_they_found()
         sys.stdout = first
 
 
-def test_one_thread_is_kept_quiet_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_thread_is_kept_quiet_and_others_are_not(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     log = logging.getLogger(CHATTY[0])
+    monkeypatch.setattr(log, "disabled", False)  # as it is where no command line ran in this process
     with quiet_thread():
         log.error("mine")
         other = threading.Thread(target=log.error, args=("another's",))
