@@ -5,7 +5,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
-PROBLEM = "rowsum"
+PROBLEM = "flipped"
 EXPECT = "torch_fallback"
 
 
@@ -25,10 +25,9 @@ def copied(x):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        y = torch.zeros(x.shape[0], device=x.device)
-        for row in range(x.shape[0]):
-            total = 0.0
-            for column in range(x.shape[1]):
-                total += x[row, column].item()
-            y[row] = total
+        rows, columns = x.shape
+        y = torch.zeros(x.shape, device=x.device)
+        for row in range(rows):
+            for column in range(columns):
+                y[row, column] = x[rows - 1 - row, column].item()
         return copied(y)
