@@ -48,14 +48,15 @@ class OperatorCounter(OperatorMode):
                 return inside(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         name = str(func)
-        if not self._paused() and (name.startswith("aten._local_scalar_dense") or not _bookkeeping(args)):
+        if not self._paused():
+            for read in _to_the_host(name, args, result):
+                self.ops[ON_THE_HOST if read.is_floating_point() or read.is_complex() else _WHOLE] += read.numel()
+        if not self._paused() and not _bookkeeping(args):
             if "index_put" in name and (kwargs or {}).get("accumulate", args[3] if len(args) > 3 else False):
                 name = name.replace("index_put", "index_add")
             self.ops[name] += 1
             if self._note is not None and not free(name):
                 self._note(name)
-            for read in _to_the_host(name, args, result):
-                self.ops[ON_THE_HOST if read.is_floating_point() or read.is_complex() else _WHOLE] += read.numel()
             amount = heavy_flops(func, args, kwargs or {}, result)
             amount = amount or (_contraction(args, result) if family(name) in _CONTRACTIONS else 0)
             elements = 0 if amount else weight(name)
