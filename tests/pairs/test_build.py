@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from kernelllm.app.commands.pairs import pairs
 from kernelllm.core.types import Problem
 from kernelllm.pairs.canonical import canonical, fingerprint
+from kernelllm.pairs.cleaning import cleaned
 from kernelllm.pairs.operator_graph import graph_hash
+from kernelllm.pairs.row import Pair
 from kernelllm.suites import open_suite
 
 MODULE = '''
@@ -118,6 +121,18 @@ def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: py
     told = json.loads((tmp_path / "found" / "provenance.json").read_text())["somelayers.block.Block"]
     assert told["licenses"] == ["MIT"]
     assert told["repo_name"] == "somelayers 1.2"
+
+
+def test_modules_that_differ_in_numbers_alone_are_kept_as_often_as_asked() -> None:
+    rows = []
+    for number in range(5):
+        source = MODULE.format(result=f"torch.tanh(x).roll({number + 3}, 1).abs() - y", rows=12)
+        told = {"name": str(number), "uuid": str(number), "origin": "", "model": "", "fingerprint": fingerprint(source), "graph": "roll"}
+        rows.append(msgspec.convert({"python_code": source, "triton_code": f"# {number}", "split": "train", **told}, Pair))
+    for per_form in (1, 3):
+        kept, report = cleaned(rows, None, per_form=per_form)
+        assert len(kept) == per_form
+        assert report.dropped == {"nearly the same module": 5 - per_form}
 
 
 def test_names_and_docstrings_do_not_matter_and_operators_do() -> None:

@@ -79,14 +79,18 @@ class Benchmarks:
         return "", ""
 
 
-def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: int = 1) -> tuple[list[Pair], CleaningReport]:
-    """The rows that stay, split by family, and the report. At most ``per_module`` kernels stay for one module."""
+def cleaned(
+    rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: int = 1, per_form: int = 1
+) -> tuple[list[Pair], CleaningReport]:
+    """The rows that stay, split by family, and the report. At most ``per_module`` kernels stay for one module, and ``per_form`` modules
+    with nearly the same text and the same operators, numbers aside."""
     report = CleaningReport(benchmarks=dict(benchmarks.counts) if benchmarks else {})
     kept: list[Pair] = []
     modules: Counter[str] = Counter()
     texts: set[tuple[str, str]] = set()
     near = Similar(0.95)
     graphs: dict[str, str] = {}
+    forms: Counter[str] = Counter()
     for row in rows:
         report.rows += 1
         text = (row.fingerprint, digest(row.triton_code))
@@ -105,10 +109,13 @@ def cleaned(rows: Iterable[Pair], benchmarks: Benchmarks | None, *, per_module: 
         if not modules[row.fingerprint]:
             like = near.nearest(row.python_code)
             if like and row.graph and graphs[like] == row.graph:  # the same form with other operators is worth keeping
-                report.drop("nearly the same module", row.name, like)
-                continue
-            near.add(row.uuid, row.python_code)
-            graphs[row.uuid] = row.graph
+                forms[like] += 1
+                if forms[like] >= per_form:
+                    report.drop("nearly the same module", row.name, like)
+                    continue
+            else:
+                near.add(row.uuid, row.python_code)
+                graphs[row.uuid] = row.graph
         modules[row.fingerprint] += 1
         kept.append(row)
     done = _split(kept)

@@ -78,6 +78,7 @@ def harvest(packages: tuple[str, ...], output: Path) -> None:
 @click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged; quick: three seeds at two sizes alone.")
 @click.option("--shard", metavar="I/N", help="Only every N-th module from the I-th on (I from 0).")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
+@click.option("--per-form", type=click.IntRange(min=1), default=1, show_default=True, help="Modules that differ in numbers alone.")
 @set_options
 @json_option
 @verbose_option
@@ -106,6 +107,7 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 @click.argument("folders", metavar="SET...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the whole set.")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
+@click.option("--per-form", type=click.IntRange(min=1), default=1, show_default=True, help="Modules that differ in numbers alone.")
 @click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]")
 @json_option
 @verbose_option
@@ -119,7 +121,7 @@ def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, agains
     from kernelllm.pairs.cleaning import cleaned, in_order
 
     rows = in_order(row for folder in folders for row in pair_files.read(folder))
-    kept, report = cleaned(rows, _benchmarks(against), per_module=options["per_module"])
+    kept, report = cleaned(rows, _benchmarks(against), per_module=options["per_module"], per_form=options["per_form"])
     for folder in folders:
         report.add(pair_files.report_of(folder))
     _told(kept, report, output, as_json)
@@ -298,7 +300,8 @@ def _written(
     from kernelllm.pairs.from_runs import rows_of, unverified
 
     rows = [row for run in runs for row in rows_of(Run(store, run), provenance, options["workers"] or os.cpu_count() or 1)]
-    kept, report = cleaned(rows, _benchmarks(options["against"]), per_module=options.get("per_module", 1))
+    most = {name: options.get(name, 1) for name in ("per_module", "per_form")}
+    kept, report = cleaned(rows, _benchmarks(options["against"]), **most)
     for reason, name, why in (*skipped, *(item for run in runs for item in unverified(Run(store, run)))):
         report.drop(reason, name, why)
     return _told(kept, report, output, as_json)
