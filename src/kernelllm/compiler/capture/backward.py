@@ -5,6 +5,7 @@ The cut is torch's own (min-cut with recomputation, as AOTAutograd has it): what
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,7 +143,8 @@ def _computed_late(joint: GraphModule, returned: int) -> None:
             needed.add(node)
             waiting += node.all_input_nodes
     for node in joint.graph.nodes:
-        if node.op == "call_function" and node not in needed and isinstance(node.meta.get("val"), torch.Tensor):
+        made_already = node.target is operator.getitem and node.args[0] in needed  # one of several results
+        if node.op == "call_function" and node not in needed and isinstance(node.meta.get("val"), torch.Tensor) and not made_already:
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
