@@ -178,7 +178,7 @@ def attention_half_tiles(t, s, width):
     """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_half_kernel."""
     if width <= 64 and s <= 128:
         return 128, 32, 4, 3
-    return 64, 64 if width <= 128 else 32, 4, 3
+    return (64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)
 
 
 def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale):
