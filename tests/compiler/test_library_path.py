@@ -224,6 +224,26 @@ def get_init_inputs(): return [channels, hidden]
 """
 
 
+KEPT_SMALL = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-8, 8, (width, width), dtype=torch.int8))
+        self.scale = nn.Parameter(torch.rand(width, 1))
+    def forward(self, x):
+        return torch.relu(F.linear(x, self.weight.to(x.dtype) * self.scale))
+tokens, width = 32, 64
+def get_inputs(): return [torch.rand(tokens, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_weights_that_are_kept_small_are_not_held_in_full_beside_them() -> None:
+    text = compiled(problem(KEPT_SMALL), Options(fixed=True, mixed=True))
+    assert "def forward_at_known_sizes" in text
+    assert "self.prepared()" not in text
+
+
 def test_the_path_for_known_sizes_updates_running_statistics() -> None:
     text = compiled(problem(TRAINED), Options(fixed=True))
     path = text.partition("def forward_at_known_sizes")[2]
