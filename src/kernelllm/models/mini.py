@@ -1,7 +1,7 @@
 """``mini``: the small model that comes with this package, or one of the same kind: ``mini/FOLDER``.
 
 It has a sampler of its own: several prompts in one batch, keys and values kept, a seed for each sample whatever the batch,
-and tokens refused after which no valid Python can follow.
+tokens refused after which no valid Python can follow, and constructors copied from the module that was asked for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kernelllm.core.errors import ModelError
+from kernelllm.models.copied_constructor import with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
-from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop
+from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop, plain_text
 from kernelllm.models.python_prefix import PythonPrefix
 
 if TYPE_CHECKING:
@@ -122,7 +123,14 @@ class Mini(HF):
             part = todo[at : at + batch]
             with self._lock:
                 found = self._drawn(weights, [ids[p] for p, _ in part], [sample for _, sample in part], params)
-            yield from ((p, completion) for (p, _), completion in zip(part, found, strict=True))
+            for (place, _), completion in zip(part, found, strict=True):
+                yield place, self._copied(prompts[place], completion)
+
+    def _copied(self, messages: Sequence[Message], completion: Completion) -> Completion:
+        """With the constructor of the module that was asked for."""
+        if not self.valid_python:
+            return completion
+        return msgspec.structs.replace(completion, text=with_constructor_of(plain_text(messages) or "", completion.text))
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer, in one piece."""

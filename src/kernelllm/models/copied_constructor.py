@@ -1,0 +1,80 @@
+"""What a prompt gives is copied: the constructor of an answer has the signature and the layers of the module that was asked for.
+
+A small model knows common constructors by heart and writes those. Which arguments its kernels were written for stays its own
+statement, with the values that the prompt has; everything else in the file is as the model wrote it.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from kernelllm.core.text import parse
+
+_MODULE: Final = "class Model("
+_NEW: Final = "class ModelNew("
+
+
+def with_constructor_of(prompt: str, answer: str) -> str:
+    """The answer with the constructor and the forward's arguments of the module in a prompt, as
+    :func:`kernelllm.lm.plain_module.plain_module` writes it; unchanged where either has another form."""
+    head, found, rest = answer.rpartition(_NEW)
+    start = prompt.find(_MODULE)
+    if not found or start < 0:
+        return answer
+    try:
+        asked, new = parse(prompt[start:].partition("\n<|")[0]), parse(found + rest)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return answer
+    model, own = _class(asked, "Model"), _class(new, "ModelNew")
+    if model is None or own is None or new.body[-1] is not own:
+        return answer
+    methods, mine = _methods(model), _methods(own)
+    if "__init__" not in methods or not {"__init__", "forward"} <= mine.keys() or "forward" not in methods:
+        return answer
+    given = next((n.value for n in asked.body if isinstance(n, ast.Expr) and ast.unparse(n).startswith("Model(")), None)
+    values = {k.arg: ast.unparse(k.value) for k in given.keywords if k.arg} if isinstance(given, ast.Call) else {}
+    guards = _guards(mine["__init__"], values)
+    _rename(own, _layers(mine["__init__"]), _layers(methods["__init__"]))
+    mine["__init__"].args, mine["__init__"].body = methods["__init__"].args, [*guards, *methods["__init__"].body]
+    mine["forward"].args = methods["forward"].args
+    return f"{head}{ast.unparse(ast.fix_missing_locations(new))}\n".replace("\n\n    def", "\n    def")
+
+
+def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:
+    return next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+
+
+def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+
+
+def _guards(constructor: ast.FunctionDef, values: dict[str, str]) -> list[ast.stmt]:
+    """The refusals of other arguments, with the prompt's values; those that name none of its arguments are left out."""
+    made: list[ast.stmt] = []
+    for node in constructor.body:
+        if not isinstance(node, ast.If) or not isinstance(node.body[0], ast.Raise):
+            continue
+        compared = [c.left.id for c in ast.walk(node.test) if isinstance(c, ast.Compare) and isinstance(c.left, ast.Name)]
+        names = [name for name in dict.fromkeys(compared) if name in values]
+        if names:
+            told = ", ".join(f"{n}={values[n]}" for n in names).replace("'", '"').replace("{", "{{").replace("}", "}}")
+            got = ", ".join(f"{{{n}!r}}" for n in names)
+            test = " or ".join(f"{n} != {values[n]}" for n in names)
+            made += parse(f"if {test}:\n    raise ValueError(f'the kernels were written for {told}; got {got}')").body
+    return made
+
+
+def _layers(constructor: ast.FunctionDef) -> list[str]:
+    """The attributes that it sets, in order."""
+    found = [n.attr for s in constructor.body for n in ast.walk(s) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    return list(dict.fromkeys(found))
+
+
+def _rename(own: ast.ClassDef, mine: list[str], theirs: list[str]) -> None:
+    """Attributes by the names that the prompt has, where there are as many."""
+    if len(mine) == len(theirs):
+        names = dict(zip(mine, theirs, strict=True))
+        for node in ast.walk(own):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                node.attr = names.get(node.attr, node.attr)

@@ -1,0 +1,47 @@
+"""The constructor of an answer is the module's own."""
+
+from __future__ import annotations
+
+from kernelllm.models.copied_constructor import with_constructor_of
+
+PROMPT = """<|module|>
+class Model(nn.Module):
+    def __init__(self, width, stride=2, bias=False):
+        super().__init__()
+        self.layer = nn.Conv1d(width, 4, 3, stride=stride, bias=bias)
+    def forward(self, signal):
+        return self.layer(signal)
+Model(width=8, stride=2, bias=False)
+forward(signal=torch.rand(2, 8, 16))
+<|kernel|>
+"""
+HEAD = "import torch\n\n\ndef conv(x, w):\n    return x\n\n\n"
+ANSWER = HEAD + """class ModelNew(nn.Module):
+    def __init__(self, width, stride=1, bias=True, bias=True):
+        if stride != 3 or groups != 1:
+            raise ValueError(f'the kernels were written for stride=3, groups=1; got {stride!r}, {groups!r}')
+        super().__init__()
+        self.conv = nn.Conv1d(width, 5, 3, stride=stride)
+    def forward(self, signal):
+        return conv(signal, self.conv.weight)
+"""
+
+
+def test_signature_layers_and_values_are_the_modules() -> None:
+    made = with_constructor_of(PROMPT, ANSWER.replace(", bias=True, bias=True", ", bias=True"))
+    assert made == HEAD + """class ModelNew(nn.Module):
+    def __init__(self, width, stride=2, bias=False):
+        if stride != 2:
+            raise ValueError(f'the kernels were written for stride=2; got {stride!r}')
+        super().__init__()
+        self.layer = nn.Conv1d(width, 4, 3, stride=stride, bias=bias)
+    def forward(self, signal):
+        return conv(signal, self.layer.weight)
+"""
+    assert with_constructor_of(PROMPT, made) == made
+
+
+def test_what_has_another_form_stays() -> None:
+    for answer in ("", "no code", ANSWER + "\nx = 1\n", ANSWER.replace("(self, signal):", "(self, signal")):
+        assert with_constructor_of(PROMPT, answer) == answer
+    assert with_constructor_of("Write a kernel.", ANSWER) == ANSWER
