@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelllm.models.copied_constructor import Dictated, with_constructor_of
+from kernelllm.models.copied_constructor import with_constructor_of
 
 PROMPT = """<|module|>
 class Model(nn.Module):
@@ -45,21 +45,3 @@ def test_what_has_another_form_stays() -> None:
     for answer in ("", "no code", ANSWER + "\nx = 1\n", ANSWER.replace("(self, signal):", "(self, signal")):
         assert with_constructor_of(PROMPT, answer) == answer
     assert with_constructor_of("Write a kernel.", ANSWER) == ANSWER
-
-
-def test_a_constructor_is_dictated_while_an_answer_is_drawn() -> None:
-    """What a model draws, piece by piece, and what stands there instead."""
-    row = Dictated(PROMPT)
-    drawn = {
-        "import torch\n\n\nclass Model": "",
-        "New(nn.Module):\n    def __init__(self":
-            "New(nn.Module):\n    def __init__(self, width, stride=2, bias=False):",
-        "\n        if stride != 2:\n            raise ValueError\n": "",
-        "        super().__init__()\n        self.conv =": "        super().__init__()\n        self.layer = nn.Conv1d(width, 4, 3, "
-            "stride=stride, bias=bias)\n    def forward(self, signal):",
-        "\n        if not self.": "", "training": "", "\n        out = conv(signal, self": "", ".": ".layer", ".weight)": "",
-    }  # fmt: skip
-    for piece, instead in drawn.items():
-        assert row.instead_of(piece) == instead
-    other = Dictated("Write a kernel.")
-    assert not any(other.instead_of(piece) for piece in drawn)

@@ -7,16 +7,10 @@ statement, with the values that the prompt has; everything else in the file is a
 from __future__ import annotations
 
 import ast
-import re
 from typing import Final
 
 from kernelllm.core.text import parse
 
-_FORM: Final = re.compile(
-    r"class Model\(nn\.Module\):\n(    def __init__\(.*\):)\n        super\(\)\.__init__\(\)\n((?:        .*\n)*)(    def forward\(.*\):)\n"
-)
-_HEAD: Final = "class ModelNew(nn.Module):"
-_SUPER: Final = "super().__init__()"
 _MODULE: Final = "class Model("
 _NEW: Final = "class ModelNew("
 
@@ -45,35 +39,6 @@ def with_constructor_of(prompt: str, answer: str) -> str:
     mine["__init__"].args, mine["__init__"].body = methods["__init__"].args, [*guards, *methods["__init__"].body]
     mine["forward"].args = methods["forward"].args
     return f"{head}{ast.unparse(ast.fix_missing_locations(new))}\n".replace("\n\n    def", "\n    def")
-
-
-class Dictated:
-    """The parts of one answer that are written out of the prompt while it is drawn: the constructor's signature, and what follows
-    ``super().__init__()`` up to the body of the forward, and there the name of the only layer. Refusals of arguments are the model's."""
-
-    def __init__(self, prompt: str) -> None:
-        found = _FORM.search(prompt)
-        self._due = [(_HEAD, f"\n{found[1]}"), (_SUPER, f"\n{found[2]}{found[3]}")] if found else []
-        layers = re.findall(r"^        self\.(\w+) = nn\.", found[2], re.MULTILINE) if found else []
-        self._layer = layers[0] if len(layers) == 1 else ""
-        self._text = ""
-
-    def instead_of(self, piece: str) -> str:
-        """What to write in place of a further piece of text and behind it; "" where it stays."""
-        if not self._due:  # in the forward
-            self._text = (self._text + piece)[-len("not self.") :]
-            named = self._layer and self._text.endswith("self.") and not self._text.startswith("not ")
-            return piece + self._layer if named else ""
-        begin = max(len(self._text) - len(_HEAD), 0)
-        self._text += piece
-        mark, more = self._due[0]
-        place = self._text.find(mark, begin)
-        if place < 0:
-            return ""
-        end = place + len(mark) - (len(self._text) - len(piece))
-        self._due.pop(0)
-        self._text = ""
-        return piece[: max(end, 0)] + more
 
 
 def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:

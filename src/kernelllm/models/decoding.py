@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import torch
 
-from kernelllm.models.copied_constructor import Dictated
 from kernelllm.models.llama_steps import LlamaWeights, Steps
 from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
@@ -130,13 +129,9 @@ def generate(
     choose: Chooser,
     most: int,
     stopped: Callable[[], bool],
-    dictated: Sequence[Dictated] = (),
-    encode: Callable[[str], list[int]] = lambda _: [],
 ) -> list[Drawn]:
-    """An answer to each prompt. Rows that have ended leave the batch. ``seeds``: one a row, None for chance. ``dictated``: one a row,
-    what is written out of the prompt, in tokens by ``encode``."""
+    """An answer to each prompt. Rows that have ended leave the batch. ``seeds``: one a row, None for chance."""
     rows = [Drawn() for _ in prompts]
-    given: list[deque[int]] = [deque() for _ in prompts]
     most = min(most, max(weights.longest - max(map(len, prompts)), 0))
     noise = torch.stack([_uniform(seed, most) for seed in seeds]).to(weights.device)
     steps = Steps(weights, prompts)
@@ -152,18 +147,10 @@ def generate(
             drawn = rows[row]
             if drawn.ended:
                 continue
-            if dictated and choose.check is not None:
-                if not given[row] and token not in ends and (text := dictated[row].instead_of(choose.check.pieces[token])):
-                    given[row].extend(encode(text))
-                if given[row]:
-                    token = taken[at] = given[row].popleft()
-                    then = UNCHECKED if before[at] == UNCHECKED else choose.check.after(before[at], token, False)
-                    states[at] = UNCHECKED if then == REFUSED else then
             kept = None
             if choose.check is not None and lines and states[at] != UNCHECKED:
                 kept = lines[row].takes(token in ends, choose.check.pieces[token], len(drawn.tokens), before[at])
             if kept is not None:
-                given[row].clear()
                 del drawn.tokens[kept[0] :]
                 states[at] = kept[1]
                 taken[at] = drawn.tokens[-1] if drawn.tokens else prompts[row][-1]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kernelllm.core.errors import ModelError
-from kernelllm.models.copied_constructor import Dictated, with_constructor_of
+from kernelllm.models.copied_constructor import with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
 from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop, plain_text
@@ -159,11 +159,7 @@ class Mini(HF):
         started = time.monotonic()
         seeds = [None if params.seed is None else params.seed + i for i in samples]
         ends, choose = self._end_tokens(), self._chooser(params)
-        dictated = [Dictated(tokenizer.decode(ids)) for ids in prompts] if self.valid_python else []
-        drawn = decoding.generate(
-            weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set, dictated=dictated,
-            encode=lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]),
-        )
+        drawn = decoding.generate(weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set)
         seconds = time.monotonic() - started
         total = sum(len(row.tokens) for row in drawn)
         _LOG.info("%s: %d tokens in %.1f s, %.0f tokens/s", self.name, total, seconds, total / max(seconds, 1e-9))
