@@ -88,7 +88,7 @@ class Judging:
         found = {"status": verdict.status.value, "message": "" if verdict.correct else verdict.message[:300]}
         if verdict.timing:
             timed = verdict.timing.candidate
-            found |= {"median_ms": timed.median_ms, "mean_ms": timed.mean_ms, "runs": timed.runs, "quantiles_ms": timed.quantiles_ms}
+            found |= {"median_ms": timed.median_ms, "mean_ms": timed.mean_ms}
             found["baselines"] = {name: each.median_ms for name, each in verdict.timing.baselines.items()}
         return found | {"seconds": time.perf_counter() - start}
 
