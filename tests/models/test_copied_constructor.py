@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernelllm.models.copied_constructor import with_constructor_of
+from kernelllm.models.language_model import Completion, Message, SamplingParams
+from kernelllm.models.mini import Mini
 
 PROMPT = """<|module|>
 class Model(nn.Module):
@@ -45,3 +49,26 @@ def test_what_has_another_form_stays() -> None:
     for answer in ("", "no code", ANSWER + "\nx = 1\n", ANSWER.replace("(self, signal):", "(self, signal")):
         assert with_constructor_of(PROMPT, answer) == answer
     assert with_constructor_of("Write a kernel.", ANSWER) == ANSWER
+
+
+class Drawn(Mini):
+    """Its weights have drawn ANSWER."""
+
+    def encode(self, messages: Any) -> list[int]:
+        return [1]
+
+    def _weights(self) -> Any:
+        return None
+
+    def _drawn(self, *_: Any) -> list[Completion]:
+        return [Completion(text=ANSWER.replace(", bias=True, bias=True", ", bias=True"))]
+
+
+def test_answers_are_left_as_drawn_where_that_is_asked_for() -> None:
+    def answer(**options: bool) -> str:
+        (one,) = Drawn(batch=1, **options).sample([Message("text", PROMPT)], SamplingParams())
+        return one.text
+
+    assert "stride=2, bias=False" in answer()
+    assert "stride=2, bias=False" in answer(valid_python=False)
+    assert "stride=1, bias=True" in answer(copy_constructor=False)

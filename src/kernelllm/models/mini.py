@@ -58,12 +58,13 @@ class Mini(HF):
     batches = True
 
     def __init__(
-        self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 0, valid_python: bool = True
-    ) -> None:
+        self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 0, valid_python: bool = True,
+        copy_constructor: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(model or "mini", device=device, dtype=dtype, batch=batch)
         self.name = f"mini/{model}" if model else "mini"
         self.folder = Path(model).expanduser() if model else None
-        self.valid_python = valid_python
+        self.valid_python, self.copy_constructor = valid_python, copy_constructor
         self._check: Continuation | None = None
 
     @property
@@ -73,7 +74,7 @@ class Mini(HF):
 
         folder = self.folder or small_weights.packaged()
         found = tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.safetensors")))
-        return f"{super().identity}|{self.valid_python}|{_content(found)}"
+        return f"{super().identity}|{self.valid_python}|{self.copy_constructor}|{_content(found)}"
 
     def ready(self) -> None:
         """Raises MissingExtra, or ModelError where this package came without weights."""
@@ -128,7 +129,7 @@ class Mini(HF):
 
     def _copied(self, messages: Sequence[Message], completion: Completion) -> Completion:
         """With the constructor of the module that was asked for."""
-        if not self.valid_python:
+        if not self.copy_constructor:
             return completion
         return msgspec.structs.replace(completion, text=with_constructor_of(plain_text(messages) or "", completion.text))
 
