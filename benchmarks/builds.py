@@ -5,10 +5,11 @@
     python benchmarks/builds.py --old kernelbench:KernelBench/src --problems kernelbench/level1/1-20 --judge --rounds 3 --faults
 
 Each build works in a process of its own, with its own package. First both write every problem, and the files are compared. With
-``--judge`` the old build's files (``--files new``: the new build's) are then judged by both builds in turns, on one device.
-On a GPU a file is timed in a new worker each round. Where the two medians are more than 2 % apart, a third process times the file
-with CUDA events alone, without either judge and without a sandbox: as a plain loop sees it, with the host's launching kept out, and
-with each run waiting for the one before.
+``--judge`` the old build's files (``--files new``: the new build's) are then judged by both builds in turns, on one device, and the
+seconds that judging took stand below the table. On a GPU a file is timed in a new worker each round; with ``--gpu-time`` the GPU alone
+is timed, as in the profile ``strict``, whatever the profile of the verdicts. Where the two medians are more than 2 % apart, a third
+process times the file with CUDA events alone, without either judge and without a sandbox: as a plain loop sees it, with the host's
+launching kept out, and with each run waiting for the one before.
 ``kernelbench:FOLDER`` takes KernelBench's own harness as the old side: it writes nothing, so the new build's files are judged, by the
 profile ``kernelbench``, and means are compared.
 Sources, differences and one JSON line a judged file go to the folder ``--out``; the same command goes on where it stopped, and with
@@ -80,6 +81,8 @@ class Judging:
 
         start = time.perf_counter()
         if self.judge is None:
+            if request.get("gpu_time"):
+                _time_gpu_alone()
             self.judge = Judge(JudgeSettings(cache=False, **_tuples(request["settings"])))
         verdict = self.judge.judge(Problem(**_tuples(request["problem"])), Candidate(source=request["source"]))
         for owner in (self.judge, getattr(self.judge, "context", None)):
@@ -91,6 +94,14 @@ class Judging:
             found |= {"median_ms": timed.median_ms, "mean_ms": timed.mean_ms}
             found["baselines"] = {name: each.median_ms for name, each in verdict.timing.baselines.items()}
         return found | {"seconds": time.perf_counter() - start}
+
+
+def _time_gpu_alone() -> None:
+    """No timed run waits for the one before, whatever the profile: launching does not count."""
+    earlier = importlib.util.find_spec("kernelllm.judge.measuring")  # where builds like 3090471 have it
+    module = importlib.import_module("kernelllm.judge.measuring" if earlier else "kernelllm.judge.timing.measure")
+    measure = module.measure
+    module.measure = lambda *given, **options: measure(*given, **options | {"settle": False})
 
 
 ON_GPU = "\n_on_cpu = get_inputs\n\n\ndef get_inputs():\n    with torch.device('cuda'):\n        return _on_cpu()\n"
@@ -244,9 +255,10 @@ def problems(suites: list[str]) -> Iterator[Row]:
 
 
 def kept(name: str, side: str, options: argparse.Namespace) -> dict[str, Row]:
-    """The candidate to be judged, where an earlier run wrote it."""
-    path = options.out / f"{name.replace('/', '__')}.0.{side}.py"
-    return {side: {"candidates": [{"source": path.read_text()}]}} if options.judge and path.exists() else {}
+    """The candidates to be judged, where an earlier run wrote them."""
+    paths = [options.out / f"{name.replace('/', '__')}.{number}.{side}.py" for number in range(options.n)]
+    found = [{"source": path.read_text()} for path in paths if path.exists()]
+    return {side: {"candidates": found}} if options.judge and found else {}
 
 
 def compared(name: str, written: dict[str, Row], out: Path) -> tuple[str, int]:
@@ -272,6 +284,17 @@ def compared(name: str, written: dict[str, Row], out: Path) -> tuple[str, int]:
     return "; ".join(found), max(len(old), len(new))
 
 
+def cost(rows: list[Row]) -> list[str]:
+    """What judging took on each side: in all, without the first file, for which the judges start, and for one file."""
+    first = {side: [row[side][0]["seconds"] for row in rows if row[side][0].get("seconds")] for side in SIDES}
+    if not all(first.values()):
+        return []
+    parts = {"in all": sum, "without the first file": lambda taken: sum(taken[1:]), "for a file (median)": statistics.median}
+    told = {part: [of(first[side]) for side in SIDES] for part, of in parts.items()}
+    shown = (f"{part} {old:.1f} and {new:.1f} ({100 * (new / old - 1):+.0f} %)" for part, (old, new) in told.items() if old)
+    return [f"seconds of judging, old and new, first round: {', '.join(shown)}"]
+
+
 RAISING = "raise ValueError('this candidate fails on purpose')"
 SLOW = "return super().forward(*args)"
 
@@ -290,17 +313,19 @@ def variants(name: str, source: str, faults: bool) -> Iterator[tuple[str, str]]:
         yield kind, source.replace("super(ModelNew, self)", "super()").rstrip() + f"\n\n\n_Honest = ModelNew\n\n\n{tail}"
 
 
-def judged(sides: dict[str, Side], timer: Side, problem: Row, source: str, options: argparse.Namespace) -> Row:
-    """What both say of one file, in turns, and the independent clock's time where they are far apart."""
+def judged(sides: dict[str, Side], timer: Side, problem: Row, source: str, options: argparse.Namespace, *, turn: int) -> Row:
+    """What both say of one file, in turns (the old build begins where ``turn`` is even), and the independent clock's time where they are
+    far apart."""
     row: Row = {side: [] for side in SIDES}
     settings: Row = {"device": options.device, "baselines": ["eager"]}
     settings |= {name: getattr(options, name) for name in ("profile", "tolerance") if getattr(options, name)}
     if sides["old"].harness:
         settings |= {"profile": "kernelbench", "baselines": [], "timed_runs": 100, "memory_limit_bytes": 2**36}
     for number in range(options.rounds):
-        for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+        for side in SIDES if (number + turn) % 2 == 0 else SIDES[::-1]:
             task = "harness" if sides[side].harness else "judge"
-            row[side].append(sides[side].ask(task, problem=problem, source=source, settings=settings))
+            asked: Row = {"problem": problem, "source": source, "settings": settings, "gpu_time": options.gpu_time}
+            row[side].append(sides[side].ask(task, **asked))
         if not all(row[side][-1].get("median_ms") for side in SIDES):
             break
     apart = distance(row, sides["old"].harness)
@@ -323,11 +348,11 @@ def distance(row: Row, means: bool) -> float | None:
 
 def report(rows: list[Row], means: bool) -> str:
     """The table of judged files, and the distances in all."""
-    head = f"{'problem':44} {'kind':8} {'old':14} {'new':14} {'old ms':>9} {'new ms':>9} {'distance':>9} {'spread old, new':>16}"
+    head = f"{'problem':44} {'kind':9} {'old':14} {'new':14} {'old ms':>9} {'new ms':>9} {'distance':>9} {'spread old, new':>16}"
     lines, apart, differ, spreads = [f"{head} {'clock ms':>9} {'ahead':>9} {'settled':>9}"], [], [], []
     for row in rows:
         said = [row[side][0].get("status", "no verdict") for side in SIDES]
-        text = f"{row['problem'][:44]:44} {row['kind']:8} {said[0][:14]:14} {said[1][:14]:14}"
+        text = f"{row['problem'][:44]:44} {row['kind']:9} {said[0][:14]:14} {said[1][:14]:14}"
         if (one := distance(row, means)) is not None:
             times = [milliseconds(row, side, means) for side in SIDES]
             spread = [max(each) / min(each) - 1 for each in times]
@@ -347,8 +372,7 @@ def report(rows: list[Row], means: bool) -> str:
                      f"percentile), {sum(a > FAR for a in apart)} further than {100 * FAR:g} %")  # fmt: skip
         own = (f"{side} {100 * statistics.median(s):.2f} %" for side, s in zip(SIDES, zip(*spreads, strict=True), strict=True))
         lines.append(f"largest over smallest time of one file, median: {', '.join(own)}")
-    seconds = {side: sum(found.get("seconds", 0.0) for row in rows for found in row[side]) for side in SIDES}
-    lines.append("seconds of judging: " + ", ".join(f"{side} {taken:.0f}" for side, taken in seconds.items()))
+    lines += cost(rows)
     return "\n".join([*lines, *(["Verdicts that differ or are missing:", *differ] if differ else [])])
 
 
@@ -380,11 +404,13 @@ def run(options: argparse.Namespace) -> int:
                         print(f"{name:44} {different or same}", flush=True)
                 if not options.judge or not (candidates := written[source_of].get("candidates")):
                     continue
-                for kind, text in variants(name, candidates[0]["source"], options.faults):
-                    if (name, kind) not in done:
-                        rows.append({"problem": name, "kind": kind} | judged(sides, timer, problem, text, options))
-                        out.write(json.dumps(rows[-1]) + "\n")
-                        out.flush()
+                for number, candidate in enumerate(candidates[: options.n]):
+                    for kind, text in variants(name, candidate["source"], options.faults):
+                        key = {"problem": name, "kind": f"{kind}.{number}" if number else kind}
+                        if tuple(key.values()) not in done:
+                            rows.append(key | judged(sides, timer, problem, text, options, turn=len(rows)))
+                            out.write(json.dumps(rows[-1]) + "\n")
+                            out.flush()
     finally:
         for side in (*sides.values(), timer):
             side.close()
@@ -401,10 +427,11 @@ def main() -> int:
     parser.add_argument("--old", required=True, metavar="CHECKOUT", help="the build before; or kernelbench:FOLDER of its package")
     parser.add_argument("--new", default=str(ROOT), metavar="CHECKOUT", help="default: this one")
     parser.add_argument("--problems", nargs="+", required=True, metavar="SUITE", help="as kernelllm bench takes them")
-    parser.add_argument("-n", type=int, default=1, help="candidates that each build writes for a problem")
-    parser.add_argument("--judge", action="store_true", help="judge the first candidate of each problem by both builds")
+    parser.add_argument("-n", type=int, default=1, help="candidates that each build writes for a problem, or that are judged")
+    parser.add_argument("--judge", action="store_true", help="judge the candidates of each problem by both builds")
     parser.add_argument("--files", choices=SIDES, default="old", help="whose candidates are judged")
     parser.add_argument("--profile", help="of both judges; kernelbench: a file of an older build may be silently different in other uses")
+    parser.add_argument("--gpu-time", action="store_true", help="time the GPU alone, as strict does, under any profile")
     parser.add_argument("--tolerance", type=float, help="of both judges")
     parser.add_argument("--faults", action="store_true", help="judge three worse versions of each file as well")
     parser.add_argument("--rounds", type=int, default=1, help="times that a file is judged by each build, on a GPU")
@@ -412,7 +439,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that one answer of a build may take")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no problem is begun")
     parser.add_argument("--out", type=Path, default=Path("builds"))
-    return run(parser.parse_args())
+    options = parser.parse_args()
+    if options.gpu_time and options.old.startswith(HARNESS):
+        parser.error("--gpu-time: KernelBench's harness waits for each run.")
+    return run(options)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,12 +75,28 @@ def test_candidates_that_differ_are_told_and_kept(builds: Path) -> None:
 
 
 def test_verdicts_and_times_stand_side_by_side(builds: Path) -> None:
-    shown = run(builds, "--judge", "--rounds", "2")
+    shown = run(builds, "--judge", "--rounds", "2", "-n", "1")
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if " written " in line}
     assert rows["plain"][2:7] == ["correct", "correct", "1.0000", "1.0010", "+0.10%"]
     assert rows["changed"][2:] == ["correct", "incorrect"]
     assert rows["hard"][2:] == ["correct", "no", "verdict"]
     assert "3 files, 1 with the same verdict" in shown
     assert "distance 0.10 % (median)" in shown
-    run(builds, "--judge", "--rounds", "2")  # nothing is judged again
+    assert re.search(r"seconds of judging, old and new, first round: in all \d+\.\d and \d+\.\d ", shown)
+    run(builds, "--judge", "--rounds", "2", "-n", "1")  # nothing is judged again
     assert len((builds / "out" / "judged.jsonl").read_text().splitlines()) == 3
+
+
+def test_all_candidates_that_were_asked_for_are_judged_with_the_gpu_timed_alone(builds: Path) -> None:
+    for build, module in ((1, "measuring.py"), (2, "timing/measure.py")):  # where 3090471 has it, and where this build has it
+        judge = builds / f"build{build}" / "src" / "kernelllm" / "judge"
+        text = (judge.parent / "judge.py").read_text().replace("1.0 if", "settled() if").replace("else 1.001", "else settled() + 0.001")
+        (judge / module).parent.mkdir(parents=True)
+        (judge / module).write_text("def measure(settle): return 9.0 if settle else 1.0\n")
+        (judge.parent / "judge.py").unlink()
+        place = "kernelllm.judge" + (".timing.measure" if build == 2 else ".measuring")
+        (judge / "__init__.py").write_text(f"import {place} as where\ndef settled(): return where.measure(settle=True)\n{text}")
+    shown = run(builds, "--judge", "--gpu-time")
+    assert [line.split()[1:6] for line in shown.splitlines() if re.match(r"plain +written", line)] == [
+        ["written", "correct", "correct", "1.0000", "1.0010"], ["written.1", "correct", "correct", "1.0000", "1.0010"]
+    ]  # fmt: skip
