@@ -48,13 +48,18 @@ def refused(one: Problem) -> str:
 
 @pytest.mark.parametrize("endless", ["while True: x = 1", "time.sleep(1e6)", "threading.Event().wait()"])
 @pytest.mark.parametrize("place", ["inputs", "forward"])
-def test_what_does_not_come_back_is_given_up_and_its_line_told(place: str, endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_come_back_is_given_up_and_its_line_told(
+    place: str, endless: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(first_run, "SECONDS", 0.3)
+    monkeypatch.setattr(first_run, "REMARK_SECONDS", 0.1)
     endless = endless.replace("threading", "import threading; threading")
     told = refused(problem(**{place: endless}))
     assert "was not done after 0.3 s" in told
     assert endless in told
     assert ("get_inputs()" if place == "inputs" else "forward()") in told
+    assert [line.partition("(")[0] for line in caplog.messages] == ["p: get_inputs" if place == "inputs" else "p: forward"]
+    assert "() has not come back yet" in caplog.text
     assert "not done" in refused(problem(**{place: endless}))  # kept: nothing runs again
 
 

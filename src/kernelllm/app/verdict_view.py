@@ -156,6 +156,8 @@ def _floor_lines(verdict: Verdict) -> list[str]:
     if floor is None:
         return []
     work = _scaled(floor.bytes, "B") if floor.bound == "memory" else _scaled(sum(floor.flops.values()), "FLOP")
+    if floor.below_any_launch:
+        return [f"floor below 1 us for {work}: launching one kernel takes longer"]
     text = f"floor {_ms(floor.ms)} for {work} on {floor.device} (estimate from its {floor.source}; bound by {floor.bound})"
     if verdict.timing is not None and verdict.timing.floor_percent is not None:
         text += f"; {verdict.timing.floor_percent:.0f}% of it reached"
@@ -182,8 +184,6 @@ def _bytes(value: int) -> str:
 
 
 def _ms(value: float) -> str:
-    if value < 1e-3:
-        return f"{value * 1e6:.3g} ns"
     return f"{value * 1000:.3g} us" if value < 0.1 else f"{value:.3g} ms"
 
 

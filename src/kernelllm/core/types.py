@@ -177,6 +177,11 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "datasheet"
     """``datasheet`` or ``measured``."""
 
+    @property
+    def below_any_launch(self) -> bool:
+        """Whether it is less than launching one kernel takes, so that it says nothing of a candidate."""
+        return self.ms < 1e-3
+
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Candidate and baselines, measured interleaved in one session on one device."""

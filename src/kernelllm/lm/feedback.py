@@ -73,8 +73,8 @@ def _success(verdict: Verdict, gpu: Gpu | None) -> str:
     lines = [f"All {len(verdict.trials)} comparisons agree." if verdict.trials else ""]
     if verdict.timing is not None:
         lines.extend(_times(verdict.timing))
-    if verdict.floor is not None:
-        floor = verdict.floor
+    floor = verdict.floor
+    if floor is not None and not floor.below_any_launch:
         percent = verdict.timing.floor_percent if verdict.timing else None
         share = f"; you are at {percent:.0f} % of it" if percent is not None else ""
         needs = f"{floor.ms:.4g} ms ({floor.bound} bound, {floor.bytes / 1e6:.4g} MB moved)"

@@ -226,10 +226,12 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
             except Exception:  # noqa: BLE001 - the item's failure is its answer; the slot goes on
                 answer = (False, traceback.format_exc())
             pipe.send(answer)
-    except (EOFError, OSError):
-        pass  # the parent has gone or has closed the pool
+    except (EOFError, OSError, SystemExit):
+        pass  # the parent has gone, has closed the pool, or asks for the end
     finally:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # at once from here on, and without a word
         close = getattr(state, "close", None)
         if close is not None:
             close()
+    sys.stderr.flush()
+    os._exit(0)  # taking apart the threads of C++ libraries, which may still run, ends in an abort now and then

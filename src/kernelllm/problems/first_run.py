@@ -35,6 +35,8 @@ SECONDS = 10.0
 """What the file, and one dry run on tensors without memory, may take. The judge does this dozens of times."""
 BUILD_SECONDS = 60.0
 """The same where parameters have to be drawn for it."""
+REMARK_SECONDS = 8.0
+"""Who waits so long is told what for."""
 SLOW_SECONDS = 4.0
 """What a dry run may take without a remark."""
 MOST_BYTES = 2**40
@@ -91,19 +93,28 @@ def _first_that_works(problem: Problem) -> tuple[str, Trace]:
 
 
 def _in_time(problem: Problem, stage: str, seconds: float, call: Callable[[], T]) -> T:
+    def told(stack: traceback.StackSummary, limit: float) -> None:
+        place, line = _place(stack, stage)
+        log.warning("%s: %s has not come back yet, and is given up after %.0f s.%s", problem.name, place, limit, line)
+
     try:
-        return watched(call, seconds)
+        return watched(call, seconds, told)
     except Exited as ended:
         raise explain(ended.error, stage, problem) from ended
     except GivenUp as late:
-        own = [frame for frame in late.stack if frame.filename.startswith("<problem")]
-        place = f"{own[0].name}()" if own and own[0].name != "<module>" else stage
-        line = f" It was on line {own[-1].lineno}: {own[-1].line}" if own else ""
+        place, line = _place(late.stack, stage)
         raise ProblemError(
             f"The problem's {place} was not done after {seconds:g} s.{line}",
             where=problem.path or problem.name,
             fix="It is called dozens of times: let it draw its tensors with torch, and wait for nothing.",
         ) from late
+
+
+def _place(stack: traceback.StackSummary, stage: str) -> tuple[str, str]:
+    """The problem's function that runs, or ``stage``, and a sentence with its line."""
+    own = [frame for frame in stack if frame.filename.startswith("<problem")]
+    place = f"{own[0].name}()" if own and own[0].name != "<module>" else stage
+    return place, f" It was on line {own[-1].lineno}: {own[-1].line}" if own else ""
 
 
 def _refuse_exits(problem: Problem) -> None:
@@ -179,9 +190,10 @@ class _Watched(threading.Thread, Generic[T]):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
 
 
-def watched(call: Callable[[], T], seconds: float) -> T:
+def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.StackSummary, float], None]) -> T:
     """``call()``, which may take ``seconds``, and longer where more wants to run than there are cores.
 
+    ``told``: called once with where it is, and the seconds that it may take, where it takes longer than :data:`REMARK_SECONDS`.
     The caller holds the generators (:func:`kernelllm.problems.seeds.own_generators`) for it.
     Raises GivenUp where it takes longer, Exited where it raises SystemExit, KeyboardInterrupt and the like, and its own exceptions.
     """
@@ -190,7 +202,10 @@ def watched(call: Callable[[], T], seconds: float) -> T:
     start = time.monotonic()
     thread.start()
     try:
-        thread.join(seconds)
+        thread.join(min(seconds, REMARK_SECONDS))
+        if thread.is_alive() and seconds > REMARK_SECONDS:
+            told(thread.stack(), seconds)
+            thread.join(seconds - REMARK_SECONDS)
         while thread.is_alive() and time.monotonic() - start < seconds * _IMPORT_FACTOR and _importing(thread.stack()):
             thread.join(seconds / 10)
         if thread.is_alive():

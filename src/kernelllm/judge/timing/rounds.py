@@ -208,7 +208,7 @@ def timing_of(
         candidate=mine,
         baselines=baselines,
         speedups=speedups,
-        floor_percent=100 * floor.ms / mine.median_ms if floor else None,
+        floor_percent=100 * floor.ms / mine.median_ms if floor and not floor.below_any_launch else None,
         sol_score=score,
     )
 
