@@ -61,8 +61,50 @@ print("right")
 """
 
 
+REDUCTIONS = """
+import torch, torch.nn.functional as F
+from kernelllm.compiler.templates.plain import normalizing, reducing
+torch.manual_seed(0)
+
+def same(found, right):
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
+
+x = torch.randn(3, 6, 5, 70)
+for dims in ([1], [-1], [2, 3], [0]):
+    same(reducing.reduced(x, "mean", dims, True), x.mean(dims, keepdim=True))
+    same(reducing.reduced(x, "max", dims), x.amax(dims))
+    same(reducing.variance(x, dims, 1.0), x.var(dims))
+same(reducing.reduced(x, "sum", []), x.sum())
+same(reducing.reduced(x, "prod", [1]), x.prod(1))
+holed = x.clone()
+holed[0, 0, 0, 3] = float("nan")
+torch.testing.assert_close(reducing.reduced(holed, "min", [3]), holed.amin(3), equal_nan=True)
+for op, right in (("max", torch.argmax), ("min", torch.argmin)):
+    assert torch.equal(reducing.with_index(x, op, 2)[1], right(x, 2))
+    assert torch.equal(reducing.with_index(holed, op, None)[1], right(holed))
+same(reducing.softmax(x, 1), x.softmax(1))
+same(reducing.softmax(x, -1, True), x.log_softmax(-1))
+for name in ("cumsum", "cumprod", "logcumsumexp"):
+    same(getattr(reducing, name)(x, 1), getattr(torch, name)(x, 1))
+for found, right in zip(reducing.cummax(holed, 3), torch.cummax(holed, 3), strict=True):
+    torch.testing.assert_close(found, right, equal_nan=True)
+w, b = torch.randn(6), torch.randn(6)
+same(normalizing.group_norm(x, 2, w, b, 1e-5), F.group_norm(x, 2, w, b))
+same(normalizing.instance_norm(x, w, None, 1e-3), F.instance_norm(x, weight=w, eps=1e-3))
+v = torch.randn(5, 70)
+same(normalizing.layer_norm(x, 2, v, v, 1e-5), F.layer_norm(x, (5, 70), v, v))
+mean, variance = normalizing.channel_statistics(x)
+same(normalizing.channel_norm(x, mean, variance, w, b, 1e-5), F.batch_norm(x, None, None, w, b, True))
+print("right")
+"""
+
+
 def test_plain_templates_compute_what_torch_does() -> None:
     assert interpreted.run(RIGHT).strip() == "right"
+
+
+def test_plain_reductions_compute_what_torch_does() -> None:
+    assert interpreted.run(REDUCTIONS).strip() == "right"
 
 
 def written(layer: str, **settings: object) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernelllm.compiler import template_gradients
+from kernelllm.compiler.capture import plain_rules
 from kernelllm.compiler.capture.derived_sizes import named, pooled
 
 _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
@@ -66,6 +67,7 @@ SCHEMAS: dict[str, str] = {
     "permutation": "(Tensor pivots, SymInt m) -> Tensor",
     "triangular_solve": "(Tensor a, Tensor b, bool upper, bool unit) -> Tensor",
     "qr": "(Tensor a, bool complete) -> (Tensor, Tensor)",
+    **plain_rules.SCHEMAS,
 }
 
 TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
@@ -245,6 +247,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "permutation": lambda pivots, m: pivots.new_empty((*pivots.shape[:-1], m), dtype=torch.int64),
     "triangular_solve": lambda a, b, *_: b.new_empty(b.shape),
     "qr": _qr,
+    **plain_rules.FAKES,
 }
 
 

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import branches, linear_algebra, special_functions, symbols, taken_apart
+from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.options import Options
 
@@ -43,7 +43,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
            aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules()}
     if options is None or (options.extern != "allow" and not options.library):
         own |= linear_algebra.rules()
-    return table | own
+    kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
+    return {op: rule for op, rule in (table | own).items() if op not in kept}
 
 
 def _glu(x: Any, dim: int = -1) -> Any:
@@ -78,6 +79,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "grid_sample", taken_apart.grid_sample),
         (F, "ctc_loss", _ctc_loss),
         *((torch, name, rule) for name, rule in taken_apart.FUNCTIONS.items()),
+        *((torch, name, rule) for name, rule in plain_rules.FUNCTIONS.items()),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]

@@ -13,7 +13,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import faster_convolutions, faster_templates, fusions, left_to_torch, packed_weights, staged_reductions
+from kernelllm.compiler.capture import (
+    faster_convolutions,
+    faster_templates,
+    fusions,
+    left_to_torch,
+    packed_weights,
+    plain_rules,
+    staged_reductions,
+)
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
 from kernelllm.compiler.capture.pool_rules import avg_pool, each, max_pool, max_pool_values
@@ -35,6 +43,8 @@ def run(graph: GraphModule, options: Options) -> None:
             from torch._inductor import inductor_prims
 
             rules = rules | {inductor_prims._low_memory_max_pool_with_offsets._overloadpacket: max_pool_values}
+            if not options.backward and options.extern != "allow":
+                rules = rules | plain_rules.RULES
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
     elif options.mixed:
         faster_convolutions.rewrite(graph, options)

@@ -69,7 +69,7 @@ def definitions_for(names: set[str], *, plain: bool = False) -> list[Definition]
 
     Raises CaptureError where no template defines a name.
     """
-    known = library()
+    known = library(PLAIN) | library()  # a few have the plain form alone
     if plain and names <= library(PLAIN).keys():
         known = library(PLAIN)
     wanted: dict[str, Definition] = {}

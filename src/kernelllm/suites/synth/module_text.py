@@ -58,6 +58,8 @@ class Style:
     """The file's constants stand above the class."""
     documented: bool
     """Arguments and results are told in docstrings of the methods."""
+    literals: bool
+    """The constructor has no arguments: layers are given numbers."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Style:
@@ -67,6 +69,7 @@ class Style:
             prefer=rng.choice(("layers", "functional", "methods")), fresh_names=rng.random() < 0.35, uniform=rng.random() < 0.4,
             dtype=rng.choices(("", "bfloat16", "float16"), (0.94, 0.03, 0.03))[0], direct=rng.random() < 0.5,
             named_draws=rng.random() < 0.45, constants_first=rng.random() < 0.2, documented=rng.random() < 0.35,
+            literals=rng.random() < 0.15,
         )  # fmt: skip
 
 
@@ -104,14 +107,19 @@ class ModuleText:
 
     def parameter(self, hint: str, value: Constant) -> str:
         """A parameter of the constructor with a constant of its own; its name, which holds in the constructor."""
+        if self.style.literals:
+            return repr(value)
         name = self.name(hint)
         self.constants[name] = value
         self.parameters.append(name)
         return name
 
     def option(self, hint: str, value: Constant, default: Constant) -> str:
-        """A parameter of the constructor that has a default."""
+        """A parameter of the constructor that has a default: the usual one, the value itself, or another."""
+        if self.style.literals:
+            return repr(value)
         name = self.name(hint)
+        default = self.rng.choices((default, value, not default if isinstance(default, bool) else default), (0.5, 0.3, 0.2))[0]
         self.defaults[name] = default
         if value != default:
             self.constants[name] = value
@@ -120,12 +128,14 @@ class ModuleText:
 
     def kept(self, parameter: str) -> str:
         """The attribute under which the constructor keeps a parameter."""
+        if not parameter.isidentifier():
+            return parameter
         self.layers.append(f"self.{parameter} = {parameter}")
         return f"self.{parameter}"
 
     def of_constructor(self, dim: Dim) -> str:
         """The text of a size in the constructor: a parameter for one of the problem's constants, else its value."""
-        if dim.constant:
+        if dim.constant and not self.style.literals:
             if dim.constant not in self.parameters:
                 self.parameters.append(dim.constant)
             return dim.constant
@@ -172,6 +182,8 @@ class ModuleText:
         head = ["import torch", "import torch.nn as nn"]
         if any(re.search(r"\bF\.", line) for line in (*self.steps, *self.layers)):
             head.append("import torch.nn.functional as F")
+        if any("math." in line for line in self.steps):
+            head.insert(0, "import math")
         constants = [] if self.style.inline else [f"{name} = {value!r}" for name, value in self.constants.items()]
         parts = [self._class(result), [*self._inputs(), "", "", "def get_init_inputs():", f"    return [{', '.join(self._given())}]", ""]]
         if constants:
