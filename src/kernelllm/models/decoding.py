@@ -130,22 +130,24 @@ def generate(
     most: int,
     stopped: Callable[[], bool],
 ) -> list[Drawn]:
-    """An answer to each prompt. Rows that have ended leave the batch. ``seeds``: one a row, None for chance."""
+    """An answer of at most ``most`` tokens to each prompt, without those that are drawn again. Rows that have ended leave the batch.
+    ``seeds``: one a row, None for chance."""
     rows = [Drawn() for _ in prompts]
     most = min(most, max(weights.longest - max(map(len, prompts)), 0))
-    noise = torch.stack([_uniform(seed, most) for seed in seeds]).to(weights.device)
+    steps_left = most + int(_AGAIN * most)
+    noise = torch.stack([_uniform(seed, steps_left) for seed in seeds]).to(weights.device)
     steps = Steps(weights, prompts)
     live = list(range(len(prompts)))  # the row in each place of the batch
     states = [0] * len(prompts)
     shared = choose.check.lines if choose.check is not None else LinesBehind()
     lines = [Line(shared) for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
-    for step in range(most):
+    for step in range(steps_left):
         before = list(states)
         taken = choose.choose(steps.logits, noise[:, step], states, ends)
         back: dict[int, int] = {}
         for at, (row, token) in enumerate(zip(live, taken, strict=True)):
             drawn = rows[row]
-            if drawn.ended:
+            if drawn.ended or len(drawn.tokens) >= most:
                 continue
             kept = None
             if choose.check is not None and lines and states[at] != UNCHECKED:
@@ -160,7 +162,7 @@ def generate(
             else:
                 drawn.tokens.append(token)
         steps.back(back)
-        stay = [at for at, row in enumerate(live) if not rows[row].ended]
+        stay = [at for at, row in enumerate(live) if not rows[row].ended and len(rows[row].tokens) < most]
         if not stay or stopped():
             break
         if len(stay) <= _SHARE[weights.device.type == "cuda"] * len(live):  # on a GPU to drop a row costs more than to carry it on
@@ -242,6 +244,8 @@ _KNOWN: Final = 200_000
 """Texts that are remembered."""
 _UNDONE: Final = 60
 """Lines of an answer that are drawn again, at most; then it goes on as it is."""
+_AGAIN: Final = 0.5
+"""Tokens drawn again, as a share of those that an answer may have."""
 _SAME: Final = 4
 """Times that a line is drawn again before the one above is."""
 _SHARE: Final = {False: 1.0, True: 0.75}

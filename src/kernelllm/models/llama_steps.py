@@ -165,7 +165,8 @@ class Steps:
             with sdpa_kernel(_BACKENDS):
                 return F.scaled_dot_product_attention(grouped, keys, values, seen).reshape(q.shape)
 
-        return F.linear(self.weights.hidden(tokens[:, None], self.length[:, None], attend)[:, 0], self.weights.head)
+        places = self.length.clamp_max(self.weights.longest - 1)  # rows that have ended go on beside the others
+        return F.linear(self.weights.hidden(tokens[:, None], places[:, None], attend)[:, 0], self.weights.head)
 
     def _capture(self, tokens: torch.Tensor) -> None:
         """One step as a CUDA graph. It writes a key again at its own place, so that trying it does no harm."""
