@@ -166,6 +166,10 @@ def attention() -> None:
                 wide = mask.double() if name == "added" else mask
                 want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
                 case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
+            bias[0], bias[1] = torch.finfo(dtype).min, float("-inf")
+            wide_k, wide_v = (x.double().repeat_interleave(2, 1) for x in (k, v))
+            written = torch.softmax(q.double() @ wide_k.transpose(-2, -1) / 40**0.5 + bias, -1) @ wide_v
+            case(f"attention written out {t, dtype}", AH.half_attention(q, k, v, bias, nan_rows=True), written.to(dtype))
     for t, s, causal in ((70, 70, True), (70, 90, False), (20, 90, True)):
         q, k, v, grad = (draw(2, h, n, w, dtype=torch.float16) for h, n, w in ((4, t, 40), (2, s, 40), (2, s, 24), (4, t, 24)))
         inputs = [x.double().requires_grad_() for x in (q, k, v)]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import torch
+import torch.nn.functional as F
 from compiled import captured, problem
 
 from kernelllm.compiler.compiler_writer import compiled
@@ -151,3 +152,21 @@ def test_three_products_of_the_same_rows_are_one_launch() -> None:
     assert calls.count("kernelllm.matmul.default") == 3
     large = [str(n.target) for n in captured(THREE.replace("24, 64", "2048, 1024")).graph.graph.nodes]
     assert large.count("kernelllm.matmul.default") == 6  # large products have better kernels of their own
+
+
+POOLS = """
+class Model(nn.Module):
+    def forward(self, x):
+        return F.max_pool2d(x, (6, 4), 2, 1, ceil_mode=True), F.max_pool2d(x, 5, 1, 2, 2), F.max_pool3d(x, 3, 1, 1), F.max_pool2d(x, 5, 4)
+def get_inputs(): return [torch.randn(2, 3, 9, 11)]
+def get_init_inputs(): return []
+"""
+
+
+def test_pools_whose_windows_overlap_are_taken_one_dimension_after_the_other() -> None:
+    graph = captured(POOLS, Options(extern="allow", symbolic=False, mixed=True)).graph
+    pools = [n for n in graph.graph.nodes if "_low_memory_max_pool" in str(n.target)]
+    assert sorted(sum(size > 1 for size in n.args[1]) for n in pools) == [1, 1, 1, 1, 1, 2, 2]
+    x = torch.randn(2, 3, 9, 11)
+    wanted = (F.max_pool2d(x, (6, 4), 2, 1, ceil_mode=True), F.max_pool2d(x, 5, 1, 2, 2), F.max_pool3d(x, 3, 1, 1), F.max_pool2d(x, 5, 4))
+    assert all(map(torch.equal, graph(x), wanted))

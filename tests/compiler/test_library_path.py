@@ -331,3 +331,23 @@ def get_init_inputs(): return []
 """
     (candidate,) = Compiler(extern="allow").write_here(Problem(name="backward", source=source), 1, ())
     assert "convolution_backward" in candidate.source  # its input is not contiguous, and no GPU's driver is there
+
+
+BIASED = """
+class Model(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.bias, self.out = nn.Parameter(torch.zeros(heads, 48, 48, dtype=torch.bfloat16)), nn.Linear(64 * heads, 8, dtype=torch.bfloat16)
+    def forward(self, q, k, v):
+        scores = q @ k.transpose(-2, -1) * 0.5 + self.bias
+        return self.out((torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2))
+batch, heads, steps, width = 2, 4, 48, 64
+def get_inputs(): return [torch.rand(batch, heads, steps, width, dtype=torch.bfloat16) for _ in range(3)]
+def get_init_inputs(): return [heads]
+"""
+
+
+def test_attention_under_a_bias_is_a_template_whose_result_needs_no_copy() -> None:
+    path = compiled(problem(BIASED), Options(fixed=True, mixed=True)).split("def forward_at_known_sizes")[1]
+    assert "half_attention(" in path
+    assert "attended.transpose(1, 2).view(" in path

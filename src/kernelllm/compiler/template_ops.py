@@ -39,7 +39,7 @@ SCHEMAS: dict[str, str] = {
     "attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
     "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
-    "bool allow_tf32=False) -> Tensor",
+    "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention_backward": "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor grad, bool is_causal=False, float? scale=None) "
     "-> (Tensor, Tensor, Tensor)",
     "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",

@@ -16,6 +16,8 @@ from torch.fx import GraphModule, Node
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
+from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
+from kernelllm.compiler.capture.written_attention import put_attention
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus
@@ -32,13 +34,14 @@ _FEW_ROWS = 2**22
 
 
 def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
-    """Of the rules that put templates in, those for products, each for the shapes that gain, and for means over large windows."""
+    """Of the rules that put templates in, those for products, each for the shapes that gain, and for pools over large windows."""
 
     def only(rule: Rule) -> Rule:
         return lambda edit, *args, **kwargs: rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
 
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
-    return products | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
+    pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
+    return products | pools | low_memory_pools() | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
 
 
 def _gains(node: Node, target: str) -> bool:
@@ -69,15 +72,19 @@ def fuse(graph: GraphModule, options: Options) -> None:
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
 
 
-def attend(graph: GraphModule, options: Options) -> None:
-    """Attention in half precision is ours: a path that leaves all to torch is none, and this costs it the least."""
+def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> None:
+    """Attention in half precision is ours: a path that leaves all to torch is none, and this costs it the least.
+
+    ``masked``: only under a mask, which torch's fast kernels do not take, or only where it lies as they want it.
+    """
     for node in list(graph.graph.nodes):
         if str(node.target) != "kernelllm.torch_scaled_dot_product_attention.default":
             continue
         query, key, value, mask, dropout, causal, scale, _ = node.args
-        if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF:
+        if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF or (masked and mask is None):
             continue
         with graph.graph.inserting_before(node):
-            made = Editor(graph, node, template_ops.register(), options).template("half_attention", query, key, value, mask, causal, scale)
-        node.replace_all_uses_with(made)
-        graph.graph.erase_node(node)
+            edit = Editor(graph, node, template_ops.register(), options)
+            made = edit.template("half_attention", query, key, value, mask, causal, scale)
+        put_attention(edit, node, made)
+    graph.graph.eliminate_dead_code()

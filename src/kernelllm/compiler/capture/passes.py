@@ -24,7 +24,7 @@ from kernelllm.compiler.capture import (
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
-from kernelllm.compiler.capture.pool_rules import avg_pool, each, max_pool, max_pool_values
+from kernelllm.compiler.capture.pool_rules import avg_pool, each, low_memory_pools, max_pool
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -38,13 +38,9 @@ def run(graph: GraphModule, options: Options) -> None:
     drop_copies(graph)
     if not options.library:
         _chain_concatenations(graph, options)
-        rules = _TORCH_RULES if options.extern == "allow" else _RULES
-        if options.short:
-            from torch._inductor import inductor_prims
-
-            rules = rules | {inductor_prims._low_memory_max_pool_with_offsets._overloadpacket: max_pool_values}
-            if not options.backward and options.extern != "allow":
-                rules = rules | plain_rules.RULES
+        rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()
+        if options.short and not options.backward and options.extern != "allow":
+            rules = rules | plain_rules.RULES
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
     elif options.mixed:
         faster_convolutions.rewrite(graph, options)

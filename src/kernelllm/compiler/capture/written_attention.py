@@ -14,7 +14,7 @@ from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
 
 aten = torch.ops.aten
-_PRODUCTS = ("kernelllm.batched_matmul.default", "kernelllm.half_batched_matmul.default")
+_PRODUCTS = ("kernelllm.batched_matmul.default", "kernelllm.half_batched_matmul.default", "aten.bmm.default")
 _WIDEST = 128
 """Elements of a head that one kernel holds whole."""
 _HIDES = -1e8
@@ -114,7 +114,9 @@ def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: fl
     if _shape(scores) != _shape(node):
         return None
     found = _scores(scores)
-    if found is None or found.masked is not None or mask.meta["val"].dtype not in (torch.bool, found.product.meta["val"].dtype):
+    if found is None or found.masked is not None:
+        return None
+    if mask.meta["val"].dtype not in (torch.bool, torch.float32, found.product.meta["val"].dtype):
         return None
     found.masked, found.keeps, found.fill = mask, keeps, fill
     return found
@@ -133,8 +135,7 @@ def _fits(found: _Scores, node: Node, weights: torch.Tensor) -> bool:
     operands = (*found.product.args, node.args[1])
     dtypes = {n.meta["val"].dtype for n in operands}
     width = max(_hint(found.product.args[0].meta["val"].shape[-1]), _hint(node.args[1].meta["val"].shape[-1]))
-    half = dtypes <= set(HALF)
-    if len(dtypes) != 1 or not (half or dtypes == {torch.float32}) or width > _WIDEST or (half and found.masked is not None):
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, *HALF} or width > _WIDEST:
         return False
     if _shape(found.product)[1:] != [str(n) for n in weights.shape[-2:]]:
         return False
@@ -166,16 +167,19 @@ def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
         aten.permute.default, key, [0, 1, 3, 2])
     half = query.meta["val"].dtype in HALF
     scale = None if not found.scale.is_number else float(found.scale)
-    extra = {} if found.masked is None else {"nan_rows": True}
-    out = edit.template("half_attention" if half else "attention", query, key, value, _mask(edit, found, rank), False, scale,
-                        allow_tf32=edit.options.matmul_tf32, **extra)
+    if half and edit.options.library and found.masked is None:
+        out = edit.template("torch_scaled_dot_product_attention", query, key, value, None, 0.0, False, scale, False)
+    else:
+        extra = {} if found.masked is None else {"nan_rows": True}
+        out = edit.template("half_attention" if half else "attention", query, key, value, _mask(edit, found, rank), False, scale,
+                            allow_tf32=edit.options.matmul_tf32, **extra)
     if rank == 3:
         node.replace_all_uses_with(edit.call(aten.squeeze.dim, out, 1))
         return
     others = []
     for user in list(node.users):
         if user.target in VIEWS and _shape(user) == _shape(out):
-            _put(edit, user, out)
+            put_attention(edit, user, out)
         else:
             others.append(user)
     if others:
@@ -184,7 +188,7 @@ def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
         node.replace_all_uses_with(edit.call(aten.view.default, laid_out, sizes), lambda user: user in others)
 
 
-def _put(edit: Editor, old: Node, out: Node) -> None:
+def put_attention(edit: Editor, old: Node, out: Node) -> None:
     """Attention's result in the place of ``old``; heads behind the length are how it lies in memory, so no copy is needed for that."""
     for user in list(old.users):
         if user.target is aten.permute.default and user.args[1] == [0, 2, 1, 3]:
@@ -226,4 +230,4 @@ def _mask(edit: Editor, found: _Scores, rank: int) -> Node | None:
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
 
 
-__all__ = ["join_attention"]
+__all__ = ["join_attention", "put_attention"]

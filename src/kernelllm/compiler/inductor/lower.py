@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import constants, derived_sizes
+from kernelllm.compiler.capture import constants, derived_sizes, faster_templates
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import regions, row_reductions, split_reductions, wrapper_lines
@@ -193,7 +193,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
 
     derived_sizes.freeze(captured.env)
     if options.library:
-        rewritten(captured)
+        rewritten(captured, options)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with TORCH, warnings.catch_warnings(), ExitStack() as stack:
@@ -322,7 +322,7 @@ def _attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_
     return operator(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
-def rewritten(captured: Captured) -> None:
+def rewritten(captured: Captured, options: Options) -> None:
     """Inductor's passes over a graph before it is known to be a forward: attention recognised, needless operators out. In place.
 
     The graph is still on the CPU: constants are folded by running operators.
@@ -340,4 +340,6 @@ def rewritten(captured: Captured) -> None:
         stack.enter_context(config.patch(shape_padding=False, fallback_random=True))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         joint_graph_passes(graph)
+    if options.mixed:
+        faster_templates.attend(graph, options, masked=True)
     record_original_output_strides(graph)

@@ -13,13 +13,19 @@ from .attention import attention
 
 
 @triton.jit
+def attention_added(mask):
+    """What is added to scores, in base 2. The lowest numbers stay finite: a row of them alone has equal weights."""
+    mask = mask.to(tl.float32)
+    return tl.where(mask > -2e38, mask * 1.4426950408889634, mask)
+
+
+@triton.jit
 def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride_ms,
                     MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
     """One step of the online softmax in base 2: (weights, acc shrunk, top, total). EDGE: keys beyond S or the diagonal are inside."""
     if MASK_KIND == 2:
         inside = (ts < T)[:, None] & (s < S)[None, :]
-        added = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0.0)
-        scores = scores * scale + added.to(tl.float32) * 1.4426950408889634
+        scores = scores * scale + attention_added(tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0.0))
     elif MASK_KIND == 1:
         inside = (ts < T)[:, None] & (s < S)[None, :]
         keep = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0) != 0
@@ -45,7 +51,7 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
 def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. EVEN: no width is padded."""
     pid = tl.program_id(0)
@@ -89,7 +95,9 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T
         acc = tl.dot(weights.to(v.dtype), v, acc)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs
-    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    if not NAN_ROWS:
+        total = tl.where(total == 0.0, 1.0, total)
+    acc = acc / total[:, None]
     at = ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
     tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & v_inside)
 
@@ -139,7 +147,7 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
         if MASK_KIND == 1:
             keep = keep & (tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0) != 0)
         elif MASK_KIND == 2:
-            scores += tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32) * 1.4426950408889634
+            scores += attention_added(tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0.0))
         scores = tl.where(keep, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1))
         safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
@@ -155,7 +163,8 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
 
 
 @triton.jit
-def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans, SPANS: tl.constexpr, BLOCK_DV: tl.constexpr):
+def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans, NAN_ROWS: tl.constexpr, SPANS: tl.constexpr,
+                          BLOCK_DV: tl.constexpr):
     """Joins the spans of one query of one head."""
     pid = tl.program_id(0)
     row = pid % (group * T)
@@ -168,7 +177,9 @@ def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans
     weights = tl.exp2(logs - tl.where(top == float("-inf"), 0.0, top))
     parts = tl.load(part_ptr + at[:, None] * Dv + dvs[None, :], mask=(span < spans)[:, None] & (dvs < Dv)[None, :], other=0.0)
     total = tl.sum(weights, axis=0)
-    out = tl.sum(parts * weights[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
+    if not NAN_ROWS:
+        total = tl.where(total == 0.0, 1.0, total)
+    out = tl.sum(parts * weights[:, None], axis=0) / total
     head = shared % heads * group + row // T
     where = ((shared // heads * T + row % T) * heads * group + head) * Dv + dvs
     tl.store(out_ptr + where, out.to(out_ptr.dtype.element_ty), mask=dvs < Dv)
@@ -181,7 +192,7 @@ def attention_half_tiles(t, s, width):
     return (64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)
 
 
-def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale):
+def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows):
     """attention() in half precision for scale > 0; the result's memory is [B,T,H,Dv]."""
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
@@ -190,7 +201,7 @@ def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale):
     block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv))
     attention_half_kernel[(batch * heads * triton.cdiv(t, block_t),)](
         q, k, v, mask if mask_kind else q, out, batch, heads, heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634,
-        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
+        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal, nan_rows,
         block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
     return out.transpose(1, 2)
@@ -201,7 +212,7 @@ def attention_spans(shared, s, block_s):
     return max(1, min(64, 320 // max(shared, 1), s // (2 * block_s)))
 
 
-def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale):
+def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale, nan_rows):
     """attention() for up to 64 queries of the heads that share a key head, in half precision; the result's memory is [B,T,H,Dv]."""
     batch, heads, t, d = q.shape
     kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
@@ -218,8 +229,8 @@ def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale):
         *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
         max(16, triton.next_power_of_2(group * t)), block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
-    attention_join_kernel[(batch * heads * t,)](part, sums, out, kv_heads, group, t, dv, spans, triton.next_power_of_2(spans), block_dv,
-                                                num_warps=4)
+    attention_join_kernel[(batch * heads * t,)](part, sums, out, kv_heads, group, t, dv, spans, nan_rows, triton.next_power_of_2(spans),
+                                                block_dv, num_warps=4)
     return out.transpose(1, 2)
 
 
@@ -228,7 +239,7 @@ def attention_should_span(t, heads):
     return t <= 16 or heads < 64
 
 
-def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
+def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False, nan_rows=False):
     """attention() in half precision: of many queries, of few, or as it is there."""
     batch, heads, t, d = q.shape
     kv_heads, s, dv = k.shape[1], k.shape[2], v.shape[3]
@@ -237,7 +248,7 @@ def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=F
         kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
         wide = mask.expand(batch, heads, t, s) if kind else None
         if t * (heads // kv_heads) <= 64 and attention_should_span(t, batch * heads):
-            return attention_of_few(q, k, v, wide, kind, is_causal, factor)
+            return attention_of_few(q, k, v, wide, kind, is_causal, factor, nan_rows)
         if factor > 0:
-            return attention_of_many(q, k, v, wide, kind, is_causal, factor)
-    return attention(q, k, v, mask, is_causal, scale, allow_tf32)
+            return attention_of_many(q, k, v, wide, kind, is_causal, factor, nan_rows)
+    return attention(q, k, v, mask, is_causal, scale, allow_tf32, nan_rows)

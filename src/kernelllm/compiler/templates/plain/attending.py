@@ -59,5 +59,5 @@ def attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False,
     return out.transpose(1, 2)
 
 
-def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False):
-    return attention(q, k, v, mask, is_causal, scale)
+def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=False, nan_rows=False):
+    return attention(q, k, v, mask, is_causal, scale, nan_rows=nan_rows)
