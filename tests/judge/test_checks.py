@@ -120,6 +120,33 @@ def test_texts_that_run_and_work_within_a_launch(code: str, check: str) -> None:
     assert fails(code) - {"no_kernel"} == ({check} if check else set())
 
 
+@pytest.mark.parametrize(
+    ("code", "check"),
+    [
+        ("import warnings\nwith warnings.catch_warnings(record=True) as seen:\n    warnings.warn('who', stacklevel=3)", "introspection"),
+        ("import logging\nlogging.getLogger('a').addHandler(Own())", "introspection"),
+        ("import logging\nlogging.basicConfig(stream=Own(), format='%(pathname)s %(lineno)d')", "introspection"),
+        ("def deep(n):\n    try:\n        return deep(n + 1)\n    except RuntimeError:\n        return n", "introspection"),
+        ("import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as told:\n    pass", "introspection"),
+        ("import torch.nn.functional as F\nf = F.torch.compile(g)", "torch_fallback"),
+        ("import torch\nf = torch.functional.torch._C._len_torch_dispatch_stack()", "tampering"),
+        ("import torch\nf = torch._C._create_function_from_graph('f', torch._C.parse_ir(text))", "tampering"),
+        ("from torch.fx.experimental import *\nf = trace(g)", "dynamic_code"),
+        ("import torch\nf = torch.cuda._utils._nvrtc_compile(text, 'k')", "native_code"),
+        ("import triton\nf = triton.runtime.driver.active.utils.load_binary('k', cubin, 0, 0)", "native_code"),
+        ("import triton\ntriton.knobs.runtime.add_stages_inspection_hook = own", "tampering"),
+        ("import triton\ntriton.knobs.runtime.interpret = True", "tampering"),
+        ("import os\nos.environ['TRITON_KERNEL_OVERRIDE'] = '1'", "files"),
+        ("import warnings\nwith warnings.catch_warnings():\n    warnings.simplefilter('ignore')", ""),
+        ("import logging\nlogging.getLogger('a').addHandler(logging.NullHandler())\nlogging.basicConfig(level=logging.INFO)", ""),
+        ("def flat(x):\n    return [y for part in x for y in flat(part)]\ntry:\n    flat([])\nexcept Exception:\n    pass", ""),
+        ("import torch, triton\nstream = torch._C._cuda_getCurrentRawStream(0)\ntriton.knobs.autotuning.print = True", ""),
+    ],
+)
+def test_who_calls_and_what_lies_within_libraries_is_no_business_of_a_candidate(code: str, check: str) -> None:
+    assert fails(code) - {"no_kernel"} == ({check} if check else set())
+
+
 def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:
     assert len(CHEATS) >= 30
     assert len(HONEST) >= 30

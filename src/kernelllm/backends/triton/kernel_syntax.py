@@ -16,9 +16,17 @@ from kernelllm.core.text import parse
 
 DECORATORS = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
 FORBIDDEN = {
-    "native_code": ("triton.runtime.build", "triton.backends"),
+    "native_code": (
+        "triton.runtime.build", "triton.backends", "triton.runtime.driver.active.utils.load_binary",
+        "triton.runtime.driver.active.utils.launch",
+    ),
     "introspection": ("triton.runtime.interpreter",),
-    "tampering": ("triton.knobs.runtime.interpret",),
+    "tampering": (
+        "triton.knobs.runtime.interpret", "triton.knobs.runtime.add_stages_inspection_hook", "triton.knobs.compilation.listener",
+        "triton.knobs.compilation.override", "triton.knobs.build", "triton.knobs.cache.manager_class",
+        "triton.knobs.cache.remote_manager_class", "triton.knobs.cache.override_dir", "triton.knobs.nvidia.ptxas",
+        "triton.knobs.nvidia.libcuda_path", "triton.runtime.driver.set_active", "triton.runtime.driver.reset_active",
+    ),
     "clock": ("triton.testing",),
 }
 NARROW_TYPES = {

@@ -29,7 +29,10 @@ class Triton(base.Backend):
     tools = ("ptxas", "cuobjdump", "nvdisasm")
     forbidden = kernel_syntax.FORBIDDEN
     variables = ("TRITON",)
-    hidden_variables = ("TRITON_INTERPRET",)
+    hidden_variables = (
+        "TRITON_INTERPRET", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR", "TRITON_CACHE_MANAGER", "TRITON_PTXAS_PATH",
+        "TRITON_LIBCUDA_PATH",
+    )  # fmt: skip
     narrow_types = kernel_syntax.NARROW_TYPES
     names = kernel_syntax.NAMES
     compile_errors = frozenset(

@@ -23,6 +23,8 @@ _RUN_TEXT = (
 )  # fmt: skip
 """What takes a function, or a text that it runs."""
 _LIBRARIES = ("torch", "numpy", "math")
+_ALL_OF = ("torch", "torch.nn", "torch.nn.functional", "math", "numpy", "typing", "types")
+"""What all may be imported of, beside libraries of the language: the names that come are known here or harmless."""
 
 
 class DynamicCode:
@@ -44,7 +46,8 @@ class DynamicCode:
         found += [
             Finding(check=self.name, message=f"Imports all of {node.module}: names that cannot be followed.", line=node.lineno)
             for node in analyse(tree).nodes
-            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not starts(node.module or "", *libraries, "typing")
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+            and not (node.module in _ALL_OF or starts(node.module or "", *backend.libraries))
         ]  # fmt: skip
         for call, path in known.calls():
             unknown = len(call.args) >= 1 and known.texts(call.args[0]) is None

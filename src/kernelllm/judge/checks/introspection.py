@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.attribute_names import internals
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import Observation
 
 _CERTAIN = (
@@ -16,7 +17,9 @@ _CERTAIN = (
     "torch.cuda.memory_snapshot", "tracemalloc", "weakref.getweakrefs", "faulthandler", "logging.currentframe", "logging.config",
     "logging.Logger.findCaller", "types.FrameType", "types.TracebackType", "types.CellType", "types.GetSetDescriptorType",
     "types.MemberDescriptorType", "types.WrapperDescriptorType", "string.Formatter", "pydoc", "builtins.breakpoint", "pdb", "bdb", "code",
-    "dataclasses.make_dataclass", "torch.utils._traceback", "torch._dynamo.eval_frame",
+    "dataclasses.make_dataclass", "torch.utils._traceback", "torch._dynamo.eval_frame", "logging.Handler", "logging.LogRecord",
+    "logging.setLogRecordFactory", "logging.makeLogRecord", "logging.Filter", "logging.handlers", "warnings.WarningMessage",
+    "contextlib.redirect_stdout", "contextlib.redirect_stderr", "builtins.RecursionError",
 )  # fmt: skip
 _ALLOWED = {
     "inspect": (
@@ -32,6 +35,9 @@ _ALLOWED = {
     "traceback": ("print_exc", "format_exc"),
 }  # fmt: skip
 """What there is no harm in, of modules that lead to frames and to all objects; or what other checks know."""
+_OUTPUTS = ("logging.NullHandler", "logging.StreamHandler")
+_TOO_DEEP = {"builtins.Exception", "builtins.BaseException", "builtins.RuntimeError"}
+"""What catches that the stack is full."""
 _EVENTS = {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 
 
@@ -53,6 +59,9 @@ class Introspection:
         found += [
             Finding(check=self.name, message=f"Names {name!r}, which leads to code, frames or modules behind an object.", line=line)
             for name, line in internals(known)
+        ]  # fmt: skip
+        found += [
+            Finding(check=self.name, message=f"{what}: it can tell who calls it.", line=line) for what, line in _callers(known)
         ]  # fmt: skip
         own = {
             node.value for node in analyse(tree).nodes
@@ -87,3 +96,40 @@ def _not_allowed(path: str) -> bool:
 
 def _private(member: str) -> bool:
     return any(part.startswith("_") and not part.startswith("__") for part in member.split("."))
+
+
+def _callers(known: Source) -> Iterator[tuple[str, int]]:
+    """What a candidate does to learn who calls it, and the line: file and line of the caller stand in recorded warnings and messages, and
+    the depth of the stack can be measured by filling it."""
+    for call, path in known.calls():
+        if path == "warnings.catch_warnings" and (call.args or any(k.arg in ("record", "module", None) for k in call.keywords)):
+            yield "Records warnings", call.lineno
+        elif path == "logging.basicConfig" and any(k.arg in ("stream", "handlers", None) for k in call.keywords):
+            yield "Records messages", call.lineno
+    for node in known.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("addHandler", "addFilter"):
+            if not all(isinstance(given, ast.Call) and _prints(known, given) for given in node.args) or not node.args:
+                yield "Records messages", node.lineno
+        elif isinstance(node, ast.FunctionDef) and (line := _fills_the_stack(known, node)):
+            yield f"{node.name} calls itself and catches what happens where the stack is full", line
+
+
+def _prints(known: Source, call: ast.Call) -> bool:
+    streams = [path for given in (*call.args, *(k.value for k in call.keywords)) for path in (known.paths(given) or {"?"})]
+    return bool(known.paths(call.func) & set(_OUTPUTS)) and all(path in ("sys.stdout", "sys.stderr") for path in streams)
+
+
+def _fills_the_stack(known: Source, function: ast.FunctionDef) -> int:
+    """The line of a ``try`` around a function's call of itself that catches whatever it is; 0 where there is none."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Try) and any(_catches_all(known, handler.type) for handler in node.handlers):
+            for call in (inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)):
+                match call.func:
+                    case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if name == function.name:
+                        return node.lineno
+    return 0
+
+
+def _catches_all(known: Source, kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(one is None or bool(known.paths(one) & _TOO_DEEP) for one in kinds)

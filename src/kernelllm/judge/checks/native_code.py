@@ -13,7 +13,8 @@ _CERTAIN = (
     "numba", "cupy", "pycuda", "cuda", "pybind11", "Cython", "pyximport", "tvm",
     "taichi", "cppyy", "llvmlite", "torch.cuda.cudart", "torch._C._cuda_cudaCachingAllocator_raw_alloc",
     "torch.cuda.caching_allocator_alloc", "torch.cuda.CUDAPluggableAllocator", "torch.cuda.memory.CUDAPluggableAllocator",
-    "torch.cuda._compile_kernel", "torch.cuda.jiterator", "torch._C._construct_storage_from_data_pointer",
+    "torch.cuda._compile_kernel", "torch.cuda._utils", "torch.cuda.change_current_allocator", "torch.cuda.memory.change_current_allocator",
+    "torch.cuda.jiterator", "torch._C._construct_storage_from_data_pointer",
     "torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata",
 )  # fmt: skip
 

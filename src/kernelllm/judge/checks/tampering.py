@@ -11,7 +11,7 @@ from kernelllm.judge.observation import Observation
 
 _GUARDED = (
     "torch", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
-    "random",
+    "random", "warnings", "logging",
 )  # fmt: skip
 _SETTINGS = (
     "torch.backends", "torch._dynamo.config", "torch._inductor.config", "os.environ", "sys.setrecursionlimit",
@@ -23,8 +23,17 @@ _DISABLE = (
     "torch._C._ExcludeDispatchKeyGuard", "torch._C._set_torch_function_mode", "torch._C._pop_torch_dispatch_stack",
     "torch._C._len_torch_dispatch_stack", "unittest.mock", "forbiddenfruit", "torch.library.impl_abstract", "sys.settrace",
     "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
-    "gc.callbacks",
+    "gc.callbacks", "threading.settrace_all_threads", "threading.setprofile_all_threads",
 )  # fmt: skip
+_INSIDE = (
+    "_get_", "_is_", "_has", "_cuda_get", "_cuda_is", "_nn", "_linalg", "_fft", "_special", "_sparse", "_nested", "_nvtx", "_functions",
+    "_dynamo.guards", "_VariableFunctions", "_log_api_usage_once", "_mps_is", "_set_grad_enabled", "_jit_set_", "_jit_override_",
+    "_are_functorch", "_set_cudnn", "_set_cublas", "_set_deterministic", "_set_math_sdp", "_set_sdp", "_set_mkldnn",
+    "_disabled_torch_function_impl",
+)  # fmt: skip
+"""Names below torch._C that ask, set numbers, or are ordinary functions. The rest builds, loads or runs what nothing here can read."""
+_BUILDS = ("parse_ir", "parse_schema", "import_ir", "CompilationUnit", "Graph", "ScriptModule", "ScriptFunction", "AliasDb", "fork", "wait")
+"""Public ones that build or run graphs."""
 _DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
 """In names of torch._C: how it finds what to run, and whether it is watched."""
 _CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
@@ -47,13 +56,14 @@ class Tampering:
         disable = (*_DISABLE, *backend.forbidden.get(self.name, ()))
         found = []
         for use in known.stores():
-            if starts(use.path, *guarded) and "." in use.path and not starts(use.path, *_SETTINGS, *backend.settings):
+            setting = starts(use.path, *_SETTINGS, *backend.settings) and not starts(use.path, *disable)
+            if starts(use.path, *guarded) and "." in use.path and not setting:
                 found.append(Finding(check=self.name, message=f"Replaces {use.path}.", line=use.line))
         for use in known.uses():
             if starts(use.path, *disable):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
-            elif use.path.startswith("torch._C.") and any(word in use.path.lower() for word in _DISPATCH):
-                found.append(Finding(check=self.name, message=f"Uses {use.path}: torch's dispatcher is not a candidate's.", line=use.line))
+            elif use.path.startswith(("torch._C.", "torch._ops._")) and _of_the_inside(use.path.split(".", 2)[2]):
+                found.append(Finding(check=self.name, message=f"Uses {use.path}: the inside of torch is not a candidate's.", line=use.line))
             elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *guarded):
                 found.append(Finding(check=self.name, message=f"Replaces members of {use.path.partition('.__dict__')[0]}.", line=use.line))
         for node in known.attributes():
@@ -70,3 +80,9 @@ class Tampering:
     def observed(self, seen: Observation) -> list[Finding]:
         """What the worker found replaced."""
         return [Finding(check=self.name, message=f"{name} was replaced while the candidate ran.") for name in seen.tampered]
+
+
+def _of_the_inside(name: str) -> bool:
+    """Whether a name below torch._C is none that candidates need."""
+    listed = name.startswith(_INSIDE) or not name.startswith("_")
+    return any(word in name.lower() for word in _DISPATCH) or not listed or name.startswith(_BUILDS)

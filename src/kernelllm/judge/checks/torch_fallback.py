@@ -28,6 +28,7 @@ _COMPILERS = (
     "torch._dynamo.export", "torch._C.CompilationUnit", "torch._C._te", "torch._C._create_function_from_trace", "torch.compiler.compile",
     "torch.onnx", "torch._higher_order_ops", "torch.ops.higher_order", "torch.nn.attention.flex_attention", "torch.cond",
     "torch.while_loop", "torch.nn.Module.compile", "functorch.compile", "torch._functorch",
+    "torch._export", "torch._aoti",
 )  # fmt: skip
 _MARKS = tuple(f"torch.jit.{name}" for name in (
     "is_scripting", "is_tracing", "ignore", "unused", "export", "Final", "annotate", "Attribute", "isinstance",
