@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelllm.models.copied_constructor import with_constructor_of
+from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.language_model import Completion, Message, SamplingParams
 from kernelllm.models.mini import Mini
 
@@ -43,6 +43,8 @@ def test_signature_layers_and_values_are_the_modules() -> None:
         return conv(signal, self.layer.weight)
 """
     assert with_constructor_of(PROMPT, made) == made
+    assert differs(ANSWER, made)
+    assert not differs(made.replace("    def forward", "\n    def forward"), made)
 
 
 def test_what_has_another_form_stays() -> None:

@@ -41,6 +41,14 @@ def with_constructor_of(prompt: str, answer: str) -> str:
     return f"{head}{ast.unparse(ast.fix_missing_locations(new))}\n".replace("\n\n    def", "\n    def")
 
 
+def differs(answer: str, copied: str) -> bool:
+    """Whether copying changed more than the layout of an answer: the model had copied something wrongly."""
+    try:
+        return answer != copied and ast.dump(parse(answer)) != ast.dump(parse(copied))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+
+
 def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:
     return next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kernelllm.core.errors import ModelError
-from kernelllm.models.copied_constructor import with_constructor_of
+from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
 from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop, plain_text
@@ -124,14 +124,16 @@ class Mini(HF):
             part = todo[at : at + batch]
             with self._lock:
                 found = self._drawn(weights, [ids[p] for p, _ in part], [sample for _, sample in part], params)
-            for (place, _), completion in zip(part, found, strict=True):
-                yield place, self._copied(prompts[place], completion)
+            yield from self._copied([(place, prompts[place], c) for (place, _), c in zip(part, found, strict=True)])
 
-    def _copied(self, messages: Sequence[Message], completion: Completion) -> Completion:
-        """With the constructor of the module that was asked for."""
+    def _copied(self, drawn: Sequence[tuple[int, Sequence[Message], Completion]]) -> list[tuple[int, Completion]]:
+        """With the constructors of the modules that were asked for. How many had copied them wrongly is logged."""
         if not self.copy_constructor:
-            return completion
-        return msgspec.structs.replace(completion, text=with_constructor_of(plain_text(messages) or "", completion.text))
+            return [(place, completion) for place, _, completion in drawn]
+        texts = [with_constructor_of(plain_text(messages) or "", completion.text) for _, messages, completion in drawn]
+        wrong = sum(differs(completion.text, text) for (_, _, completion), text in zip(drawn, texts, strict=True))
+        _LOG.info("%s: %d of %d answers had a copy error in the constructor or the arguments, mended", self.name, wrong, len(drawn))
+        return [(place, msgspec.structs.replace(c, text=text)) for (place, _, c), text in zip(drawn, texts, strict=True)]
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer, in one piece."""
