@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelllm.app.dynamo import graph_kernel, orders, split_graph
+from kernelllm.app.dynamo import graph_kernel, orders, race, split_graph
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
@@ -227,6 +227,55 @@ def test_inductor_answers_for_the_whole_graph_while_it_is_written(
     assert len(calls) == before + (0 if right else 1)
     assert {g.state for g in compile_report().graphs} == {"written" if right else "inductor"}
     assert len(compile_report().graphs) == (3 if cut else 1)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("faster", [True, False])
+def test_written_kernels_and_inductor_take_turns_and_the_faster_stays(
+    process: References, monkeypatch: pytest.MonkeyPatch, *, cut: bool, faster: bool
+) -> None:
+    calls: list[Any] = []
+    moments: list[Any] = []
+
+    class Moment:
+        """Ours takes 1 ms, Inductor's half a ms more or less."""
+
+        def __init__(self) -> None:
+            moments.append(self)
+            self.at = len(moments) + (0.5 if faster else -0.5) * len(calls)
+
+        def elapsed_time(self, end: Any) -> float:
+            return float(end.at - self.at)
+
+        def synchronize(self) -> None: ...
+
+    monkeypatch.setattr(race, "stamp", Moment)
+    monkeypatch.setattr(split_graph, "on_gpu", lambda inputs: True)
+    monkeypatch.setattr(graph_kernel, "_races", lambda device: True)
+    monkeypatch.setattr(graph_kernel, "_has_inductor", lambda device: True)
+    for module in (graph_kernel, split_graph):
+        monkeypatch.setattr(module, "ByInductor", lambda graph, failed: Answering(calls, graph))
+    if cut:
+        for name, size in (("LONG", 6), ("SMALL", 4), ("LARGEST", 12)):
+            monkeypatch.setattr(split_graph, name, size)
+    network = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.LayerNorm(6)) for _ in range(3)))
+    fast, x = compiled(network, fallback="inductor", wait_s=0.05), torch.randn(4, 6)
+    process.wait.clear()
+    with torch.no_grad():
+        fast(x)
+        process.wait.set()
+        assert compile_report().finish(20)
+        for _ in range(2 * race.TIMED + 2):
+            torch.testing.assert_close(fast(x), network(x))
+        before = len(calls)
+        assert before >= race.TIMED
+        fast(x)
+        assert len(calls) == before + (0 if faster else 1)
+        assert {g.state for g in compile_report().graphs} == {"written" if faster else "inductor"}
+        compile_report().clear()
+        torch._dynamo.reset()  # as a new process would
+        fast(x)
+        assert {g.state for g in compile_report().graphs} == {"written" if faster else "inductor"}
 
 
 def test_a_graph_of_products_alone_is_left_to_libraries(process: References) -> None:

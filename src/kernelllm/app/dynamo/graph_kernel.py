@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from kernelllm.app.dynamo.any_device import decomposed
 from kernelllm.app.dynamo.by_inductor import ByInductor
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart, left_to_libraries
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
+from kernelllm.app.dynamo.race import Race, Run
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.problems.graph_problem import OF_TORCH_COMPILE, graph_problem, told_by_shapes
 from kernelllm.problems.graph_text import noted
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from kernelllm.app.dynamo.writing import Written
 
 log = logging.getLogger("kernelllm")
-Run = Callable[[list[Any]], Sequence[Any]]
 
 
 class GraphKernel:
     """Called with a list of inputs, which it empties, as AOTAutograd does it. Never raises what the graph itself would not."""
 
-    def __init__(self, name: str, graph: fx.GraphModule, options: CompileOptions) -> None:
+    def __init__(self, name: str, graph: fx.GraphModule, options: CompileOptions, *, whole: bool = True) -> None:
+        """``whole``: it is no part of a longer graph, and its file is held against Inductor by itself."""
         self._boxed_call = True  # of the object: torch copies it to what it wraps around
-        self._graph, self._options = graph, options
+        self._graph, self._options, self._whole = graph, options, whole
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
         self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
         compile_report().graphs.append(self.record)
@@ -66,6 +67,11 @@ class GraphKernel:
         with self._lock, torch.no_grad():
             self._decide(inputs)
             return self._eager(inputs)
+
+    @property
+    def key(self) -> str:
+        """The name of its file on disk."""
+        return self._key
 
     @property
     def beside_inductor(self) -> bool:
@@ -208,7 +214,22 @@ class GraphKernel:
             return parts.joined(computed, views(*given) if views else ())
 
         self._run = run
+        if self._whole and self._inductor is not None and _races(device):
+            self._run = Race(run, self._inductor, lambda faster, cause: self._raced(run, cause, faster=faster))
         return self.record.became("written")
+
+    def _raced(self, run: Run, cause: str, *, faster: bool) -> None:
+        """The faster one stays, in later processes too."""
+        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo.writing import Written
+
+        if self.record.state != "written":
+            return
+        self._run = run
+        if not faster:
+            if self._options.cache:
+                disk.put(self._key, Written(message=cause))
+            self._leave(cause)
 
     def _leave(self, cause: str) -> None:
         self._decided = True
@@ -221,7 +242,10 @@ class GraphKernel:
 
     def _by_inductor(self) -> Run:
         def failed(error: str) -> None:
-            self._inductor_failed, self._run = error, self._eager
+            self._inductor_failed = error
+            if self.record.state == "written":
+                return  # the race goes on against eager
+            self._run = self._eager
             if self._decided:
                 self._stay_eager(f"{self.record.cause}; {error}")
 
@@ -252,6 +276,11 @@ def _device(values: list[Any]) -> str | None:
 def _has_inductor(device: str) -> bool:
     """Whether Inductor runs graphs there while they are being written. On a CPU it needs a C++ compiler, and eager stays in the end."""
     return device != "cpu"
+
+
+def _races(device: torch.device) -> bool:
+    """Whether what runs there can be timed."""
+    return device.type == "cuda"
 
 
 def _conv_tf32(device: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import operator
 import re
@@ -18,6 +19,7 @@ from kernelllm.app.dynamo.by_inductor import ByInductor
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
 from kernelllm.app.dynamo.graph_parts import free_nodes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
+from kernelllm.app.dynamo.race import Race, on_gpu
 from kernelllm.problems.graph_text import foreign, noted
 
 if TYPE_CHECKING:
@@ -170,7 +172,7 @@ class SplitGraph:
 
     def __init__(self, name: str, graph: fx.GraphModule, parts: list[Subgraph], options: CompileOptions) -> None:
         self._boxed_call = True  # as GraphKernel
-        self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, options) for i, p in enumerate(parts[:-1])]
+        self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, options, whole=False) for i, p in enumerate(parts[:-1])]
         self._graphs = [part.graph for part in parts]
         places = {n: i for i, n in enumerate([*graph.graph.find_nodes(op="placeholder"), *(r for p in parts[:-1] for r in p.results)])}
         self._takes = [[places[n] for n in part.inputs] for part in parts]
@@ -182,6 +184,8 @@ class SplitGraph:
         self._first, self._settled = True, False
         self._name, self._graph = name, graph
         self._whole: ByInductor | None = None
+        self._race: Race | None = None
+        self._cache = options.cache
         for i, part in enumerate(parts[:-1]):
             if part.foreign:
                 record = GraphRecord(f"{name}.{i}", 1)
@@ -193,13 +197,12 @@ class SplitGraph:
         first, self._first = self._first, False
         if not self._settled and not first:
             self._settle(wait=False)
-        if self._whole is not None:
-            inputs = list(boxed)
-            boxed.clear()
-            with torch.no_grad():
-                return self._whole(inputs)
+        if self._race is not None:
+            if on_gpu(boxed):
+                return self._race(boxed)
+            self._race = self._whole = None
         if not first:
-            return self._run_all(boxed, first=False)
+            return self._run_all(boxed, first=False) if self._whole is None else self._run_whole(boxed)
         inputs, drawn = list(boxed), _random_state()
         results: Sequence[Any] | None = self._run_all(boxed, first=True)
         if not self._settle(wait=False) and any(k.beside_inductor for k in self._own()):
@@ -226,12 +229,43 @@ class SplitGraph:
         self._settled = True
         written = [k.record.operators for k in own if k.record.state in ("written", "checked")]
         if 2 * sum(written) > sum(k.record.operators for k in own) or not any(k.beside_inductor for k in own):
-            self._whole = None
+            from kernelllm.app.dynamo import disk
+
+            if self._cache and (slower := disk.get(self._key())):
+                self._leave(slower.message)
+            elif self._whole is not None:
+                self._race = Race(lambda boxed: self._run_all(boxed, first=False), self._run_whole, self._raced)
             return True
-        self._whole = self._whole or self._by_inductor()
-        for kernel in own:
-            kernel.record.became("inductor", kernel.record.cause or "most subgraphs of its graph are, and the whole is faster")
+        self._leave("most subgraphs of its graph are, and the whole is faster")
         return True
+
+    def _leave(self, cause: str) -> None:
+        """Inductor runs the whole from now on."""
+        self._whole = self._whole or self._by_inductor()
+        for kernel in self._own():
+            kernel.record.became("inductor", kernel.record.cause or cause)
+
+    def _key(self) -> str:
+        return hashlib.sha256(" ".join(k.key for k in self._own()).encode()).hexdigest()[:32]
+
+    def _raced(self, faster: bool, cause: str) -> None:
+        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo.writing import Written
+
+        self._race = None
+        if faster:
+            self._whole = None
+            return
+        if self._cache:
+            disk.put(self._key(), Written(message=cause))
+        self._leave(cause)
+
+    def _run_whole(self, boxed: list[Any]) -> Sequence[Any]:
+        inputs = list(boxed)
+        boxed.clear()
+        assert self._whole is not None
+        with torch.no_grad():
+            return self._whole(inputs)
 
     def _run_all(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
         values = [*boxed, *[None] * (self._count - len(boxed))]
