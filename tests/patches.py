@@ -218,6 +218,10 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/row_reductions.py", "the value of a size at the problem's own sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
+    *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
+           "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
+    *_each("compiler/inductor/size_extremes.py", "what is known of all sizes", "torch._inductor.sizevars",
+           "SizeVarAllocator.statically_known_leq(self, left, right)", "called"),
     *_each(
         "compiler/inductor/split_reductions.py", "the number of parts of a reduction is marked; a scan has one part", "torch._inductor.ir",
         "Reduction.num_splits(device, dst_dtype, src_dtype, inner_fn, ranges, reduction_ranges, reduction_type, "

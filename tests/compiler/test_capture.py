@@ -1,6 +1,9 @@
 """Capture: sizes become symbols by where they come from, everything the graph needs is described."""
 
 import math
+import sys
+from functools import lru_cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -294,6 +297,18 @@ def test_capture_leaves_the_process_as_it_was():
     assert before == (math.sqrt, torch.nn.init.uniform_, torch.nn.functional.scaled_dot_product_attention, torch.lstm)
     assert isinstance(torch.rand(2), torch.Tensor)
     assert type(torch.rand(2)) is torch.Tensor
+
+
+@lru_cache
+def table(n: int) -> torch.Tensor:
+    return torch.arange(n)
+
+
+def test_no_function_keeps_tensors_of_a_trace(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tables_of_others", SimpleNamespace(table=table))
+    body = LINEAR.replace("class Model", "from tables_of_others import table\nclass Model").replace("self.fc(x)", "self.fc(x) + table(64)")
+    assert "iota" in captured(body).graph.code
+    assert type(table(64)) is torch.Tensor
 
 
 def test_a_python_float_stays_an_argument_where_nothing_is_decided_by_it():

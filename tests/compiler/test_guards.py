@@ -253,3 +253,17 @@ def get_init_inputs(): return [chunk]
 def test_a_decision_on_a_remainder(file: Path) -> None:
     ran, other = outcomes(file, "ModelNew(8)(torch.randn(5, 48))", "ModelNew(8)(torch.randn(5, 41))")
     assert (ran, "the kernels were written for" in other) == ("", True)
+
+
+DIAGONAL = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x): return x.diagonal() * 2, torch.float_power(x, 1.7)
+def get_inputs(): return [torch.rand(24, 40)]
+"""
+
+
+@written(DIAGONAL)
+def test_a_diagonal_is_as_long_as_the_shorter_side(file: Path) -> None:
+    code = "x = torch.rand(40, 24); line, power = ModelNew()(x); assert line.equal(x.diagonal() * 2) and power.allclose(x.double() ** 1.7)"
+    assert outcomes(file, code) == [""]

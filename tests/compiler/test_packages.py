@@ -35,6 +35,7 @@ class Stack(nn.Module):
     def __init__(self, configuration, factor=2.0):
         super().__init__()
         self.factor = factor
+        self.seen = nn.BatchNorm1d(2, affine=False)
         self.layers = nn.ModuleList(Layer(configuration) for _ in range(configuration.layers))
         self.head = nn.Linear(configuration.width, configuration.width, bias=False)
         self.head.weight = self.layers[0].fc.weight
@@ -74,7 +75,8 @@ def test_state_sits_in_holders_under_its_names(package: Problem, judge: Judge):
     namespace: dict = {}
     exec(candidate.source.replace("@triton.jit", ""), namespace)
     model = namespace["ModelNew"](24, 0.5)
-    assert set(model.state_dict()) == {"layers.0.fc.weight", "layers.1.fc.weight", "head.weight", "count"}
+    seen = ["seen.running_mean", "seen.running_var", "seen.num_batches_tracked"]
+    assert list(model.state_dict()) == ["count", *seen, "layers.0.fc.weight", "layers.1.fc.weight", "head.weight"]
     assert model.head.weight is model.layers[0].fc.weight
     torch.testing.assert_close(model.offset, torch.linspace(0.5, 1.5, 24), rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"factor=0\.5"):

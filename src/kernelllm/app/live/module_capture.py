@@ -16,6 +16,7 @@ import torch
 from kernelllm.app.live.call_arguments import Call, Names, Nest, apart, names_of
 from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
+from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.quiet import quiet_thread
@@ -154,7 +155,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
     shapes: Any
     for shapes in ((automatic,), None):
         try:
-            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), torch.no_grad():
+            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
         except UsageError:

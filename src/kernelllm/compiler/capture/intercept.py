@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
+from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
 
 
@@ -376,8 +377,8 @@ def _converted() -> Callable[..., Any]:
 @contextmanager
 def real_factories() -> Iterator[None]:
     """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells,
-    which inputs may be computed with, pin no size, and modules of fake tensors may be converted."""
-    with _RealFactories() as known, ExitStack() as stack:
+    which inputs may be computed with, pin no size, modules of fake tensors may be converted, and functions keep no tensors."""
+    with _RealFactories() as known, no_kept_tensors(), ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())

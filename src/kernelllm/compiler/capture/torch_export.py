@@ -18,6 +18,7 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe
 from kernelllm.compiler.capture.finalize import to_captured
 from kernelllm.compiler.capture.results import RETURNED
+from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -30,7 +31,8 @@ def exported(problem: Problem, options: Options) -> Captured:
     shapes = {n: pytree.tree_map(_automatic, value) for n, value in zip(names, built.inputs, strict=True)}
     try:
         in_time = intercept.InTime()
-        with torch.no_grad(), in_time, intercept.whole_layers(options), _without_partial_graphs(), modes.noted(built.model, built.modes):
+        quiet = _without_partial_graphs()
+        with torch.no_grad(), in_time, no_kept_tensors(), intercept.whole_layers(options), quiet, modes.noted(built.model, built.modes):
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler

@@ -191,10 +191,11 @@ class Simplifier(ast.NodeTransformer):
         if name in ("tl.maximum", "tl.minimum") and all(self.facts.type(a) in ("size", "int32", "int64") for a in node.args):
             return node
         if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in counted:
-            first = node.args[:1]
-            if first and not isinstance(first[0], ast.List | ast.Tuple) and self.facts.type(first[0]) in ("number", "size"):
-                wide = any(self.facts.type(a) == "fp64" for a in node.args[1:])
-                node.args[0] = call("tl.full", ast.List([], ast.Load()), first[0], integers.to_ast("tl.float64" if wide else "tl.float32"))
+            wide = any(self.facts.type(a) == "fp64" for a in node.args)
+            kind = integers.to_ast("tl.float64" if wide else "tl.float32")
+            for i, given in enumerate(node.args if wide and name.startswith("libdevice.") else node.args[:1]):
+                if not isinstance(given, ast.List | ast.Tuple) and self.facts.type(given) in ("number", "size"):
+                    node.args[i] = call("tl.full", ast.List([], ast.Load()), given, kind)
         return node
 
     def _extreme(self, which: str, left: ast.expr, right: ast.expr) -> ast.expr:

@@ -56,6 +56,9 @@ def _without_unsaved(holder: str) -> str:
 def _tree(model: torch.nn.Module, captured: Captured) -> Holders:
     root = Holders()
     saved = set(model.state_dict())
+    for path, module in model.named_modules():
+        if any(t is not None for t in (*module._parameters.values(), *module._buffers.values())):
+            root.at(path.split(".") if path else [])  # in the module's order, which optimizers' state dicts go by
     for name, parameter in model.named_parameters():
         *path, last = name.split(".")
         more = "" if parameter.requires_grad else ", requires_grad=False"

@@ -1,0 +1,38 @@
+"""The smaller and the larger of two sizes as expressions. Inductor takes the one of the problem's own sizes, and guards that."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import sympy
+from torch.utils._sympy.functions import Max, Min
+
+from kernelllm.compiler.capture.patching import patch
+
+
+def replace(stack: ExitStack) -> None:
+    """Files have no guards of Inductor's: a diagonal of 24 x 40 elements must not be 24 long at 40 x 24."""
+    from torch._inductor.sizevars import SizeVarAllocator
+
+    patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
+    patch(stack, SizeVarAllocator, "evaluate_max", _larger)
+
+
+def _smaller(sizes: Any, left: Any, right: Any) -> Any:
+    known = _ordered(sizes, left, right)
+    return known[0] if known else Min(left, right)
+
+
+def _larger(sizes: Any, left: Any, right: Any) -> Any:
+    known = _ordered(sizes, left, right)
+    return known[1] if known else Max(left, right)
+
+
+def _ordered(sizes: Any, left: Any, right: Any) -> tuple[Any, Any] | None:
+    """Both by size, where that is known of all sizes."""
+    left, right = sympy.sympify(left), sympy.sympify(right)
+    for low, high in ((left, right), (right, left)):
+        if sizes.statically_known_leq(low, high):
+            return low, high
+    return None
