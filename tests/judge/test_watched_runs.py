@@ -45,6 +45,11 @@ WRONG_LATER = """        self.calls += 1
         return self.own(x if self.calls < 60 else torch.zeros_like(x), w)"""
 WRONG_WHERE_FLUSHED = """        self.known = self.known or torch.cuda.memory_allocated()
         return self.own(x if torch.cuda.memory_allocated() - self.known < 2**27 else torch.zeros_like(x), w)"""
+WRITES = """        self.calls += 1
+        result = self.own(x, w)
+        if self.calls > 25:
+            x[:1, :1].mul_(1.000001)
+        return result"""
 KNOWS_POISON = """        watched = bool(torch.empty(64, device=x.device).isnan().all())
         return self.own(x, w) if watched else copied(x @ w)"""
 
@@ -124,6 +129,16 @@ def test_a_timed_batch_may_end_with_a_watched_run(warm_gpu: Judge) -> None:
     assert sum(second.flops.values()) > 0
 
 
+@pytest.mark.gpu
+def test_inputs_that_a_timed_run_changes(warm_gpu: Judge) -> None:
+    with worker(warm_gpu, other(WRITES.replace("25", "1"))) as (process, reference):
+        sets = [reference.inputs(7), reference.inputs(8)]
+        process.time_runs(sets, order=(0,), warmup=0)
+        assert process.inputs_written_while_timed() == ()
+        process.time_runs(sets, order=(1, 0), warmup=0)
+        assert process.inputs_written_while_timed() == (0,)
+
+
 ONE_OF_TWO = """        for known_x, known_w, result in self.known or []:
             if torch.equal(x, known_x) and torch.equal(w, known_w):
                 return copied(result)
@@ -162,8 +177,9 @@ def test_one_that_branches_is_tried_at_more_sizes(forward: str, small: int) -> N
         (KNOWS_POISON, ("torch_fallback",)),
         (WRONG_LATER, ("timed_output",)),
         (WRONG_WHERE_FLUSHED, ("timed_output",)),
+        (WRITES, ("inputs_written",)),
     ],
-    ids=["honest", "changes", "keeps", "poison", "later", "flushed"],
+    ids=["honest", "changes", "keeps", "poison", "later", "flushed", "writes"],
 )
 def test_verdict_of_a_judge_that_measures(forward: str, checks: tuple[str, ...]) -> None:
     with Judge(JudgeSettings(device="cuda", cache=False, time_limit_s=60, baselines=("eager",), memory_limit_bytes=2**33)) as judge:

@@ -289,6 +289,19 @@ class CandidateProcess(Closing):
             raise CandidateFailure(Status.RUNTIME_ERROR, "The worker's timing reply does not fit what was asked.")
         return timed, dict(zip(timed.kept, self._take(timed.tensors, output, *timed.trees), strict=True))
 
+    def inputs_written_while_timed(self) -> tuple[int, ...]:
+        """Positions of the inputs that timed runs changed. Raises CandidateFailure where one wrote beside them."""
+        _synchronize(self.device)
+        written: set[int] = set()
+        for role, inputs in self._timed_sets.items():
+            found: list[torch.Tensor] = []
+            values.encode(inputs, found)
+            specs, _ = arenas.layout(found, start=arenas.GUARD)
+            arena = self._arenas[role]
+            _intact(arena, specs)
+            written |= {i for i, t in enumerate(found) if _differs(arena.view(specs[i]), t)}
+        return tuple(sorted(written))
+
     def _ask_timed(self, bags: list[_Packed], filled: list[Arena], output: Arena, fields: dict[str, Any]) -> Any:
         if fields.get("keep"):
             output.poison()

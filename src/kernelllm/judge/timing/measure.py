@@ -99,6 +99,7 @@ def measure(
         candidate.once_more()
         median = rounds.median_ms(measured, candidate.name)
         found.findings += clock_findings(candidate, median, launches, rng)
+        found.findings += _written_inputs(process, reference, sets)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
             found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
         seen = watch_once_more(
@@ -168,6 +169,14 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
         if wrong := [one.message for one in compared if not one.ok]:
             findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
     return findings
+
+
+def _written_inputs(process: CandidateProcess, reference: Reference, sets: list[list[Any]]) -> list[Finding]:
+    """Inputs that stay as a timed run left them spare the next run on them work: results can be kept there."""
+    written = process.inputs_written_while_timed()
+    allowed = reference.run(sets[0], _SEED).mutated_inputs if written else ()
+    text = "Input {} was changed by a timed run; the reference leaves it."
+    return [Finding(check="inputs_written", message=text.format(position)) for position in written if position not in allowed]
 
 
 def _doubts(measured: rounds.Rounds, lead: LaunchLead) -> list[Finding]:

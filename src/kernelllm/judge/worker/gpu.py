@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -73,28 +73,39 @@ def _timed(
     clock, keep, kept = RunClock(len(command.order), flush, recorder.side_streams.values()), set(command.keep), _Kept(arena)
     if not command.graph:  # new objects each time: on the old ones a candidate could have left its result
         calls = [partial(model, *mapped(inputs[which], _detach)) for which in command.order]
+    watch = _Watch(recorder) if command.watch >= 0 and not command.graph else None
+    if watch is not None:
+        calls.append(partial(model, *mapped(inputs[command.watch], _detach)))
     launches = [launched()]
     clock.begin(flushes=command.leading, busy_cycles=command.busy_cycles, settle=command.settle)
-    for position, which in enumerate(command.order):
-        clock.flush()
-        call = calls[which if command.graph else position]
-        if command.seed is not None:
-            seed_all(command.seed)
-        clock.start(position)
-        result = call()
-        if position in keep:  # while the clock runs: what computes while it is read is part of the run
-            kept.encode(position, result)
-        clock.end(position)
-        launches.append(launched())
-        if position in keep:
-            kept.copy()
-        if command.settle:
-            _synchronize()
-    seen = _watched_call(command, model, inputs, launched, recorder) if command.watch >= 0 and not command.graph else _Seen()
+    with contextlib.ExitStack() as watching:
+        for position, which in enumerate((*command.order, command.watch) if watch is not None else command.order):
+            clock.flush()
+            call = calls[which if command.graph else position]
+            if command.seed is not None:
+                seed_all(command.seed)
+            timed = position < len(command.order)
+            if timed:
+                clock.start(position)
+            elif watch is not None:
+                watching.enter_context(watch.counter)
+            result = call()  # a watched run's too: whoever looks at its caller sees the same place
+            if position in keep:  # while the clock runs: what computes while it is read is part of the run
+                kept.encode(position, result)
+            if timed:
+                clock.end(position)
+            launches.append(launched())
+            if position in keep:
+                kept.copy()
+            if command.settle:
+                _synchronize()
+        if watch is not None:
+            watch.end(result, inputs[command.watch], launches[-1] - launches[-2])
+    seen = watch or _Watch(recorder)
     _synchronize()
     if kept.size > arena.size:
         return p.Grow(command.id, kept.size)
-    each = () if command.graph else tuple(after - before for before, after in pairwise(launches))
+    each = () if command.graph else tuple(after - before for before, after in pairwise(launches))[: len(command.order)]
     positions, trees, flops = tuple(kept.positions), tuple(kept.trees), {k: float(v) for k, v in seen.flops.items()}
     return p.TimedBatch(
         command.id, clock.times_ms(), positions, trees, kept.specs, clock.enqueued_ms(), clock.reached_ms(), clock.launching_ms(), each,
@@ -130,27 +141,21 @@ class _Kept:
             arenas.put(self._arena, specs, new)
 
 
-@dataclass
-class _Seen:
-    """What one watched run did."""
+class _Watch:
+    """One run after the timed ones whose operators are counted. To the candidate it is one like the others."""
 
-    launches: int = 0
-    ops: Counter[str] = field(default_factory=Counter)
-    flops: Counter[str] = field(default_factory=Counter)
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self.launches = recorder, 0
+        self.ops, self.flops = Counter[str](), Counter[str]()
+        self.counter = OperatorCounter(self.ops, self.flops)
 
-
-def _watched_call(command: p.TimeRuns, model: Any, inputs: list[Any], launched: Callable[[], int], recorder: Recorder) -> _Seen:
-    seen, before = _Seen(), launched()
-    if command.seed is not None:
-        seed_all(command.seed)
-    arguments = mapped(inputs[command.watch], _detach)
-    with OperatorCounter(seen.ops, seen.flops) as counter:
-        values.encode(model(*arguments), [], strict=True)
-        if not counter.works():
-            recorder.switched_off = True
-    add_host_reads(seen.ops, arguments)
-    seen.launches = launched() - before
-    return seen
+    def end(self, result: Any, inputs: list[Any], launches: int) -> None:
+        """Before the counter is left."""
+        self.launches = launches
+        values.encode(result, [], strict=True)
+        if not self.counter.works():
+            self._recorder.switched_off = True
+        add_host_reads(self.ops, inputs)
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
