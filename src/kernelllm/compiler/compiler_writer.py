@@ -240,13 +240,16 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     options, known = options.settled, known or Lowerings()
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.emit import emit
+    from kernelllm.compiler.emit.layer_settings import read_settings
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.inside_kernel import INSIDE
     from kernelllm.compiler.loops.loop import loop_step
+    from kernelllm.problems.instance import Instance
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
-        return emit(part, lowered, options)
+        text = emit(part, lowered, options)
+        return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         if lowered := known.get(part, options):

@@ -79,6 +79,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "multilabel_margin_loss", taken_apart.multilabel_margin_loss),
         (F, "grid_sample", taken_apart.grid_sample),
         (F, "ctc_loss", _ctc_loss),
+        (F, "avg_pool1d", plain_rules.avg_pool1d),
         *((torch, name, rule) for name, rule in taken_apart.FUNCTIONS.items()),
         *((torch, name, rule) for name, rule in plain_rules.FUNCTIONS.items()),
     ]

@@ -149,6 +149,22 @@ def _layer_norm(context: Any, x: Any, shape: Any, weight: Any = None, bias: Any 
     return context.namespace.layer_norm(x, len(shape), weight, bias, eps) if _plain(context, x, weight, bias) else NotImplemented
 
 
+def _max_pool1d(context: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+                return_indices: bool = False) -> Any:
+    if not _plain(context, x) or return_indices or x.dim() != 3:
+        return NotImplemented
+    windows = ([one] if isinstance(one, int) else list(one) for one in (kernel_size, stride or kernel_size, padding, dilation))
+    return context.namespace.max_pool_with_indices(x, *windows, ceil_mode)[0]
+
+
+def avg_pool1d(context: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+                count_include_pad: bool = True) -> Any:
+    if not _plain(context, x) or x.dim() != 3:
+        return NotImplemented
+    windows = ([one] if isinstance(one, int) else list(one) for one in (kernel_size, stride or kernel_size, padding))
+    return context.namespace.avg_pool(x, *windows, ceil_mode, count_include_pad)
+
+
 def _plain(context: Any, x: Any, *parameters: Any) -> bool:
     options = context.options
     floats = all(t is None or t.dtype in _FLOATING for t in (x, *parameters))
@@ -157,5 +173,6 @@ def _plain(context: Any, x: Any, *parameters: Any) -> bool:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm, "instance_norm": _instance_norm, "group_norm": _group_norm, "layer_norm": _layer_norm,
+    "max_pool1d": _max_pool1d,
 }  # fmt: skip
 """Of torch, while a module is traced."""

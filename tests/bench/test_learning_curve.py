@@ -1,0 +1,27 @@
+"""``benchmarks/learning_curve.py`` reads a store for each size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from kernelllm.core.store import Store
+from kernelllm.core.types import Attempt, Candidate, Status, Verdict
+
+SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "learning_curve.py"
+
+
+def test_the_table_and_the_plot_have_each_size(tmp_path: Path) -> None:
+    for size, right in ((1000, 5), (3000, 20)):
+        with Store(tmp_path / f"{size}.db") as store:
+            run = store.open_run("bench", "mini", {"size": size})
+            for sample in range(20):
+                verdict = Verdict(status=Status.CORRECT if sample < right else Status.INCORRECT)
+                run.add(Attempt(problem="one", candidate=Candidate(source=f"# {sample}", sample=sample), verdict=verdict))
+    stores = [f"{size}={tmp_path / f'{size}.db'}" for size in (3000, 1000)]
+    told = subprocess.run([sys.executable, str(SCRIPT), *stores, "-o", str(tmp_path / "c.svg")], check=True, capture_output=True, text=True)
+    assert "| 1,000 | 25.0 | 100.0 |\n| 3,000 | 100.0 | 100.0 |" in told.stdout
+    lines = ElementTree.parse(tmp_path / "c.svg").findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.get("points", "").split()) for line in lines] == [2, 2]
