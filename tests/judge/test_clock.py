@@ -132,7 +132,7 @@ def test_an_output_that_was_prepared_in_a_call_that_nobody_timed() -> None:
 
 def told(worker: Any) -> list[str]:
     method = TimingMethod(torch.empty(1), True, None, LaunchLead(0.1), 1.0)
-    candidate = TimedCandidate(worker, [[]], method, random.Random(3))
+    candidate = TimedCandidate(worker, [[]], method, random.Random(3), 3)
     for _ in range(20):
         candidate.times([0] * 4)
     candidate.once_more()

@@ -28,7 +28,7 @@ from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
-_INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 6, 3 * 2**30
+_INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
 """GPU memory that judging takes: so many times the problem's inputs and parameters, and its outputs (in arenas, as copies, in sets
 to be timed), and bytes for the contexts of its processes."""
 

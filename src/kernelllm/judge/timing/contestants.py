@@ -21,9 +21,9 @@ from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.seeds import seed_all
 
-_CHECKED_RUNS, _CHECKED_SHARE = 3, 0.4
-"""The latest so many outputs of timed runs are compared, from so large a share of the batches. Of all that count, so that nobody is right
-until enough was looked at."""
+_CHECKED_SHARE = 0.4
+"""Outputs of timed runs are compared from so large a share of the batches. Of all that count, so that nobody is right until enough was
+looked at."""
 _LAST_RUNS = 3
 _WATCHED_EVERY = 6
 """A watched run follows after at most so many batches."""
@@ -114,14 +114,16 @@ class TimedBaseline:
 
 
 class TimedCandidate:
-    """The candidate, timed in its worker. Outputs of randomly chosen runs are kept for comparison."""
+    """The candidate, timed in its worker. The latest ``kept_runs`` outputs of randomly chosen runs are kept for comparison."""
 
     name = "candidate"
 
-    def __init__(self, process: CandidateProcess, sets: list[list[Any]], method: TimingMethod, rng: random.Random) -> None:
+    def __init__(
+        self, process: CandidateProcess, sets: list[list[Any]], method: TimingMethod, rng: random.Random, kept_runs: int
+    ) -> None:  # fmt: skip
         self._process, self._sets, self._method, self._rng = process, sets, method, rng
         self.input_sets = len(sets)
-        self.kept: deque[tuple[int, Any]] = deque(maxlen=_CHECKED_RUNS)
+        self._kept: deque[tuple[int, Any]] = deque(maxlen=kept_runs)
         """Outputs of timed runs, each with its input set."""
         self.clocked: dict[int, Any] = {}
         """Input set to the output of the latest run without a flush. Who tells these runs from the others may be right in them alone."""
@@ -137,6 +139,12 @@ class TimedCandidate:
         """Milliseconds, as the worker reports them."""
         self._warmup = warmup
         return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(runs, lead, graph, warmup))
+
+    def outputs_on(self, which: int) -> list[Any]:
+        """The outputs on an input set, which are kept no longer."""
+        found = [value for known, value in self._kept if known == which]
+        self._kept = deque((one for one in self._kept if one[0] != which), self._kept.maxlen)
+        return [*found, *([self.clocked.pop(which)] if which in self.clocked else [])]
 
     def once_more(self) -> None:
         """One more batch, as those before, whose output is kept for certain: who turned wrong on the way is wrong in it."""
@@ -157,7 +165,7 @@ class TimedCandidate:
             self.launches[which] = min(count, self.launches.get(which, count))
         if watch >= 0:
             self.watched.append(WatchedRun(watch, timed.watched_launches, timed.ops, timed.flops))
-        self.kept.extend((order[position], value) for position, value in kept.items())
+        self._kept.extend((order[position], value) for position, value in kept.items())
         return EnqueuedBatch(timed.times_ms, timed.enqueued_ms, timed.reached_ms, timed.launching_ms)
 
     def _watch(self) -> int:

@@ -37,8 +37,10 @@ _COPY_RATE = 0.25e12
 _GRAPH_SHARE = 0.75
 """A claimed time below this share of the candidate's own time in a graph is not believed."""
 _MAX_INPUT_SETS = 3
-_INPUT_SETS_SHARE = 0.2
-"""Share of the memory to plan with that one copy of all input sets may take (each side holds one)."""
+_CHECKED_RUNS = 3
+"""The latest so many outputs of timed runs are compared."""
+_MEMORY_SHARE = 0.2
+"""Share of the memory to plan with that one copy of all input sets may take (each side holds one), and the outputs to be compared."""
 _FLUSH_BYTES = 256 * 2**20
 """Least size of the buffer that clears the L2 cache: KernelBench's."""
 _TIMED_FLUSHES = 8
@@ -60,13 +62,17 @@ class Measurement:
     """Operators of watched runs among the timed ones and after them."""
 
 
-def _input_sets(reference: Reference, rng: random.Random, memory: int | None, outputs: int) -> list[list[Any]]:
-    """As many different input sets as memory allows, at least one, at most three; an output of ``outputs`` bytes is kept for each."""
+def _input_sets(reference: Reference, rng: random.Random, memory: int | None) -> list[list[Any]]:
+    """As many different input sets as memory allows, at least one, at most three."""
     first = reference.inputs(rng.randrange(2**31))
     size = sum(t.numel() * t.element_size() for t in first if isinstance(t, torch.Tensor))
+    return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(_affordable(_MAX_INPUT_SETS, size, memory) - 1))]
+
+
+def _affordable(most: int, size: int, memory: int | None) -> int:
+    """How many of ``size`` bytes may be held, at least one. ``memory``: bytes to plan with, None for all that is free."""
     free, _ = torch.cuda.mem_get_info()
-    count = max(1, min(_MAX_INPUT_SETS, int(_INPUT_SETS_SHARE * min(memory or free, free) // max(size, outputs, 1))))
-    return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(count - 1))]
+    return max(1, min(most, int(_MEMORY_SHARE * min(memory or free, free) // max(size, 1))))
 
 
 def measure(
@@ -85,7 +91,8 @@ def measure(
     rng = random.Random()
     _free_memory()
     light = floor()
-    sets = _input_sets(reference, rng, share.bytes, light.bytes - reference.bytes if light else 0)
+    kept_runs = _affordable(_CHECKED_RUNS, light.bytes - reference.bytes if light else 0, share.bytes)
+    sets = _input_sets(reference, rng, share.bytes)
     calls = baselines.calls(reference, sets[0], share)
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
@@ -93,7 +100,7 @@ def measure(
     share.acquire_exclusive()
     with cores.measuring() as kept:
         method = timing_method(reference, kept, settle=settle)
-        candidate = TimedCandidate(process, sets, method, rng)
+        candidate = TimedCandidate(process, sets, method, rng, kept_runs)
         contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
         candidate.once_more()
@@ -159,13 +166,13 @@ def _free_memory() -> None:
 
 
 def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:
-    kept = [(inputs, [value for known, value in candidate.kept if known == which]) for which, inputs in enumerate(sets)]
-    kept += [(sets[which], [value]) for which, value in candidate.clocked.items()]
-    kept += [(inputs, [value]) for inputs, value in candidate.of_fresh]
+    by_inputs = [(inputs, candidate.outputs_on(which)) for which, inputs in enumerate(sets)]
+    by_inputs += [(inputs, [value]) for inputs, value in candidate.of_fresh]
     findings = []
-    for inputs, outputs in kept:
+    while by_inputs:  # what was compared needs no memory any more
+        inputs, outputs = by_inputs.pop()
         outcome = reference.run(inputs, _SEED) if outputs else None
-        compared = [] if outcome is None or outcome.error else [outcome.compared(value, rules) for value in outputs]
+        compared = [] if outcome is None or outcome.error else [outcome.compared(outputs.pop(), rules) for _ in list(outputs)]
         if wrong := [one.message for one in compared if not one.ok]:
             findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
     return findings
