@@ -85,6 +85,8 @@ CAPTURE = (
         "group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);"
         "max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode)",
     ),
+    *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
+    *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
     *_each(
         "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step)",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.types import Problem
 from tests.support import interpreted
@@ -112,11 +116,22 @@ def written(layer: str, **settings: object) -> str:
     return next(Compiler(short=True, extern="forbid").write_here(Problem(name=layer, source=source), 1)).source
 
 
-def test_settings_change_arguments_alone() -> None:
-    """The templates are the same text whatever the layer's settings; what differs is in the class."""
+def test_settings_are_read_off_the_layer() -> None:
+    """The templates are the same text whatever the layer's settings, and so is the class but for what the module itself says."""
     plain = written("Conv2d", bias=True, sizes="9, 8", k=3, stride=1, padding=0)
-    other = written("Conv3d", bias=False, sizes="7, 9, 8", k=2, stride=2, padding=1)
-    head, _, model = plain.partition("class ModelNew")
-    assert other.partition("class ModelNew")[0] == head
-    assert "[1, 1], [0, 0], [1, 1], 2, allow_tf32=True)" in model
-    assert "None, [2, 2, 2], [1, 1, 1], [1, 1, 1], 2, allow_tf32=True)" in other
+    other = written("Conv2d", bias=False, sizes="7, 9", k=2, stride=2, padding=1)
+    assert other == plain.replace("bias=True", "bias=False")
+    settings = ", ".join(f"self.layer.{name}" for name in ("weight", "bias", "stride", "padding", "dilation", "groups"))
+    assert settings in " ".join(plain.split())
+    assert "raise" not in plain
+
+
+@pytest.mark.parametrize("layer", ["nn.MaxPool1d(k, stride)", "nn.AvgPool2d(k)", "nn.GroupNorm(2, c, eps=1e-3)", "nn.BatchNorm2d(c)"])
+def test_a_layer_alone_has_no_number_of_its_own(layer: str) -> None:
+    source = MODULE.replace("nn.{layer}(c, o, k, stride=stride, padding=padding, groups=2, bias={bias})", layer)
+    source = source.format(sizes="9" if "1d" in layer else "9, 8", k=3, stride=2, padding=1)
+    text = next(Compiler(short=True, extern="forbid").write_here(Problem(name="layer", source=source), 1)).source
+    forward = text[text.index("def forward") :]
+    calls = [line for line in forward.splitlines() if re.search(r"= (max_pool|avg_pool|group_norm|channel_norm)", line)]
+    assert calls
+    assert not re.search(r"(?<![\w.])(?:[3-9]|1e-0?[35])(?![\w.])", forward.partition(calls[-1])[2])
