@@ -183,6 +183,9 @@ class Launches:
     def list_only(self) -> None:
         """From now on launches are only listed where their kernel was compiled before. For mode COMPILE."""
 
+    def raised(self, error: BaseException) -> None:
+        """A run of the model ended with this error, which may come of a launch. For mode COMPILE."""
+
     def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool) -> None:
         """A run of the model begins. Masked lanes that a load gives no value hold ``fill``, but for those of ``places``; None: nowhere.
 

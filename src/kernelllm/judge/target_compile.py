@@ -142,7 +142,7 @@ class CompileBeside:
         except TimeoutError:
             self._compile.stop()
             return self._future.result()
-        for reference in self._references if failure is None else ():
+        for reference in self._references if failure is None and not any(r.error for r in rows) else ():
             missing = launched - {r.name for r in rows}
             if missing:
                 more = TargetCompile(self._context, self._candidate).run([at_size(reference)])

@@ -26,7 +26,7 @@ _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
 _BLOCK = re.compile(r"tensor<((?:\d+x)+)")
 _STORES = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce",
            "tt.experimental_descriptor_store", "ttng.")  # fmt: skip
-_MOST_ERROR = 3000
+_MOST_ERROR, _MOST_REFUSED = 3000, 16
 
 
 class _Pointer:
@@ -57,6 +57,17 @@ class CompiledLaunches(Launches):
     def __init__(self, observer: Observer) -> None:
         _install(observer, self)
         self.only_listed = False
+        self.refused: list[tuple[KernelSeen, BaseException, Any]] = []
+        """Launches that raised what a GPU would raise, with the error and the function."""
+
+    def raised(self, error: BaseException) -> None:
+        """Note on its kernel the launch that ended the run."""
+        chain: list[BaseException | None] = [error]
+        while chain[-1] is not None and len(chain) < 8:
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        for seen, refused, function in self.refused:
+            if any(refused is one for one in chain):
+                _note_error(seen, refused, function)
 
     def list_only(self) -> None:
         """From now on what was compiled once is not compiled again for other arguments: launches are only listed."""
@@ -101,7 +112,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                     kernel._init_handles()
         except Exception as error:
             if type(error) in autotuning.SKIPPED:
-                raise
+                launches.refused = [*launches.refused[-_MOST_REFUSED:], (seen, error, self)]
+                raise  # as on a GPU: the candidate, or another configuration, may have a way out
             _note_error(seen, error, self)
             observer.stores(0, math.inf)
             return FakeCompiledKernel(self, args, kwargs)

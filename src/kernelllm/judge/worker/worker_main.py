@@ -370,8 +370,12 @@ class Session:
 
         if command.list_only:
             self.launches.list_only()
-        with self.candidate_code("run"):
-            seen = fake_run.run(self.called, self._compile_inputs(command), command, self.recorder)
+        try:
+            with self.candidate_code("run"):
+                seen = fake_run.run(self.called, self._compile_inputs(command), command, self.recorder)
+        except Exception as error:
+            self.launches.raised(error)
+            raise
         return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
