@@ -12,7 +12,7 @@ from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "5"
+VERSION = "6"
 """The grammar's version: the same version, seed and number give the same text."""
 _SINGLE = 0.7
 """Share of single operators with all of their settings."""

@@ -76,7 +76,8 @@ def product(m: ModuleText) -> Value:
     """A product of matrices, in one of the layouts that people have."""
     if m.rng.random() < 0.2:
         return m.rng.choice((_linear, _linear, _with_number, _with_number))(m)
-    name = m.rng.choice([*PRODUCTS, "matmul", "matmul with a transposed", "matmul of a transposed", "batched matmul"])
+    often = ("upper triangle of a product", "lower triangle of a product", "matmul of squares")
+    name = m.rng.choice([*PRODUCTS, "matmul", "matmul with a transposed", "matmul of a transposed", "batched matmul", *often])
     left, right, ways = PRODUCTS[name]
     sizes = (16, 32, 50, 64, 100, 128, 205, 256, 333, 512, 1000, 1024, 2048)
     names = {letter: letter for letter in "MNKBH"}
@@ -374,6 +375,6 @@ def softmaxes(m: ModuleText) -> Value:
 
 
 FAMILIES: Final[dict[Callable[[ModuleText], Value], float]] = {
-    activation: 12, product: 16, norm: 20, pooling: 11, reduction: 13, convolution: 20, losses: 16, scans: 8, attention: 5, softmaxes: 6,
+    activation: 14, product: 12, norm: 24, pooling: 6, reduction: 18, convolution: 8, losses: 22, scans: 12, attention: 8, softmaxes: 8,
 }  # fmt: skip
-"""Families of single operators, with how often."""
+"""Families of single operators, with how often: what has many forms more often than what is one template with settings."""
