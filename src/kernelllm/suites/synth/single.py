@@ -308,7 +308,8 @@ def losses(m: ModuleText) -> Value:
             name, second = "squared error", m.input(y, dims)
     else:
         signs = "torch.randint(0, 2, ({shape},)).float() * 2 - 1"
-        like = dims[1:] if len(dims) == 2 and name not in _OF_ROWS and m.rng.random() < 0.12 else dims  # broadcast
+        whole = name in _OF_ROWS or name == "binary cross entropy"
+        like = dims[1:] if len(dims) == 2 and not whole and m.rng.random() < 0.12 else dims  # broadcast
         second = m.input(y, like, signs if name in ("margin", "hinge_loss", "soft_margin") and m.rng.random() < 0.6 else draw)
     third = m.input("negative", dims) if name == "triplet" else ""
     if name in _LOSS_LAYERS and m.rng.random() < 0.35:
