@@ -32,6 +32,8 @@ from kernelllm.problems.relations import SMALL
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+LONG = 15.0
+"""Seconds of tracing after which it is not tried whether the module computes the same in half precision: that takes a third of them."""
 
 
 def capture(problem: Problem, options: Options) -> Captured:
@@ -52,15 +54,18 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
     symbolic = (*traced, *exported) if options.symbolic else ()
     for way in (*symbolic, fx_trace.static):
-        share = 1.0 if way is fx_trace.static else 0.5
+        last = way is fx_trace.static
         try:
-            with write_time.limited(share * write_time.left()):
+            with write_time.limited((1.0 if last else 0.5) * write_time.left()):
                 write_time.check()
+                before = write_time.left()
                 with TORCH, warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                     captured = way(problem, options)
+                spent = before - write_time.left()
+            with write_time.limited((1.0 if last else 0.8) * write_time.left()):
                 captured.fixed = fixed_constants(captured)
-                one = options.backward or options.library or options.short or not options.any_dtype
+                one = options.backward or options.library or options.short or not options.any_dtype or spent > LONG
                 captured.any_dtype = None if one else any_dtype(problem, options)
                 captured.notes += tuple(_cause(e, problem) for e in failures)
                 return use(captured)

@@ -7,7 +7,7 @@ from collections import Counter
 
 from kernelllm.compiler.emit.ast_tools import Replace, assigned, every, reads
 
-_WIDTH, _GRID = 84, 92
+_WIDTH, _GRID = 96, 96
 _PLAIN = ("tl.cdiv", "tl.program_id", "tl.minimum", "tl.maximum", "triton.cdiv", "triton.next_power_of_2", "math.prod", "min", "max")
 _METHODS = ("to", "stride", "element_size", "numel")
 _NODES = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.Tuple, ast.operator,

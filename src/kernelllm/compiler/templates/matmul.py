@@ -118,7 +118,7 @@ def matmul_halves_product_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, c_ptr, 
         b_high = tl.load(b_ptrs + k, mask=cols < N, other=0.0)
         # tensor cores truncate as they accumulate: each block's sum starts anew and is added with rounding
         part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        if out_ptr.dtype.element_ty == tl.float32:  # a number of half precision has no low half
+        if out_ptr.dtype.element_ty == tl.float32:
             part = tl.dot(tl.load(a_ptrs + K + k, mask=rows < M, other=0.0), b_high)
             part = tl.dot(a_high, tl.load(b_ptrs + K + k, mask=cols < N, other=0.0), part)
         acc += tl.dot(a_high, b_high, part)

@@ -52,7 +52,8 @@ def matmul_finish(acc, c_ptr, other_ptr, batch, rows, cols, M, N, stride_cb, str
 @triton.jit
 def matmul_tile(pid, M, N, BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """(plane, tile row, tile column) of a program: eight rows of tiles at a time, so that neighbours share operands in L2."""
-    m_tiles, n_tiles = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    m_tiles = tl.cdiv(M, BLOCK_M)
+    n_tiles = tl.cdiv(N, BLOCK_N)
     plane = pid // (m_tiles * n_tiles) if BATCHED else 0
     if BATCHED:
         pid = pid % (m_tiles * n_tiles)
