@@ -21,6 +21,7 @@ interpreter.install()
 from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
+from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import factorize, joining, rows, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
@@ -178,6 +179,16 @@ def attention() -> None:
         made = AB.half_attention_backward(q, k, v, out.half(), grad, causal, 0.3)
         for name, one, want in zip("qkv", made, wanted, strict=True):
             case(f"gradient of attention {name} {t, s, causal}", one, want.half())
+    q, k, v, grad = (draw(2, 70, h, 40, dtype=torch.float16).transpose(1, 2) for h in (4, 2, 2, 4))
+    inputs = [x.double().requires_grad_() for x in (q, k, v)]
+    out = F.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)
+    scores = (q.double() @ k.double().repeat_interleave(2, 1).mT / 40**0.5).masked_fill(torch.ones(70, 70).triu(1) > 0, float("-inf"))
+    made, sums = AK.attention_with_sums(q, k, v, True)
+    case("attention kept", made, out.half())
+    case("sums of attention", sums, scores.logsumexp(-1, keepdim=True).float())
+    found, wanted = AK.attention_gradients(grad, q, k, v, made, sums, True), torch.autograd.grad(out, inputs, grad.double())
+    for name, one, want in zip("qkv", found, wanted, strict=True):
+        case(f"attention's gradient {name}, in its layout", one, want.half())
     q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)
     want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=0.3, enable_gqa=True)
     turned = q.transpose(1, 2).contiguous().transpose(1, 2)

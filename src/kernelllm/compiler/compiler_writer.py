@@ -34,12 +34,13 @@ log = logging.getLogger(__name__)
 PORTFOLIO: tuple[dict[str, Any], ...] = (
     {"fixed": True, "mixed": True},
     {},
-    {"fixed": True},
+    {"fixed": True, "autotune": True},
     {"fixed": True, "mixed": True, "autotune": True},
     {"fixed": True, "attention": "cudnn"},
     {"extern": "allow"},
 )
-"""The candidates that may leave work to torch, ahead of the rest. The first has at the problem's sizes what is known to be the fastest."""
+"""The candidates that may leave work to torch, ahead of the rest. The first has at the problem's sizes what is known to be the fastest,
+the third what ``torch.compile`` has, with all block sizes that it would try."""
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"extern": "allow"},

@@ -42,6 +42,9 @@ SCHEMAS: dict[str, str] = {
     "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention_backward": "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor grad, bool is_causal=False, float? scale=None) "
     "-> (Tensor, Tensor, Tensor)",
+    "attention_with_sums": "(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)",
+    "attention_gradients": "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor sums, bool is_causal=False, float? scale=None) "
+    "-> (Tensor, Tensor, Tensor)",
     "rnn_tanh": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
     "rnn_relu": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
     "gru": f"(Tensor x, Tensor hx, {_RNN}, bool allow_tf32=False) -> (Tensor, Tensor)",
@@ -221,6 +224,8 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "attention": _attention,
     "half_attention": _attention,
     "half_attention_backward": lambda q, k, v, *_, **__: (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)),
+    "attention_with_sums": lambda q, *_, **__: (torch.empty_like(q), q.new_empty((*q.shape[:3], 1), dtype=torch.float32)),
+    "attention_gradients": lambda grad, q, k, v, *_, **__: tuple(map(torch.empty_like, (q, k, v))),
     "scaled_dot_product_attention": _torch_attention,
     "rnn_tanh": _rnn,
     "rnn_relu": _rnn,

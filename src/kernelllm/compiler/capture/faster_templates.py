@@ -7,6 +7,7 @@ or where there are few rows. Attention in fp32 gains; in half precision cuDNN's 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
-from kernelllm.compiler.capture.written_attention import put_attention
+from kernelllm.compiler.capture.written_attention import in_rows, put_attention
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul, matmul_half
 from kernelllm.core import gpus
@@ -29,8 +30,12 @@ _TILES: Callable[..., tuple[int, ...]] = matmul_half.product_tiles
 
 _JOINED, _PLAIN = 2**34, 2**35
 """Multiplications from which on a half-precision product gains with an activation behind it, and with nothing behind it."""
+_LARGE = 2**28
+"""Multiplications from which on a half-precision product gains where the library's fast kernels cannot read its rows."""
 _FEW_ROWS = 2**22
 """Elements of a weight from which on few rows times it gain."""
+_FEW_KEYS = 64
+"""Keys up to which torch's attention under a mask is as fast."""
 
 
 def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
@@ -57,7 +62,14 @@ def _gains(node: Node, target: str) -> bool:
         return False
     if m <= 16:
         return bool(n * k >= _FEW_ROWS)
+    if _scattered(left.meta["val"], right.meta["val"]):
+        return bool(m * n * k >= _LARGE)
     return bool(m * n * k >= _JOINED and _TILES(m, n, k, cores)[0] >= 128)
+
+
+def _scattered(*operands: torch.Tensor) -> bool:
+    """Whether rows of an operand do not begin at multiples of 16 bytes: the library's fast kernels need that."""
+    return any(stride != 1 and stride % 8 for value in operands for stride in value.stride())
 
 
 def fuse(graph: GraphModule, options: Options) -> None:
@@ -68,7 +80,7 @@ def fuse(graph: GraphModule, options: Options) -> None:
             continue
         a, b, *bias = node.args
         (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
-        if m > 16 and m * n * k < _PLAIN:
+        if m > 16 and m * n * k < _PLAIN and not _scattered(a.meta["val"], b.meta["val"]):
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
 
 
@@ -81,10 +93,46 @@ def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> Non
         if str(node.target) != "kernelllm.torch_scaled_dot_product_attention.default":
             continue
         query, key, value, mask, dropout, causal, scale, _ = node.args
-        if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF or (masked and mask is None):
+        if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF:
+            continue
+        if masked and (mask is None or key.meta["val"].shape[2] <= _FEW_KEYS):
             continue
         with graph.graph.inserting_before(node):
             edit = Editor(graph, node, template_ops.register(), options)
+            mask = mask and in_rows(edit, mask)
             made = edit.template("half_attention", query, key, value, mask, causal, scale)
         put_attention(edit, node, made)
+    graph.graph.eliminate_dead_code()
+
+
+def _source(value: Any) -> Any:
+    """What a detached tensor is another name of."""
+    while isinstance(value, Node) and value.target is aten.alias.default:
+        value = value.args[0]
+    return value
+
+
+def keep_sums(graph: GraphModule, options: Options) -> None:
+    """Attention and its gradients in one graph: cuDNN's backward, which reads the sums that the forward keeps."""
+    space = template_ops.register()
+    for node in [n for n in graph.graph.nodes if n.target is space.half_attention_backward.default]:
+        given = [*map(_source, node.args), *(False, None)[len(node.args) - 5 :]]
+        query, key, value, out, grad, causal, scale = given
+        width, values = query.meta["val"].shape[-1], [t.meta["val"] for t in (query, key, value)]
+        fits = out.target is space.half_attention.default and (*map(_source, out.args), None)[:4] == (query, key, value, None)
+        if not fits or {v.shape[-1] for v in values} != {width} or width > 128 or width % 8:
+            continue
+        if any(v.stride(-1) != 1 or v.shape[2] <= _FEW_KEYS for v in values):
+            continue
+        with graph.graph.inserting_before(out):
+            edit = Editor(graph, out, space, options)
+            kept = edit.template("attention_with_sums", query, key, value, causal, scale)
+            attended, sums = (edit.call(operator.getitem, kept, i) for i in range(2))
+        with graph.graph.inserting_before(node):
+            edit = Editor(graph, node, space, options)
+            node.replace_all_uses_with(edit.template("attention_gradients", grad, query, key, value, attended, sums, causal, scale))
+        graph.graph.erase_node(node)
+        for other in [n for n in graph.graph.nodes if n is not out and _source(n) is out]:
+            other.replace_all_uses_with(attended)
+        out.replace_all_uses_with(attended)
     graph.graph.eliminate_dead_code()

@@ -42,7 +42,9 @@ def run(graph: GraphModule, options: Options) -> None:
         if options.short and not options.backward and options.extern != "allow":
             rules = rules | plain_rules.RULES
         _replace(graph, options, rules | staged_reductions.RULES if options.split_reductions else rules)
-    elif options.mixed:
+    if options.library:
+        faster_templates.keep_sums(graph, options)
+    if options.library and options.mixed:
         faster_convolutions.rewrite(graph, options)
         _replace(graph, options, faster_templates.rules(_RULES))
         faster_templates.fuse(graph, options)

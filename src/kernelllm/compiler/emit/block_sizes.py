@@ -21,6 +21,10 @@ WORTH_TUNING = 2**20
 """Elements below which a kernel takes a GPU no longer than its launch: choosing among configurations would cost more than it brings."""
 
 
+_COLUMNS: list[heuristics.Blocks] = [({"XBLOCK": 64, "R0_BLOCK": 32}, 4), ({"XBLOCK": 128, "R0_BLOCK": 16}, 4)]
+"""For sums across memory: Inductor's own (64 x 8) leaves half of the threads idle in half precision, and few loads under way."""
+
+
 @dataclass
 class LaunchConfig:
     """How one kernel is launched."""
@@ -46,6 +50,8 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     if options.short:
         return _usual(kernel, x)
     known = heuristics.tried(kernel) if options.library and not ours else []
+    if known and options.mixed and _in_columns(kernel):
+        known = [*_COLUMNS, *known] if options.autotune and not mutates else _COLUMNS[:1]
     if len(known) == 1 or (known and options.autotune and not mutates):
         return _as_inductor(kernel, known)
     if not any(k.startswith("r") for k in kernel.hints):
@@ -73,6 +79,13 @@ def _usual(kernel: Kernel, x: int) -> LaunchConfig:
     if blocks <= {"XBLOCK", "R0_BLOCK"} and (x == 1 or kernel.reduction_hint == "INNER" or reads_along_rows(kernel)):
         return LaunchConfig(rows=True, blocks={"R0_BLOCK": 1024}, warps=4)
     return LaunchConfig(blocks={b: sizes[b] for b in (*kernel.blocks, "R0_BLOCK") if b in sizes}, warps=4)
+
+
+def _in_columns(kernel: Kernel) -> bool:
+    """Whether it is a loop of sums across memory, long enough for deep blocks and for enough of them."""
+    loop = "R0_BLOCK" in kernel.blocks and "YBLOCK" not in kernel.blocks and not any(k.startswith("r1") for k in kernel.hints)
+    large = kernel.hints.get("r0_", 1) >= 32 and kernel.hints.get("x", 1) >= 2**13
+    return loop and large and kernel.reduction_hint != "INNER" and not reads_along_rows(kernel)
 
 
 def _reads_rows_twice(kernel: Kernel) -> bool:

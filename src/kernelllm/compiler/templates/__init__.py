@@ -44,6 +44,13 @@ allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-le
 ``half_attention_backward(q, k,   attention_   gradients of q, k and v without a mask, in fp16 and bf16, widths up to 256
 v, out, grad, is_causal=False,   half_
 scale=None) -> (T, T, T)``       backward
+``attention_with_sums(q, k, v,   attention_   half_attention() without a mask in q's layout, and the logarithm of each query's sum
+is_causal=False, scale=None)     kept         ``[B,H,T,1]``; q, k and v have one width
+-> (T, T)``
+``attention_gradients(grad, q,   attention_   gradients of q, k and v from those, each in the layout of what it belongs to
+k, v, out, sums,                 kept
+is_causal=False, scale=None)
+-> (T, T, T)``
 ``rnn_tanh(x, hx, params,        recurrent    as aten.rnn_tanh.input: -> (output, h_n); ``params`` flat, torch's order. x
 has_biases, num_layers, dropout,              ``[T,B,I]`` (``[B,T,I]`` if batch_first), hx ``[layers*dirs,B,H]``. ``dropout > 0``
 train, bidirectional,                         with ``train`` and several layers raises ValueError (a random stream)

@@ -21,13 +21,15 @@ def attention_added(mask):
 
 @triton.jit
 def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride_ms,
-                    MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
-    """One step of the online softmax in base 2: (weights, acc shrunk, top, total). EDGE: keys beyond S or the diagonal are inside."""
+                    MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
+    """One step of the online softmax in base 2: (weights, acc shrunk, top, total). MASK_ROW: one row of the mask serves all queries.
+    EDGE: keys beyond S or the diagonal are inside."""
+    inside = (s < S)[None, :]
+    if not MASK_ROW:
+        inside = inside & (ts < T)[:, None]
     if MASK_KIND == 2:
-        inside = (ts < T)[:, None] & (s < S)[None, :]
         scores = scores * scale + attention_added(tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0.0))
     elif MASK_KIND == 1:
-        inside = (ts < T)[:, None] & (s < S)[None, :]
         keep = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0) != 0
         scores = tl.where(keep, scores * scale, float("-inf"))
     if EDGE:
@@ -48,12 +50,14 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
 
 
 @triton.jit(do_not_specialize=["B"])
-def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T, S, D, Dv, scale,
+def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, EVEN: tl.constexpr,
+                          stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, CAUSAL: tl.constexpr,
+                          NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
-    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. EVEN: no width is padded."""
+    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. SUMS: the logarithm of each query's sum
+    is stored too. EVEN: no width is padded."""
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
     batch = (pid // H % B).to(tl.int64)
@@ -70,7 +74,9 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T
     v_ptr += batch * stride_vb + head // group * stride_vh
     k_at = keys[:, None] * stride_ks + ds[None, :] * stride_kd
     v_at = keys[:, None] * stride_vs + dvs[None, :] * stride_vd
-    mask_at = mask_ptr + batch * stride_mb + head * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
+    mask_at = mask_ptr + batch * stride_mb + head * stride_mh
+    if not MASK_ROW:
+        mask_at += ts.to(tl.int64)[:, None] * stride_mt
     top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_T,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
@@ -82,7 +88,7 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T
         else:
             k, v = tl.load(k_ptr + k_at, mask=k_inside, other=0.0), tl.load(v_ptr + v_at, mask=v_inside, other=0.0)
         weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
-                                                   MASK_KIND, CAUSAL, False)
+                                                   MASK_KIND, MASK_ROW, CAUSAL, False)
         acc = tl.dot(weights.to(v.dtype), v, acc)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs
@@ -91,14 +97,16 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, B, H, group, T
         k = tl.load(k_ptr + k_at, mask=inside & k_inside, other=0.0)
         v = tl.load(v_ptr + v_at, mask=inside & v_inside, other=0.0)
         weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
-                                                   MASK_KIND, CAUSAL, True)
+                                                   MASK_KIND, MASK_ROW, CAUSAL, True)
         acc = tl.dot(weights.to(v.dtype), v, acc)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs
     if not NAN_ROWS:
         total = tl.where(total == 0.0, 1.0, total)
     acc = acc / total[:, None]
-    at = ((batch * T + ts.to(tl.int64)) * H + head)[:, None] * Dv + dvs[None, :]
+    if SUMS:
+        tl.store(sum_ptr + (batch * H + head) * T + ts, (top + tl.log2(total)) / 1.4426950408889634, mask=ts < T)
+    at = batch * stride_ob + head * stride_oh + ts.to(tl.int64)[:, None] * stride_ot + dvs[None, :]
     tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=(ts < T)[:, None] & v_inside)
 
 
@@ -185,26 +193,28 @@ def attention_join_kernel(part_ptr, sum_ptr, out_ptr, heads, group, T, Dv, spans
     tl.store(out_ptr + where, out.to(out_ptr.dtype.element_ty), mask=dvs < Dv)
 
 
-def attention_half_tiles(t, s, width):
+def attention_half_tiles(t, s, width, masked):
     """(BLOCK_T, BLOCK_S, num_warps, num_stages) of attention_half_kernel."""
+    if masked and width <= 128 and (width > 64 or 64 < s <= 128):
+        return 64, 64, 4, 2
     if width <= 64 and s <= 128:
         return 128, 32, 4, 3
     return (64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)
 
 
-def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows):
-    """attention() in half precision for scale > 0; the result's memory is [B,T,H,Dv]."""
+def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out, sums=None):
+    """attention() in half precision for scale > 0, into out [B,H,T,Dv] of any layout with heads' elements side by side."""
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
-    out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype)
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
-    block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv))
+    block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv), mask_kind > 0)
     attention_half_kernel[(batch * heads * triton.cdiv(t, block_t),)](
-        q, k, v, mask if mask_kind else q, out, batch, heads, heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634,
-        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal, nan_rows,
-        block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+        q, k, v, mask if mask_kind else q, out, q if sums is None else sums, batch, heads, heads // k.shape[1], t, s, d, dv,
+        scale * 1.4426950408889634, *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)),
+        out.stride(0), out.stride(1), out.stride(2), mask_kind, mask_kind > 0 and mask.stride(2) == 0, is_causal, nan_rows,
+        sums is not None, block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
-    return out.transpose(1, 2)
+    return out
 
 
 def attention_spans(shared, s, block_s):
@@ -250,5 +260,6 @@ def half_attention(q, k, v, mask=None, is_causal=False, scale=None, allow_tf32=F
         if t * (heads // kv_heads) <= 64 and attention_should_span(t, batch * heads):
             return attention_of_few(q, k, v, wide, kind, is_causal, factor, nan_rows)
         if factor > 0:
-            return attention_of_many(q, k, v, wide, kind, is_causal, factor, nan_rows)
+            out = torch.empty((batch, t, heads, dv), device=q.device, dtype=q.dtype).transpose(1, 2)
+            return attention_of_many(q, k, v, wide, kind, is_causal, factor, nan_rows, out)
     return attention(q, k, v, mask, is_causal, scale, allow_tf32, nan_rows)
