@@ -299,6 +299,7 @@ def shown(name: str, args: argparse.Namespace) -> dict[str, float]:
 def all_problems(args: argparse.Namespace) -> None:
     """Write and prepare side by side; time one problem after another, when the others have finished preparing."""
     names, start = list(problems(args)), time.time()
+    timing = min(0.4 * args.seconds, 2.5 * min(len(names), args.batch))
     for kind in ("go", "ready", "json", *(() if args.written else ("pkl",))):
         for old in args.out.glob(f"*.{kind}"):
             old.unlink()
@@ -317,10 +318,10 @@ def all_problems(args: argparse.Namespace) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 writing.wait(max(1.0, left() * 0.6))
             writing.kill()
-        if not (args.out / f"{name}.pkl").exists() or left() < 20:
+        if not (args.out / f"{name}.pkl").exists() or left() < timing:
             return None
         process = begun("measure", name, OMP_NUM_THREADS="1")
-        while process.poll() is None and not (args.out / f"{name}.ready").exists() and left() > 15:
+        while process.poll() is None and not (args.out / f"{name}.ready").exists() and left() > timing:
             time.sleep(0.2)
         return process
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from kernelllm.app.dynamo.any_device import decomposed, partitioned
@@ -96,6 +97,15 @@ def test_attention_keeps_its_inputs_alone_for_the_backward(causal: bool) -> None
     torch._dynamo.reset()
     if causal:  # what may leave attention to torch differentiates it all the same
         assert "attention_kernel" in compiled(Problem(name="attention", source=source), Options(extern="allow"))
+
+
+def test_groups_of_heads_are_asked_for() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor) -> Any:
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k)[0]
+
+    inputs = [torch.randn(2, heads, 5, 8) for heads in (4, 2)]
+    source = graph_problem(make_fx(attend, tracing_mode="fake")(*inputs), inputs, name="attention").source
+    assert "enable_gqa=True" in source
 
 
 def test_tensors_that_a_graph_holds_are_further_inputs() -> None:

@@ -177,7 +177,9 @@ def attention(node: fx.Node) -> dict[str, Any]:
     if values.get("dropout_p"):
         return {}
     mask = values.get("attn_mask", values.get("attn_bias"))
-    options = {"attn_mask": mask, "is_causal": values.get("is_causal") or None, "scale": values.get("scale")}
+    heads = [noted(values[n]).shape[1] for n in ("query", "key")]  # these operators take groups of them unasked
+    options = {"attn_mask": mask, "is_causal": values.get("is_causal") or None, "scale": values.get("scale"),
+               "enable_gqa": None if heads[0] == heads[1] else True}  # fmt: skip
     return {**{n: values[n] for n in ("query", "key", "value")}, **{n: v for n, v in options.items() if v is not None}}
 
 
