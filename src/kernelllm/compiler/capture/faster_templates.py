@@ -1,7 +1,7 @@
 """Heavy operators of a graph of fixed sizes for which a template is known to be faster than torch's library: what was measured on an H200.
 
-fp32 products gain by splitting into halves, half-precision ones where their tiles fill the cores evenly, where an activation joins them,
-or where there are few rows. Attention in fp32 gains; in half precision cuDNN's is as fast.
+fp32 products gain by splitting into halves, half-precision ones where a cost model says so, where their rows do not begin at multiples of
+16 bytes, or where there are few rows. Attention in fp32 gains; in half precision cuDNN's is as fast.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from kernelllm.compiler.capture import fusions
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
 from kernelllm.compiler.capture.written_attention import in_rows, put_attention
+from kernelllm.compiler.cost_model import template_gains
 from kernelllm.compiler.options import Options
-from kernelllm.compiler.templates import matmul, matmul_half
+from kernelllm.compiler.templates import matmul
 from kernelllm.core import gpus
 
 aten = torch.ops.aten
 Rule = Callable[..., Node | None]
 _SPLIT: Callable[..., bool] = matmul.matmul_should_split
-_TILES: Callable[..., tuple[int, ...]] = matmul_half.product_tiles
 
-_JOINED, _PLAIN = 2**34, 2**35
-"""Multiplications from which on a half-precision product gains with an activation behind it, and with nothing behind it."""
 _LARGE = 2**28
 """Multiplications from which on a half-precision product gains where the library's fast kernels cannot read its rows."""
 _FEW_ROWS = 2**22
@@ -55,7 +53,7 @@ def _gains(node: Node, target: str) -> bool:
     n = right.meta["val"].shape[-1]
     if not all(isinstance(size, int) for size in (*batch, m, k, n)):
         return False
-    dtype, cores = left.meta["val"].dtype, gpus.by_arch(target).sms
+    dtype = left.meta["val"].dtype
     if dtype == torch.float32:
         return bool(_SPLIT(math.prod(batch), m, n, k))
     if dtype not in HALF or batch:
@@ -64,7 +62,7 @@ def _gains(node: Node, target: str) -> bool:
         return bool(n * k >= _FEW_ROWS)
     if _scattered(left.meta["val"], right.meta["val"]):
         return bool(m * n * k >= _LARGE)
-    return bool(m * n * k >= _JOINED and _TILES(m, n, k, cores)[0] >= 128)
+    return template_gains(m, n, k, gpus.by_arch(target), joined=True)  # fuse() knows whether it is
 
 
 def _scattered(*operands: torch.Tensor) -> bool:
@@ -80,7 +78,8 @@ def fuse(graph: GraphModule, options: Options) -> None:
             continue
         a, b, *bias = node.args
         (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
-        if m > 16 and m * n * k < _PLAIN and not _scattered(a.meta["val"], b.meta["val"]):
+        alone = m > 16 and not _scattered(a.meta["val"], b.meta["val"])
+        if alone and not template_gains(m, n, k, gpus.by_arch(options.target), joined=False):
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
 
 
