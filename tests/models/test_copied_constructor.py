@@ -47,6 +47,13 @@ def test_signature_layers_and_values_are_the_modules() -> None:
     assert not differs(made.replace("    def forward", "\n    def forward"), made)
 
 
+def test_layers_are_told_by_what_makes_them() -> None:
+    asked = PROMPT.replace("        self.layer =", "        self.width = width\n        self.layer =")
+    made = with_constructor_of(asked, ANSWER.replace(", bias=True, bias=True", ""))
+    assert "self.layer.weight" in made
+    assert "self.width = width" in made
+
+
 def test_what_has_another_form_stays() -> None:
     for answer in ("", "no code", ANSWER + "\nx = 1\n", ANSWER.replace("(self, signal):", "(self, signal")):
         assert with_constructor_of(PROMPT, answer) == answer

@@ -73,16 +73,29 @@ def _guards(constructor: ast.FunctionDef, values: dict[str, str]) -> list[ast.st
     return made
 
 
-def _layers(constructor: ast.FunctionDef) -> list[str]:
-    """The attributes that it sets, in order."""
-    found = [n.attr for s in constructor.body for n in ast.walk(s) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    return list(dict.fromkeys(found))
+def _layers(constructor: ast.FunctionDef) -> dict[str, str]:
+    """The attributes that it sets, in order, each with what makes it (``nn.Conv2d``)."""
+    found: dict[str, str] = {}
+    for statement in constructor.body:
+        made = ast.unparse(statement.value.func) if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call) else ""
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.setdefault(node.attr, made)
+    return found
 
 
-def _rename(own: ast.ClassDef, mine: list[str], theirs: list[str]) -> None:
-    """Attributes by the names that the prompt has, where there are as many."""
+def _rename(own: ast.ClassDef, mine: dict[str, str], theirs: dict[str, str]) -> None:
+    """Attributes by the names that the prompt has: in order where there are as many, else by what makes them."""
     if len(mine) == len(theirs):
         names = dict(zip(mine, theirs, strict=True))
-        for node in ast.walk(own):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                node.attr = names.get(node.attr, node.attr)
+    else:
+        left = [name for name in theirs if name not in mine]
+        names = {}
+        for name in (n for n in mine if n not in theirs):
+            same = next((other for other in left if theirs[other] == mine[name]), None)
+            if same is not None:
+                names[name] = same
+                left.remove(same)
+    for node in ast.walk(own):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            node.attr = names.get(node.attr, node.attr)
