@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
+import torch
 from judge.problems import MATMUL, candidate, matmul
 
 from kernelllm.core.types import Candidate, Problem, Status
@@ -45,6 +47,13 @@ WRONG_LATER = """        self.calls += 1
         return self.own(x if self.calls < 60 else torch.zeros_like(x), w)"""
 WRONG_WHERE_FLUSHED = """        self.known = self.known or torch.cuda.memory_allocated()
         return self.own(x if torch.cuda.memory_allocated() - self.known < 2**27 else torch.zeros_like(x), w)"""
+LEAVES_WORK = """        def later(self=self):
+            torch.cuda._sleep(2**30)
+            self.known = torch.cuda.Event()
+            self.known.record()
+        done = self.known is None or self.known.query()
+        weakref.finalize(x, later)
+        return self.own(x if done else torch.zeros_like(x), w)"""
 WRITES = """        self.calls += 1
         result = self.own(x, w)
         if self.calls > 25:
@@ -127,6 +136,17 @@ def test_a_timed_batch_may_end_with_a_watched_run(warm_gpu: Judge) -> None:
     assert (len(second.times_ms), second.launches, second.watched_launches) == (2, (1, 1), 1)
     assert any("mm" in name for name in second.ops)
     assert sum(second.flops.values()) > 0
+
+
+@pytest.mark.gpu
+def test_what_goes_with_the_inputs_leaves_no_work_for_the_time_of_others(warm_gpu: Judge) -> None:
+    one = other(LEAVES_WORK)
+    with worker(warm_gpu, msgspec.structs.replace(one, source=f"import weakref\n{one.source}")) as (process, reference):
+        for seed in range(2):
+            process.time_runs([reference.inputs(seed)], order=(0,), warmup=0)
+        inputs = reference.inputs(7)
+        ran = process.run(inputs, 7)
+    assert torch.allclose(ran.value, inputs[0] @ inputs[1], atol=1e-3)
 
 
 @pytest.mark.gpu

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -70,9 +70,9 @@ def run_next(self: Any, *args: Any, **kwargs: Any) -> Any:
     quick = [c for c in configs if id(c) not in calls.slow] or configs
     first = calls.launches % len(quick) if quick else 0
     calls.launches += 1
-    start = time.perf_counter()
+    start = perf_counter()
     result = _run(self, [*quick[first:], *quick[:first]], args, kwargs)
-    if time.perf_counter() - start > _SLOW_S:
+    if perf_counter() - start > _SLOW_S:
         calls.slow.add(id(self.best_config))
     return result
 

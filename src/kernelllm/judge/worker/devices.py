@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends import host_tensors
 from kernelllm.core import gpus
+from kernelllm.judge.worker import steady_clock
 
 _CUDA = "12.8"
 """The version of CUDA that torch says it was built for."""
@@ -55,6 +56,15 @@ class CudaOnCpu(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.noise, self._values_read, self._has_host = noise, values_read, has_host
+
+    def __enter__(self) -> CudaOnCpu:
+        steady_clock.enter()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        steady_clock.leave()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -252,6 +262,7 @@ class Event:
 def install(target: str) -> None:
     """Replace the queries for good (this process and its forks). Raises UnknownName for a target not in the table."""
     gpu = gpus.by_arch(target)
+    steady_clock.install()
     for name, value in _torch_cuda(gpu).items():
         _seems(value, "torch.cuda", name)
         setattr(torch.cuda, name, value)

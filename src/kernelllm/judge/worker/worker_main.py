@@ -33,6 +33,9 @@ from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 
+_synchronize = torch.cuda.synchronize  # taken before any candidate code runs
+
+
 class NotACandidate(Exception):
     """The file loads but is no candidate."""
 
@@ -121,7 +124,10 @@ class Session:
     def answer(self, command: p.Command) -> p.Reply:
         self._command = command.id
         try:
-            return self._handlers[type(command)](command)
+            reply = self._handlers[type(command)](command)
+            if self.mode is Mode.CUDA:  # also what was started as the command's objects went: others are timed next
+                _synchronize()
+            return reply
         finally:
             self._command = 0
 
@@ -213,8 +219,6 @@ class Session:
         with torch.no_grad():
             for name, value in zip(command.names, self.decode(command.values), strict=True):
                 mine[name][0].copy_(value)
-        if self.mode is Mode.CUDA:
-            torch.cuda.synchronize()  # the judge writes the next values into the same memory
         if isinstance(self.model, torch.nn.Module) and self.model.training != command.training:
             self.model.train(command.training)  # only then: who is told at each load could prepare for it
         return p.Done(command.id)
@@ -329,10 +333,7 @@ class Session:
         specs, size = arenas.layout(outputs, contiguous=True)
         if size > arena.size:
             return p.Grow(number, size)
-        arenas.put(arena, specs, outputs)
-        if self.mode is Mode.CUDA:
-            # deliberately no device-wide synchronize: work that was left on other streams must show as missing
-            torch.cuda.current_stream().synchronize()
+        arenas.put(arena, specs, outputs)  # deliberately not synchronized before: work left on other streams must show as missing
         (ops, flops), (forward_ops, forward_flops, forward_launches) = self._apart, self._forward_part
         return p.Ran(
             number, tree, specs, launches=self._launches, busy_ms=self._busy_ms, ops=ops, flops=flops, forward_ops=forward_ops,
@@ -351,8 +352,6 @@ class Session:
         if size > arena.size:
             return p.Grow(command.id, size)
         arenas.put(arena, specs, found)
-        if self.mode is Mode.CUDA:
-            torch.cuda.synchronize()
         return p.ModelState(command.id, names, specs)
 
     def time_runs(self, command: p.TimeRuns) -> p.Reply:

@@ -10,8 +10,8 @@ import contextlib
 import itertools
 import math
 import random
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Sampling(SampledLaunches):
     active: Sampling | None = None
 
     def __init__(self, seed: int, seconds: float) -> None:
-        self._random, self._end, self._launch_seconds = random.Random(seed), time.process_time() + seconds, seconds / 4
+        self._random, self._end, self._launch_seconds = random.Random(seed), process_time() + seconds, seconds / 4
         self._missing: Storages = {}
         """Memory that lacks something, by address; held, so that no other gets the address."""
         self._written: dict[int, tuple[int, list[Any]]] = {}
@@ -71,7 +71,7 @@ class Sampling(SampledLaunches):
 
     def goes_on(self, *, whole: bool) -> bool:
         """Whether the launch under way has time for another program; ``whole``: for all of them, as far as can be told."""
-        now = time.process_time()
+        now = process_time()
         if not whole:
             return not self._ran or now - self._begun < self._launch_seconds
         if not self._singles:
@@ -88,10 +88,10 @@ class Sampling(SampledLaunches):
     @contextlib.contextmanager
     def launch(self, storages: Storages, total: int) -> Iterator[None]:
         """A context manager for a launch of ``total`` programs that may touch these storages."""
-        if time.process_time() > self._end:
+        if process_time() > self._end:
             raise Stopped
         self._storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
-        self._begun, self._total, self._ran, self._singles = time.process_time(), total, 0, 0
+        self._begun, self._total, self._ran, self._singles = process_time(), total, 0, 0
         yield
         complete = self._ran == total
         useless = self._reads_missing or (self._adds and not complete)
@@ -109,7 +109,7 @@ class Sampling(SampledLaunches):
 
     def loads(self, start: int) -> None:
         """A program reads from the memory at this address; -1: from several."""
-        if time.process_time() > self._begun + 2 * self._launch_seconds:
+        if process_time() > self._begun + 2 * self._launch_seconds:
             raise Stopped
         self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self._storages)
 
