@@ -89,8 +89,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 observer.stores(0, math.inf)
                 return
             bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
-            observer.launched(described(function, args[:3], bound))
-            _note_stores(observer, kept[id(source)], math.prod(args[:3]), bound)
+            _note_launch(observer, function, kept[id(source)], args[:3], bound)
 
         return launch
 
@@ -124,10 +123,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             compiled[self.fn] = kernel
         if kernel is not None and not warmup:
             try:
-                size = concrete_grid(grid, bound)
-                observer.launched(described(self, size, bound))
+                _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
                 kept[id(kernel.src)] = kernel
-                _note_stores(observer, kernel, math.prod(size), bound)
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
@@ -135,6 +132,11 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
 
     jit.JITFunction.run = run
     autotuner.Autotuner.run = autotuning.run_first
+
+
+def _note_launch(observer: Observer, function: Any, kernel: Any, size: tuple[int, ...], bound: dict[str, Any]) -> None:
+    observer.launched(described(function, size, bound))
+    _note_stores(observer, kernel, math.prod(size), bound)
 
 
 def _note_stores(observer: Observer, kernel: Any, programs: int, bound: dict[str, Any]) -> None:

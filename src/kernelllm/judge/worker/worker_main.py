@@ -32,7 +32,6 @@ from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
-
 _synchronize = torch.cuda.synchronize  # taken before any candidate code runs
 
 
