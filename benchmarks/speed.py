@@ -32,7 +32,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.cost_model import template_gains
 from kernelllm.compiler.templates import attention_half, matmul_half, rows
+from kernelllm.core import gpus
 from kernelllm.core.types import Problem
 from kernelllm.suites import open_suite
 
@@ -395,6 +397,10 @@ def families(args: argparse.Namespace) -> None:
                 say(f"    {name}, {way}: {str(problem).splitlines()[0][:120]}")
         ratio = min((t for way, t in times.items() if not way.startswith("ours")), default=float("nan")) / times.get("ours", float("nan"))
         found.setdefault(name.split()[0], []).append(ratio)
+        if name.startswith("product"):  # what --extern auto has there
+            m, n, k = map(int, name.split()[1].split("x"))
+            ours_there = m <= 16 or n % 8 or k % 8 or template_gains(m, n, k, gpus.by_arch("sm_90"), joined=False)
+            found.setdefault("chosen", []).append(ratio if ours_there else 1.0)
         share = "" if floor != floor else f" {floor / times.get('ours', float('nan')):.0%} of the floor"
         say(f"{name:<44} x{ratio:.2f}{share} | " + " ".join(f"{way} {t * 1e3:.1f}us" for way, t in times.items()))
     for family, ratios in found.items():

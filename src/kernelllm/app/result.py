@@ -51,7 +51,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             rows = verdict_view.verdict_rows(best.verdict)
             if len(self.attempts) > 1:
                 right = sum(a.verdict.correct for a in self.attempts)
-                rows.insert(1, ("chosen", f"candidate {self.attempts.index(best) + 1} of {len(self.attempts)} ({right} correct)"))
+                how = "" if best.verdict.timing else "; nothing was timed: the first in the writer's order"
+                rows.insert(1, ("chosen", f"candidate {self.attempts.index(best) + 1} of {len(self.attempts)} ({right} correct){how}"))
             if best.candidate.note:
                 rows.append(("left", best.candidate.note))
             rows.append(("file", self.path or "not written"))
