@@ -11,7 +11,6 @@ _PASSED_ON = frozenset((
     "os", "sys", "subprocess", "ctypes", "socket", "threading", "gc", "inspect", "builtins", "importlib", "pickle", "traceback", "shutil",
     "tempfile", "mmap", "weakref",
 ))  # fmt: skip
-_ROOTS = frozenset(("torch", "triton"))
 _OTHER_NAMES = {"bltns": "builtins"}
 """What the standard library calls a module that it imports, beside leading underscores."""
 Binding = ast.expr | Element | Parameter | str | None
@@ -135,7 +134,7 @@ def direct(path: str) -> str:
     """``torch.os.fork`` to ``os.fork``, ``torch.functional.torch.jit`` to ``torch.jit``: modules that other modules happen to hold."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
-        if parts[index] in _ROOTS:
+        if parts[index] in ("torch", parts[0]):
             return ".".join(parts[index:])
         if parts[index] == "_C" and parts[0] == "torch":
             return ".".join(["torch", *parts[index:]])
