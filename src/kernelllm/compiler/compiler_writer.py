@@ -233,6 +233,16 @@ def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerin
         return None
 
 
+def _emitted(part: Problem, lowered: Lowered, options: Options) -> str:
+    """The text of a file; one to learn from reads settings off its layers."""
+    from kernelllm.compiler.emit import emit
+    from kernelllm.compiler.emit.layer_settings import read_settings
+    from kernelllm.problems.instance import Instance
+
+    text = emit(part, lowered, options)
+    return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
+
+
 def compiled(problem: Problem, options: Options, known: Lowerings | None = None) -> str:
     """The standalone file for a problem, written in the first way that works. Raises CaptureError or ProblemError.
 
@@ -240,17 +250,13 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     """
     options, known = options.settled, known or Lowerings()
     from kernelllm.compiler.capture.capture import capture, captured_for
-    from kernelllm.compiler.emit import emit
-    from kernelllm.compiler.emit.layer_settings import read_settings
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.inside_kernel import INSIDE
     from kernelllm.compiler.loops.loop import loop_step
-    from kernelllm.problems.instance import Instance
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
-        text = emit(part, lowered, options)
-        return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
+        return _emitted(part, lowered, options)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
         if lowered := known.get(part, options):
