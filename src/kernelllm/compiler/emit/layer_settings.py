@@ -34,7 +34,7 @@ def read_settings(source: str, module: nn.Module) -> str:
     if model is None or not {"__init__", "forward"} <= methods.keys():
         return source
     before = ast.unparse(model)
-    reader = _Reader(module)
+    reader = _SettingsRead(module)
     reader.visit(methods["forward"])
     if ast.unparse(model) == before:
         return source
@@ -45,7 +45,7 @@ def read_settings(source: str, module: nn.Module) -> str:
     return "".join(lines[: model.lineno - 1]) + formatting.text([ast.fix_missing_locations(model)]) + "\n"
 
 
-class _Reader(ast.NodeTransformer):
+class _SettingsRead(ast.NodeTransformer):
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.read: set[str] = set()
