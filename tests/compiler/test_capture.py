@@ -266,6 +266,15 @@ def get_init_inputs(): return [Configuration(width)]
 """
 
 
+def test_resized_images_are_computed_in_exports_too():
+    body = """
+class Model(nn.Module):
+    def forward(self, x): return F.interpolate(x, scale_factor=2.0)
+def get_inputs(): return [torch.rand(2, 3, 8, 10)]
+"""
+    assert "nearest2d.vec" not in exported(problem(body), Options()).graph.code
+
+
 def test_any_failure_of_a_way_leads_to_the_next():
     """What user code raises when it meets a symbol is in no list."""
     result = captured(STRICT_CONFIGURATION)

@@ -41,11 +41,15 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
-           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules()}
+           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules(),
+           **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED])}  # torch.export leaves these whole
     if options is None or (options.extern != "allow" and not options.library):
         own |= linear_algebra.rules()
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
     return {op: rule for op, rule in (table | own).items() if op not in kept}
+
+
+_SCALED = tuple(f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3))
 
 
 def _glu(x: Any, dim: int = -1) -> Any:
