@@ -245,7 +245,9 @@ def measure(problem: Problem, name: str, args: argparse.Namespace) -> None:
         for i, (variant, _, _) in enumerate(pickle.loads((args.out / f"{name}.pkl").read_bytes())):
             mine = loaded(args.out / f"{name}_{i}.py").ModelNew(*called[0], **called[1]).cuda()
             mine.load_state_dict(model.state_dict())
-            mine.train(model.training)
+            modes = {path: module.training for path, module in model.named_modules()}
+            for path, module in mine.named_modules():
+                module.training = modes.get(path, model.training)
             runs[f"ours {variant}"] = lambda mine=mine: mine(*inputs)
             ours.append(f"ours {variant}")
     errors = ready(runs, model(*inputs), failed, args.ready_seconds)

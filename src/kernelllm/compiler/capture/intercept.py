@@ -176,7 +176,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
     faster = mode.options.mixed and query.dtype == torch.float32  # than torch, whose fast kernels are for half precision
     differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))  # by the forward itself
     if mode.options.extern == "allow" and not faster and not differentiated:
-        if mode.options.library and attn_mask is not None and attn_mask.dtype == torch.bool:  # torch adds it so: in a kernel of its own
+        added = mode.options.library and not mode.options.mixed and attn_mask is not None and attn_mask.dtype == torch.bool
+        if added:  # torch does so too, in a kernel of its own; our template takes conditions
             attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
         return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):

@@ -20,7 +20,7 @@ def attention_added(mask):
 
 
 @triton.jit
-def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride_ms,
+def attention_weigh(acc, top, total, scores, scale, mask_ptr, row, ts, s, T, S, stride_ms,
                     MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
     """One step of the online softmax in base 2: (weights, acc shrunk, top, total). MASK_ROW: one row of the mask serves all queries.
     EDGE: keys beyond S or the diagonal are inside."""
@@ -28,9 +28,9 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
     if not MASK_ROW:
         inside = inside & (ts < T)[:, None]
     if MASK_KIND == 2:
-        scores = scores * scale + attention_added(tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0.0))
+        scores = scores * scale + attention_added(tl.load(mask_ptr + (row + s.to(row.dtype)[None, :] * stride_ms), mask=inside, other=0.0))
     elif MASK_KIND == 1:
-        keep = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=inside, other=0) != 0
+        keep = tl.load(mask_ptr + (row + s.to(row.dtype)[None, :] * stride_ms), mask=inside, other=0) != 0
         scores = tl.where(keep, scores * scale, float("-inf"))
     if EDGE:
         keep = (s < S)[None, :]
@@ -53,8 +53,8 @@ def attention_weigh(acc, top, total, scores, scale, mask_at, ts, s, T, S, stride
 def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                          stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, CAUSAL: tl.constexpr,
-                          NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
+                          stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, INDEX: tl.constexpr,
+                          CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. SUMS: the logarithm of each query's sum
     is stored too. EVEN: no width is padded."""
@@ -74,9 +74,8 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
     v_ptr += batch * stride_vb + head // group * stride_vh
     k_at = keys[:, None] * stride_ks + ds[None, :] * stride_kd
     v_at = keys[:, None] * stride_vs + dvs[None, :] * stride_vd
-    mask_at = mask_ptr + batch * stride_mb + head * stride_mh
-    if not MASK_ROW:
-        mask_at += ts.to(tl.int64)[:, None] * stride_mt
+    mask_ptr += batch * stride_mb + head * stride_mh
+    row = tl.zeros((1, 1), dtype=INDEX) if MASK_ROW else ts.to(INDEX)[:, None] * stride_mt
     top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_T,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
@@ -87,8 +86,8 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
             k, v = tl.load(k_ptr + k_at), tl.load(v_ptr + v_at)
         else:
             k, v = tl.load(k_ptr + k_at, mask=k_inside, other=0.0), tl.load(v_ptr + v_at, mask=v_inside, other=0.0)
-        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
-                                                   MASK_KIND, MASK_ROW, CAUSAL, False)
+        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_ptr, row, ts, s_start + keys, T, S,
+                                                   stride_ms, MASK_KIND, MASK_ROW, CAUSAL, False)
         acc = tl.dot(weights.to(v.dtype), v, acc)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs
@@ -96,8 +95,8 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
         inside = (s_start + keys < S)[:, None]
         k = tl.load(k_ptr + k_at, mask=inside & k_inside, other=0.0)
         v = tl.load(v_ptr + v_at, mask=inside & v_inside, other=0.0)
-        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_at, ts, s_start + keys, T, S, stride_ms,
-                                                   MASK_KIND, MASK_ROW, CAUSAL, True)
+        weights, acc, top, total = attention_weigh(acc, top, total, tl.dot(q, k.T), scale, mask_ptr, row, ts, s_start + keys, T, S,
+                                                   stride_ms, MASK_KIND, MASK_ROW, CAUSAL, True)
         acc = tl.dot(weights.to(v.dtype), v, acc)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs
@@ -208,11 +207,13 @@ def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out,
     s, dv = k.shape[2], v.shape[3]
     block_d, block_dv = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(dv))
     block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv), mask_kind > 0)
+    reach = t * mask.stride(2) + s * mask.stride(3) if mask_kind else 0
     attention_half_kernel[(batch * heads * triton.cdiv(t, block_t),)](
         q, k, v, mask if mask_kind else q, out, q if sums is None else sums, batch, heads, heads // k.shape[1], t, s, d, dv,
         scale * 1.4426950408889634, *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)),
-        out.stride(0), out.stride(1), out.stride(2), mask_kind, mask_kind > 0 and mask.stride(2) == 0, is_causal, nan_rows,
-        sums is not None, block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+        out.stride(0), out.stride(1), out.stride(2), mask_kind, mask_kind > 0 and mask.stride(2) == 0,
+        tl.int32 if reach < 2**31 else tl.int64, is_causal, nan_rows, sums is not None, block_d == d and block_dv == dv,
+        block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
     return out
 
