@@ -20,6 +20,7 @@ from kernelllm.compiler.templates import (
     attention,
     attention_half,
     attention_half_backward,
+    attention_kept,
     conv,
     conv_packed,
     matmul,
@@ -131,6 +132,15 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "attention in half precision": (
         "attention_half_kernel",
         lambda: attention_half.half_attention(*(meta(8, 16, 512, 128, dtype=HALF) for _ in range(3)), None, True),
+    ),
+    "attention under conditions": (
+        "attention_half_kernel",
+        lambda: attention_half.half_attention(
+            *(meta(8, 16, 512, 128, dtype=HALF) for _ in range(3)), meta(512, 512, dtype=torch.bool)
+        ),
+    ),
+    "attention that keeps its sums": (
+        "attention_half_kernel", lambda: attention_kept.attention_with_sums(*(meta(8, 16, 512, 64, dtype=HALF) for _ in range(3)), True)
     ),
     "decoding": (
         "attention_span_kernel",

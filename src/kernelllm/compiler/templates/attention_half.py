@@ -49,6 +49,22 @@ def attention_weigh(acc, top, total, scores, scale, mask_ptr, row, ts, s, T, S, 
     return weights, acc * shrink[:, None], new_top, total * shrink + tl.sum(weights, axis=1)
 
 
+@triton.jit
+def attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW: tl.constexpr, BLOCK: tl.constexpr):
+    """The first key that any of the queries sees, and the one behind the last."""
+    first, behind = S, 0
+    for start in range(0, S, BLOCK):
+        s = start + tl.arange(0, BLOCK)
+        inside = (s < S)[None, :]
+        if not MASK_ROW:
+            inside = inside & (ts < T)[:, None]
+        keep = tl.load(mask_ptr + (row + s.to(row.dtype)[None, :] * stride_ms), mask=inside, other=0) != 0
+        seen = tl.max(keep.to(tl.int32), axis=0) > 0
+        first = tl.minimum(first, tl.min(tl.where(seen, s, S), axis=0))
+        behind = tl.maximum(behind, tl.max(tl.where(seen, s + 1, 0), axis=0))
+    return first, behind
+
+
 @triton.jit(do_not_specialize=["B"])
 def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
@@ -79,9 +95,16 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
     top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_T,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
+    begin = 0
     end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
     whole = (tl.minimum(S, t_start) if CAUSAL else S) // BLOCK_S * BLOCK_S
-    for s_start in range(0, whole, BLOCK_S):
+    if MASK_KIND == 1:  # from the block of the first key that any query here sees to the last one
+        first, behind = attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW, 4 * BLOCK_S)
+        begin, end = first // BLOCK_S * BLOCK_S, tl.minimum(end, behind)
+        whole = tl.maximum(begin, tl.minimum(whole, end // BLOCK_S * BLOCK_S))
+        k_ptr += begin.to(tl.int64) * stride_ks
+        v_ptr += begin.to(tl.int64) * stride_vs
+    for s_start in range(begin, whole, BLOCK_S):
         if EVEN:
             k, v = tl.load(k_ptr + k_at), tl.load(v_ptr + v_at)
         else:
