@@ -11,9 +11,9 @@ import msgspec
 
 import kernelllm
 from kernelllm.backends.base import Backend, open_backend
-from kernelllm.core.text import parse
 from kernelllm.core.types import Candidate, Finding, Severity, Status, Verdict
 from kernelllm.judge import checks as all_checks
+from kernelllm.judge.checks.syntax import as_imported
 from kernelllm.judge.judge_settings import JudgeSettings
 
 
@@ -59,7 +59,7 @@ def why_invalid(source: str) -> str:
     if not source.strip():
         return "The candidate is empty. Send Python source that defines ModelNew."
     try:
-        tree = parse(source)
+        tree = as_imported(source)
     except SyntaxError as error:
         return f"The candidate is not Python: {error.msg} (line {error.lineno}). Send plain source without prose or code fences."
     except (ValueError, RecursionError, MemoryError) as error:

@@ -8,7 +8,6 @@ docs/explanation/checks.md lists them all.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ import msgspec
 
 from kernelllm.backends.base import Backend
 from kernelllm.core import registry
-from kernelllm.core.text import parse, printable
+from kernelllm.core.text import printable
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.syntax import as_imported
 from kernelllm.judge.observation import Observation
 
 _ORDER = {Severity.FAIL: 0, Severity.WARN: 1, Severity.INFO: 2}
@@ -31,7 +31,7 @@ def load(names: Iterable[str] | None = None) -> list[Any]:
 def source_findings(checks: Sequence[Any], text: str, backend: Backend) -> list[Finding]:
     """What the source alone tells, worst first. Raises SyntaxError where ``text`` is not Python."""
     try:
-        tree = _as_imported(parse(text))
+        tree = as_imported(text)
         found = [finding for check in checks if hasattr(check, "source") for finding in check.source(tree, backend)]
     except (RecursionError, MemoryError):
         return [Finding(check="dynamic_code", message="The source is nested too deeply to be read.")]
@@ -52,20 +52,3 @@ def tidy(findings: Iterable[Finding]) -> list[Finding]:
         shown = msgspec.structs.replace(finding, message=printable(finding.message))
         kept.setdefault((finding.check, finding.line, finding.severity), shown)
     return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))
-
-
-def _as_imported(tree: ast.Module) -> ast.Module:
-    """The tree without what runs only where the file is a program: ``if __name__ == "__main__":``."""
-    for node in ast.walk(tree):  # it may say that it is one
-        if isinstance(node, ast.Constant) and node.value == "__name__":
-            return tree
-        if isinstance(node, ast.Name) and node.id == "__name__" and not isinstance(node.ctx, ast.Load):
-            return tree
-    body: list[ast.stmt] = []
-    for statement in tree.body:
-        match statement:
-            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")])):
-                body += statement.orelse
-            case _:
-                body.append(statement)
-    return ast.Module(body=body, type_ignores=tree.type_ignores)

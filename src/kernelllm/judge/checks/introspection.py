@@ -110,8 +110,8 @@ def _callers(known: Source) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("addHandler", "addFilter"):
             if not all(isinstance(given, ast.Call) and _prints(known, given) for given in node.args) or not node.args:
                 yield "Records messages", node.lineno
-        elif isinstance(node, ast.FunctionDef) and (line := _fills_the_stack(known, node)):
-            yield f"{node.name} calls itself and catches what happens where the stack is full", line
+        elif isinstance(node, ast.Try) and (name := _fills_the_stack(known, node)):
+            yield f"{name} calls itself and catches what happens where the stack is full", node.lineno
 
 
 def _prints(known: Source, call: ast.Call) -> bool:
@@ -119,15 +119,18 @@ def _prints(known: Source, call: ast.Call) -> bool:
     return bool(known.paths(call.func) & set(_OUTPUTS)) and all(path in ("sys.stdout", "sys.stderr") for path in streams)
 
 
-def _fills_the_stack(known: Source, function: ast.FunctionDef) -> int:
-    """The line of a ``try`` around a function's call of itself that catches whatever it is; 0 where there is none."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Try) and any(_catches_all(known, handler.type) for handler in node.handlers):
-            for call in (inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)):
-                match call.func:
-                    case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if name == function.name:
-                        return node.lineno
-    return 0
+def _fills_the_stack(known: Source, attempt: ast.Try) -> str:
+    """The function around a ``try`` in which it calls itself, and which catches whatever comes of it; empty where there is none."""
+    if not any(_catches_all(known, handler.type) for handler in attempt.handlers):
+        return ""
+    around: ast.AST | None = attempt
+    while around is not None and not isinstance(around, ast.FunctionDef):
+        around = known.parents.get(around)
+    for call in (node for statement in attempt.body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        match call.func, around:
+            case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name), ast.FunctionDef(name=own) if name == own:
+                return own
+    return ""
 
 
 def _catches_all(known: Source, kind: ast.expr | None) -> bool:

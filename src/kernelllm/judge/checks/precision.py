@@ -15,7 +15,7 @@ from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operator_families import HEAVY, family
-from kernelllm.judge.checks.syntax import Source, analyse, kernels
+from kernelllm.judge.checks.syntax import Source, analyse, as_imported, kernels
 from kernelllm.judge.observation import Observation
 
 _WIDE = ("float32", "float64", "complex64", "complex128")
@@ -28,17 +28,18 @@ class Precision:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """Casts to types narrower than any of the problem's, TF32 dot products of wide tensors, and switches; reported, never failed."""
-        known, backend = analyse(parse(seen.candidate.source)), open_backend(seen.candidate.backend)
+        known, backend = analyse(as_imported(seen.candidate.source)), open_backend(seen.candidate.backend)
         asked = _types(seen, backend.narrow_types)
         wide = not seen.sizes or any(kind in asked for kind in _WIDE)
         severity = Severity.INFO if _convolves_alone(seen) else Severity.WARN
         found = []
         for kernel in _launched(known, seen, backend.kernel_decorators):
-            attributes = [node for node in ast.walk(kernel) if isinstance(node, ast.Attribute)]
+            nodes = list(ast.walk(kernel))
+            attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
             narrow = {node.attr: node.lineno for node in attributes if backend.narrow_types.get(node.attr, "") not in {"", *asked}}
-            if not backend.keeps_remainder(kernel):
+            if narrow and not backend.keeps_remainder(kernel):
                 found += [self._finding(f"{kernel.name} uses {name}.", line) for name, line in narrow.items()]
-            for call in ast.walk(kernel):
+            for call in nodes:
                 if wide and isinstance(call, ast.Call):
                     found += [self._finding(message, call.lineno, severity) for message in _lowered(known, call, backend)]
         for call, path in known.calls():
@@ -83,10 +84,10 @@ def _launched(known: Source, seen: Observation, decorators: tuple[str, ...]) -> 
     reached = {kernel.name for kernel in seen.kernels} & jitted.keys()
     if not reached:
         return list(jitted.values())
-    while more := {
-        node.id for name in reached for node in ast.walk(jitted[name]) if isinstance(node, ast.Name) and node.id in jitted
-    } - reached:  # fmt: skip
-        reached |= more
+    new = reached
+    while new:
+        new = {node.id for name in new for node in ast.walk(jitted[name]) if isinstance(node, ast.Name) and node.id in jitted} - reached
+        reached = reached | new
     return [function for name, function in jitted.items() if name in reached]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from kernelllm.core.text import parse
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
 from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
@@ -47,7 +48,14 @@ class Source:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.nodes = tuple(ast.walk(tree))
+        nodes: list[ast.AST] = [tree]
+        self.parents: dict[ast.AST, ast.AST] = {}
+        """The node that each node stands in."""
+        for node in nodes:
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+                nodes.append(child)
+        self.nodes = tuple(nodes)
         """Every node, in the order of ``ast.walk``: many checks look at all of them."""
         self.scopes = Scopes(tree)
         self.members = self.scopes.members
@@ -150,11 +158,6 @@ class Source:
             given += [a for name, a in zip(names, call.args, strict=False) if name == parameter.name]
             given += [k.value for k in call.keywords if k.arg == parameter.name]
         return given or None
-
-    @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node that each node stands in."""
-        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
     def named(self) -> dict[str, list[ast.expr]]:
@@ -304,6 +307,30 @@ class Source:
 def uses_of(tree: ast.Module, check: str, *paths: str) -> list[Finding]:
     """A finding for each use of one of these paths, or of what lies below them."""
     return [Finding(check=check, message=f"Uses {use.path}.", line=use.line) for use in analyse(tree).uses() if starts(use.path, *paths)]
+
+
+@lru_cache(maxsize=8)
+def as_imported(text: str) -> ast.Module:
+    """The tree without what runs only where the file is a program: ``if __name__ == "__main__":``. All who read it share it.
+
+    Raises what :func:`kernelllm.core.text.parse` raises.
+    """
+    tree = parse(text)
+    if "__main__" not in text:
+        return tree
+    for node in ast.walk(tree):  # it may say that it is one
+        if isinstance(node, ast.Constant) and node.value == "__name__":
+            return tree
+        if isinstance(node, ast.Name) and node.id == "__name__" and not isinstance(node.ctx, ast.Load):
+            return tree
+    body: list[ast.stmt] = []
+    for statement in tree.body:
+        match statement:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")])):
+                body += statement.orelse
+            case _:
+                body.append(statement)
+    return ast.Module(body=body, type_ignores=tree.type_ignores)
 
 
 @lru_cache(maxsize=8)

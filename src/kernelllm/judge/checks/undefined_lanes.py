@@ -6,9 +6,8 @@ In an emulator such lanes hold what no result can depend on, and the runs decide
 from __future__ import annotations
 
 from kernelllm.backends.base import open_backend
-from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse, kernels
+from kernelllm.judge.checks.syntax import analyse, as_imported, kernels
 from kernelllm.judge.observation import Observation
 
 
@@ -24,6 +23,6 @@ class UndefinedLanes:
         text = "The load in {} gives the lanes that it masks off no value, and they count in {}: pass other=."
         return [
             Finding(check=self.name, message=text.format(kernel.name, where), severity=Severity.WARN, line=line)
-            for kernel in kernels(analyse(parse(seen.candidate.source)), backend.kernel_decorators)
+            for kernel in kernels(analyse(as_imported(seen.candidate.source)), backend.kernel_decorators)
             for line, where in backend.undefined_results(kernel)
         ]

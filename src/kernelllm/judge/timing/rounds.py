@@ -27,7 +27,7 @@ NOISE = 0.01
 _DRAWS = 500
 GOAL = 0.01
 """Half-width of the median's interval, as a share of the median, at which measuring ends."""
-BATCH_MS = 20.0
+BATCH_MS = 14.0
 """Aim for one batch: long enough for its start not to matter, short enough to alternate often."""
 AGREED = 0.01
 """Largest distance of the medians of the earlier and the later rounds, as a share, of a time that is settled."""
