@@ -21,7 +21,7 @@ from kernelllm.pairs.canonical import canonical
 from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
-from kernelllm.train.renaming import renamed, resized
+from kernelllm.train.renaming import relayered, renamed, resized
 from kernelllm.train.sft import opened_tokenizer, sft
 
 
@@ -169,6 +169,42 @@ class ModelNew(nn.Module):
         assert f"forward({names[1]}=torch.rand(4, 8), {names[2]}=torch.rand(4))" in new_module
         found |= set(names.groups())
     assert len(found) > 6
+
+
+def test_layers_have_other_names_in_module_and_kernel() -> None:
+    constructor = "    def __init__(self):\n        self.bn = nn.BatchNorm1d(4)\n"
+    module = f"class Model(nn.Module):\n{constructor}    def forward(self, x):\n        return self.bn(x)"
+    kernel = """import torch
+
+
+def conv(x, bn_weight):
+    return x
+
+
+@triton.jit
+def scale_kernel(x_ptr, bn_weight_ptr):
+    tl.store(x_ptr, tl.load(bn_weight_ptr))
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        self.bn = nn.BatchNorm1d(4)
+    def forward(self, x):
+        bn_out = conv(x, self.bn.weight)
+        scale_kernel[1,](x, self.bn.weight)
+        return bn_out
+"""
+    found = set()
+    for seed in range(8):
+        new_module, new_kernel = relayered(module, kernel, random.Random(seed))
+        name = re.search(r"self\.(\w+) = ", new_module)
+        assert name is not None
+        found.add(name[1])
+        assert new_module == module.replace("self.bn", f"self.{name[1]}")
+        own = kernel.partition("@triton.jit")[2]
+        assert new_kernel.partition("@triton.jit")[2] == re.sub(r"\bbn(?=_|\b)", name[1], own)
+        assert "def conv(x, bn_weight)" in new_kernel
+    assert len(found) > 3
 
 
 def test_a_kernels_own_mask_is_no_argument_of_the_module() -> None:

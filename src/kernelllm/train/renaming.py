@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import random
 import re
 from collections.abc import Sequence
@@ -28,6 +29,15 @@ _NUMBERS: Final = (
     "out_features", "in_channels", "out_channels", "c_out", "kernel_size", "window", "stride", "padding", "pad", "dilation", "groups",
     "num_groups", "eps", "epsilon", "alpha", "negative_slope", "axis", "reduce_dim", "bias", "margin", "normalized_shape", "d_model", "p",
 )  # fmt: skip
+_LAYERS: Final = (
+    "conv", "conv1", "conv2d", "conv3d", "conv1d", "conv_layer", "convolution", "deconv", "transpose", "norm", "norm1", "gn", "bn",
+    "ln", "in_norm", "batch_norm", "group_norm", "layer_norm", "instance_norm", "rms", "fc", "fc1",
+    "linear", "lin", "proj", "gemm", "dense", "head", "pool",
+    "avg_pool", "max_pool", "maxpool", "avgpool", "act", "activation", "relu", "gelu", "softmax", "loss_fn", "loss", "criterion", "layer",
+    "layer1", "op", "block", "net", "core", "mod", "f", "m1", "down", "up", "out", "inner", "gate", "dw", "pw", "depthwise", "pointwise",
+)  # fmt: skip
+_OF_LAYER: Final = r"(?=_(?:weight|bias|out|running_mean|running_var|num_batches_tracked)(?:_|\b))"
+"""What kernels and local names put behind a layer's name."""
 _GAP: Final = "\n\n\n"
 """Between the functions and classes of a file."""
 _SHAPE: Final = re.compile(r"^ +((?:\w+, )+\w+|\w+,) = (\w+)\.shape$", re.MULTILINE)
@@ -38,6 +48,8 @@ _BLOCKS: Final = re.compile(r"\b(?:BLOCK\w*|num_warps)=\d+|, \d+\),\]\(")
 """How a kernel is started: numbers of its own."""
 _USUAL: Final = ("0.0", "0.5", "1.0", "2.0", "3.0", "6.0", "20.0")
 """Floats that kernels have of their own."""
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_KEYWORDS: Final = frozenset(keyword.kwlist)
 _Names = dict[str, str]
 
 
@@ -55,7 +67,7 @@ def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair
 def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str, str]]:
     uuid, module, kernel = row
     rng = random.Random(f"{seed}/{uuid}")
-    made = (resized(*renamed(module, kernel, rng), rng) for _ in range(times))
+    made = (resized(*renamed(*relayered(module, kernel, rng), rng), rng) for _ in range(times))
     return list({new: (new, follows) for new, follows in made if new != module}.values())
 
 
@@ -111,6 +123,29 @@ def _own(parts: Sequence[str]) -> tuple[int | None, list[int]]:
     started = set(re.findall(r"\b(\w+)\[", parts[at])) if at is not None else set()
     heads = {i: re.search(r"^def (\w+)", part, re.MULTILINE) for i, part in enumerate(parts) if part.startswith("@triton.jit")}
     return at, [i for i, name in heads.items() if name is not None and name[1] in started]
+
+
+def relayered(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
+    """Attributes of the constructor under other names, in the module, in the class of the kernel's file and in kernels that it starts."""
+    parts = kernel.split(_GAP)
+    at, kernels = _own(parts)
+    if at is None:
+        return module, kernel
+    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
+    found = [name for name in dict.fromkeys(re.findall(r"self\.(\w+) = ", module)) if f"self.{name} = " in parts[at]]
+    names: _Names = {}
+    for name in (n for n in found if rng.random() < 0.6):
+        free = [new for new in _LAYERS if new not in taken]
+        new = rng.choice(free) if free and rng.random() < 0.8 else "".join(rng.choice(_LETTERS) for _ in range(rng.randint(2, 4)))
+        if new not in taken and new not in _KEYWORDS:
+            names[name] = new
+            taken.add(new)
+    for old, new in names.items():
+        module = re.sub(rf"\bself\.{old}\b", f"self.{new}", module)
+        parts[at] = re.sub(rf"\bself\.{old}\b", f"self.{new}", parts[at])
+        for i in (at, *kernels):
+            parts[i] = re.sub(rf"(?<![\w.]){old}{_OF_LAYER}", new, parts[i])
+    return module, _GAP.join(parts)
 
 
 def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:

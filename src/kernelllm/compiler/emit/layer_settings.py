@@ -129,7 +129,11 @@ class _SettingsRead(ast.NodeTransformer):
         return self._normed(node, (nn.modules.instancenorm._InstanceNorm,), {1: "weight", 2: "bias", 3: "eps"})
 
     def _layer_norm(self, node: ast.Call) -> bool:
-        return self._normed(node, (nn.LayerNorm,), {2: "weight", 3: "bias", 4: "eps"})
+        if not self._normed(node, (nn.LayerNorm,), {2: "weight", 3: "bias", 4: "eps"}):
+            return False
+        path = ast.unparse(node.args[2])[5:].rpartition(".")[0]
+        node.args[1] = ast.Call(ast.Name("len", ast.Load()), [_attribute(path, "normalized_shape")], [])
+        return True
 
     def _channel_norm(self, node: ast.Call) -> bool:
         return self._normed(node, (nn.modules.batchnorm._BatchNorm,), {3: "weight", 4: "bias", 5: "eps"})
