@@ -50,11 +50,11 @@ def attention_weigh(acc, top, total, scores, scale, mask_ptr, row, ts, s, T, S, 
 
 
 @triton.jit
-def attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW: tl.constexpr, BLOCK: tl.constexpr):
+def attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW: tl.constexpr, BLOCK_S: tl.constexpr):
     """The first key that any of the queries sees, and the one behind the last."""
     first, behind = S, 0
-    for start in range(0, S, BLOCK):
-        s = start + tl.arange(0, BLOCK)
+    for start in range(0, S, 4 * BLOCK_S):
+        s = start + tl.arange(0, 4 * BLOCK_S)
         inside = (s < S)[None, :]
         if not MASK_ROW:
             inside = inside & (ts < T)[:, None]
@@ -99,7 +99,7 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
     end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
     whole = (tl.minimum(S, t_start) if CAUSAL else S) // BLOCK_S * BLOCK_S
     if MASK_KIND == 1:  # from the block of the first key that any query here sees to the last one
-        first, behind = attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW, 4 * BLOCK_S)
+        first, behind = attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW, BLOCK_S)
         begin, end = first // BLOCK_S * BLOCK_S, tl.minimum(end, behind)
         whole = tl.maximum(begin, tl.minimum(whole, end // BLOCK_S * BLOCK_S))
         k_ptr += begin.to(tl.int64) * stride_ks
