@@ -305,3 +305,19 @@ def test_results_keep_their_names(judge: Judge, tmp_path: Path) -> None:
     assert out[0] is out.pair
     assert out["pair"].step.count == 3
     assert copy.deepcopy(out) == out
+
+
+MASKED = """
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        place = torch.arange(q.shape[2], device=q.device)
+        near = (place[:, None] >= place) & (place[:, None] - place < 40)
+        return F.scaled_dot_product_attention(q, k, v, near), F.scaled_dot_product_attention(q, k, v, (place > 70)[None])
+def get_inputs(): return [torch.randn(1, 2, 144, 16, dtype=torch.bfloat16) for _ in range(3)]
+def get_init_inputs(): return []
+"""
+
+
+def test_attention_under_conditions_leaves_out_what_nobody_sees(judge: Judge):
+    verdict = judge.judge(problem(MASKED), next(Compiler().write(problem(MASKED), 1)))
+    assert verdict.correct, verdict.message
