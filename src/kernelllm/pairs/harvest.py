@@ -1,29 +1,43 @@
-"""Problems out of installed packages: their ``nn.Module`` classes, each with what it needs, under licences that allow it."""
+"""Problems out of installed packages: their ``nn.Module`` classes, each with what it needs, under licences that allow it.
+
+Each file is harvested in a process of its own with a time limit. What is done is marked in the folder, so that the same command goes on.
+"""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import importlib.metadata
 import importlib.util
+import json
 import logging
+import multiprocessing
+import multiprocessing.connection
+import os
 import re
-import warnings
+import socket
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from kernelllm.core.errors import KernelLLMError, UsageError
-from kernelllm.core.types import Problem
+from kernelllm.core.errors import UsageError
 
 log = logging.getLogger(__name__)
 
 ALLOWED: Final = ("MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unlicense", "PSF-2.0", "CC0-1.0")
 """Licences under which modules may be kept (SPDX)."""
 _CLASSIFIERS: Final = {"MIT": "MIT", "Apache": "Apache-2.0", "BSD": "BSD-3-Clause", "ISC": "ISC", "Python Software": "PSF-2.0"}
+_MARKS: Final = (".classes", ".texts", ".files")
+_LEFT_OUT: Final = re.compile(r"(^|[._])(tests?|testing|conftest|setup|scripts?|cli|examples?|benchmarks?|__main__|docs|commands|trainer|modular|pipelines|tokenization|processing|convert)([._]|$)")
+FILES: Final = 6
+"""Files that one import of a package is used for."""
+SECONDS: Final = 150
+"""For one file."""
+MEMORY: Final = 12 * 2**30
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,106 +46,138 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     repo_name: str
     """Distribution and version, e.g. ``timm 1.0.31``."""
     module_name: str
-    file: str
     licenses: tuple[str, ...]
     repo_link: str = ""
 
 
 class Harvest:
-    """The problems of packages. ``dropped`` counts what did not become one, by reason."""
+    """The harvest of packages into a folder of problem files."""
 
-    def __init__(self, packages: list[str]) -> None:
-        self.packages = packages
+    def __init__(self, packages: list[str], out: Path, *, workers: int = 1, seconds: float | None = None) -> None:
+        """Raises UsageError for a package that is not installed."""
+        self.out, self._workers = out.absolute(), workers
+        self._until = time.monotonic() + seconds if seconds else float("inf")
         self.dropped: Counter[str] = Counter()
-
-    def problems(self) -> Iterator[tuple[Problem, Origin]]:
-        """A problem for each class that can stand alone and whose arguments are found. Raises UsageError for an unknown package."""
-        for package in self.packages:
+        """What became no problem, by reason."""
+        self._jobs: list[tuple[str, list[str]]] = []
+        for package in packages:
             spec = importlib.util.find_spec(package)
             if spec is None or not spec.submodule_search_locations:
                 raise UsageError(f"There is no installed package {package!r}.", fix="Install it, or name another.")
-            licence, version, link = _metadata(package)
+            licence = licence_of(package)[0]
             if licence not in ALLOWED:
                 self.dropped[f"licence {licence or 'unknown'} of {package}"] += 1
                 continue
-            root = Path(next(iter(spec.submodule_search_locations)))
-            for file in sorted(root.rglob("*.py")):
-                name = ".".join((package, *file.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
-                for problem, class_name in self._of_file(name, file):
-                    where = Origin(
-                        repo_name=version, module_name=class_name, file=file.relative_to(root.parent).as_posix(), licenses=(licence,),
-                        repo_link=link,
-                    )  # fmt: skip
-                    yield problem, where
+            files = _files(package, Path(next(iter(spec.submodule_search_locations))))
+            self._jobs += [(package, files[i : i + FILES]) for i in range(0, len(files), FILES)]
+        for name in _MARKS:
+            (self.out / name).mkdir(parents=True, exist_ok=True)
 
-    def _of_file(self, module: str, file: Path) -> Iterator[tuple[Problem, str]]:
-        classes = _module_classes(file)
-        if not classes:
-            return
+    def run(self) -> Iterator[tuple[int, int]]:
+        """Harvest; (groups of files that are done, of how many) as it goes on. The provenance is written at the end, come what may."""
+        context: Any = multiprocessing.get_context("fork")
+        waiting, running, done = self._jobs[::-1], [], 0
+        total = len(waiting)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                loaded = importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001 - packages raise anything where an optional part is missing
-            log.info("%s cannot be imported: %s", module, error)
-            self.dropped["its file cannot be imported"] += len(classes)
-            return
-        for name in classes:
-            cls = getattr(loaded, name, None)
-            if isinstance(cls, type) and cls.__module__ == module:
-                for problem in self._of_class(cls):
-                    yield problem, name
+            while waiting or running:
+                while waiting and len(running) < self._workers and time.monotonic() < self._until:
+                    running.append(context.Process(target=_group, args=(*waiting.pop(), self.out, self._until)))
+                    running[-1].start()
+                if time.monotonic() >= self._until:
+                    waiting = []
+                multiprocessing.connection.wait([p.sentinel for p in running], timeout=5)
+                done += sum(not p.is_alive() for p in running)
+                running = [p for p in running if p.is_alive()]
+                yield done, total
+        finally:
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.join()
+            self.provenance()
 
-    def _of_class(self, cls: Any) -> Iterator[Problem]:
-        """The class with each way of building it that was found."""
-        import torch
+    def provenance(self) -> dict[str, Any]:
+        """By problem: package, version, licence. Written beside the problems; counts what was dropped so far."""
+        found: dict[str, Any] = {}
+        for path in sorted((self.out / ".files").glob("*.json")):
+            told = json.loads(path.read_bytes())
+            self.dropped.update(told["reasons"])
+            for name, what in told["found"].items():
+                known = [licence_of(p) for p in what["packages"]]
+                home = licence_of(name.partition(".")[0])
+                licences = tuple(dict.fromkeys(k[0] for k in known))
+                found[name] = Origin(repo_name=home[1], module_name=what["module_name"], licenses=licences, repo_link=home[2])
+        (self.out / "provenance.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        return found
 
-        from kernelllm.pairs.guessed_arguments import guessed
-        from kernelllm.pairs.isolate import isolated
 
-        if not issubclass(cls, torch.nn.Module):
-            return
+def _files(package: str, root: Path) -> list[str]:
+    """The modules of a package that define modules or make them, as the text says: most files need not be imported."""
+    found = []
+    for file in sorted(root.rglob("*.py")):
+        name = ".".join((package, *file.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
         try:
-            text = isolated(cls)
-        except KernelLLMError as error:
-            self.dropped[re.sub(r"needs .*", "needs what is outside of torch and its package", error.what)] += 1
-            return
-        found = guessed(cls)
-        if not found:
-            self.dropped["no arguments were found with which it runs"] += 1
-        taken = re.search(r"\bModel\b", text)
-        body = f"{text}\n\nModel = {cls.__name__}\n" if taken else re.sub(rf"\b{cls.__name__}\b", "Model", text)
-        head = "" if re.search(r"^import torch$", body, re.M) else "import torch\n"
-        for number, arguments in enumerate(found):
-            init = [_text(v) for v in arguments.constructor]
-            if None in init:
-                self.dropped["its constructor takes objects"] += 1
-                continue
-            name = f"{cls.__module__}.{cls.__name__}" + (f".{number}" if number else "")
-            drawn = f"def get_inputs():\n    return [{', '.join(arguments.inputs)}]"
-            source = f"{head}{body}\n\n{drawn}\n\n\ndef get_init_inputs():\n    return [{', '.join(map(str, init))}]\n"
-            yield Problem(name=name, source=source, origin=f"harvest:{name}", tags=("harvest", cls.__module__.partition(".")[0]))
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if not _LEFT_OUT.search(name.partition(".")[2]) and ("def forward(" in text or re.search(r"^@register_model", text, re.M)):
+            found.append(name)
+    return found
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, type) and value.__module__.startswith("torch.nn"):
-        return f"torch.nn.{value.__name__}"
-    return repr(value) if isinstance(value, bool | int | float | str | None) else None
+def _group(package: str, files: list[str], out: Path, until: float) -> None:
+    """Import a package once, and harvest some of its files, each in a process that is ended when its time is over."""
+    from kernelllm.pairs.harvest_file import harvest_file, time_limit
+    from kernelllm.pairs.stand_ins import imported
 
-
-def _module_classes(file: Path) -> list[str]:
-    """Top-level classes of a file that have a forward of their own, read from the text: most files need not be imported."""
+    _alone()
+    missing = [name for name in files if not (out / ".files" / f"{name}.json").exists()]
+    if not missing:
+        return
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError, OSError):
-        return []
-    return [
-        c.name for c in tree.body
-        if isinstance(c, ast.ClassDef) and any(isinstance(f, ast.FunctionDef) and f.name == "forward" for f in c.body)
-    ]  # fmt: skip
+        with time_limit(60):
+            imported(package)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - packages raise anything where an optional part is missing
+        log.info("%s cannot be imported: %s", package, error)
+    context: Any = multiprocessing.get_context("fork")
+    for name in missing:
+        left = min(SECONDS, until - time.monotonic())
+        if left < 1:
+            return
+        child = context.Process(target=harvest_file, args=(name, out, allowed))
+        child.start()
+        child.join(left)
+        if child.is_alive() or child.exitcode:
+            late = child.is_alive()
+            child.kill()
+            child.join()
+            mark = out / ".files" / f"{name}.json"
+            if not mark.exists() and time.monotonic() < until:
+                reason = "its file takes too long" if late else "its file ends the process"
+                mark.write_text(json.dumps({"found": {}, "reasons": {reason: 1}}), encoding="utf-8")
 
 
-def _metadata(package: str) -> tuple[str, str, str]:
+def _alone() -> None:
+    """No network, a folder of its own, and bounded memory for the code of others."""
+    import resource
+
+    os.chdir(tempfile.mkdtemp(prefix="kernelllm-harvest-"))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no network while harvesting")
+
+    socket.socket.connect = refused  # type: ignore[method-assign, assignment]
+    socket.getaddrinfo = refused  # type: ignore[assignment]
+
+
+def allowed(package: str) -> bool:
+    """Whether what a package holds may become part of a problem."""
+    return licence_of(package)[0] in ALLOWED
+
+
+@cache
+def licence_of(package: str) -> tuple[str, str, str]:
     """(licence as SPDX, "name version", link) of the distribution that a package comes from."""
     names = importlib.metadata.packages_distributions().get(package) or [package]
     try:

@@ -1,127 +1,483 @@
-"""A class of an installed package as a text that stands alone: the class, and what it needs of its package, imports of torch kept."""
+"""A class of an installed package as a text that stands alone: the class, and what it needs of packages, imports of torch kept.
+
+Only what can be reached is brought along: methods that nothing in the text names, annotations, docstrings, log lines and decorators that
+only register are left out. A name that cannot be brought stays as it is; whoever runs the text finds out whether it matters.
+"""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import math
+import builtins
+import importlib
+import re
 import sys
-import textwrap
-from collections.abc import Iterator
-from functools import lru_cache
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, Final
 
 from kernelllm.core.errors import UsageError
+from kernelllm.pairs.module_text import Scope, assigned, bound, scope_of
 
-_STANDARD: Final = frozenset(
-    ("torch", "math", "typing", "collections", "functools", "itertools", "dataclasses", "enum", "copy", "numbers", "warnings")
-)
+STANDARD: Final = frozenset(
+    ("torch", "math", "typing", "collections", "functools", "itertools", "dataclasses", "enum", "copy", "numbers", "warnings", "types",
+     "abc", "operator", "random", "numpy", "contextlib", "inspect", "string", "re", "__future__")
+)  # fmt: skip
 """What a text may import."""
+OWN_FORMS: Final = {"einops": "kernelllm.pairs.einops_forms", "einops.layers.torch": "kernelllm.pairs.einops_forms"}
+"""Packages whose functions a text gets in a short form of this package."""
 MOST_LINES: Final = 400
+MOST_PARTS: Final = 60
+_SILENT: Final = frozenset(("logger", "log", "logging", "warnings", "_logger", "LOG", "LOGGER", "warn", "print", "warn_once"))
+_KEPT_DECORATORS: Final = frozenset(("property", "staticmethod", "classmethod", "dataclass", "functools", "contextmanager", "setter", "wraps"))
+_ALWAYS: Final = frozenset(("__init__", "forward", "__call__", "__new__", "__post_init__", "__getitem__", "__len__", "__iter__", "__contains__"))
+_SHORT: Final = {"torch": "torch", "torch.nn": "nn", "torch.nn.functional": "F", "numpy": "np"}
 
 
-def isolated(cls: type) -> str:
-    """The text that defines ``cls`` and all that it needs. Raises UsageError that names what cannot be brought along."""
-    made = _Text(cls.__module__.partition(".")[0])
-    made.add(cls)
-    text = made.text()
-    if text.count("\n") > MOST_LINES:
-        raise UsageError(f"it needs {text.count(chr(10))} lines, more than {MOST_LINES}")
-    return text
+class Isolated:
+    """A text that grows with what is added. ``strings`` are the only keys that tables of classes and functions keep."""
 
-
-class _Text:
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(
+        self, strings: Iterable[str] = (), *, plain_bases: bool = False, allowed: Callable[[str], bool] = lambda _: True,
+        wanted: frozenset[str] | None = None, pruned: bool = False,
+    ) -> None:  # fmt: skip
+        """``wanted``: the only global names that are followed, None for all that can be had. ``pruned``: branches that read another are
+        left out."""
+        self._pruned = pruned
+        self.strings = set(strings)
+        self.wanted = wanted
+        self.unread: set[str] = set()
+        """Global names that were not wanted."""
+        self.attributes: set[str] = set()
+        """Every attribute that the text reads."""
+        self.packages: set[str] = set()
+        self._plain_bases, self._allowed = plain_bases, allowed
+        self._root = ""
+        self._names: dict[tuple[str, str], str] = {}
         self._imports: dict[str, str] = {}
-        self._parts: dict[str, str] = {}
-        """Name to definition, what is needed first."""
-        self._under_way: set[str] = set()
+        self._parts: dict[str, ast.stmt] = {}
+        self._classes: dict[str, tuple[Scope, ast.ClassDef, list[ast.stmt]]] = {}
+        """Name in the text to (its module, the class as it grows, statements that nothing has asked for yet)."""
 
-    def text(self) -> str:
-        return "\n".join(sorted(self._imports.values())) + "\n\n\n" + "\n\n\n".join(self._parts.values()) + "\n"
+    def text(self, end: str = "") -> str:
+        """The whole text, with what is told to come at its end. Raises UsageError where it is too long."""
+        self.grow()
+        body = "\n\n\n".join(ast.unparse(ast.fix_missing_locations(part)) for part in self._in_order())
+        if body.count("\n") > MOST_LINES:
+            raise UsageError(f"it needs more than {MOST_LINES} lines")
+        body += end
+        words = set(re.findall(r"\w+", body))
+        imports = [line for line in sorted(self._imports) if line.rpartition(" ")[2].partition(".")[0] in words]
+        return "\n".join(imports) + "\n\n\n" + body + "\n"
 
-    def add(self, what: Any) -> None:
-        """A class or function of the package, after all that it needs."""
-        name = what.__name__
-        if name in self._parts or name in self._under_way:
-            return
-        self._under_way.add(name)
-        try:
-            source = textwrap.dedent(inspect.getsource(what))
-        except (OSError, TypeError) as error:
-            raise UsageError(f"the source of {name} is not to be had") from error
-        tree = ast.parse(source)
-        module = inspect.getmodule(what)
-        for free in _free_names(tree):
-            self._need(free, module)
-        self._parts[name] = source.rstrip()
+    def add(self, what: Any, root: str = "") -> str:
+        """The expression by which the text knows a class or function, after it and all that it needs were added; ``root`` is the name
+        that it gets. Raises UsageError."""
+        module, name = str(getattr(what, "__module__", "") or ""), str(getattr(what, "__qualname__", None) or getattr(what, "__name__", ""))
+        known = self._standard(what, name)
+        if known:
+            return known
+        if not module or not name.isidentifier():
+            raise UsageError("its constructor takes what has no name")
+        self._root = root
+        found = self.named(scope_of(module), name)
+        if found is None:
+            raise UsageError(f"it needs {name} of {module.partition('.')[0]}")
+        return found
 
-    def _need(self, name: str, module: ModuleType | None) -> None:
-        scope = vars(module) if module else {}
-        if name not in scope or name in self._parts or name in self._under_way:
-            return  # a builtin, known, or a name that the package does not define here either
-        value = scope[name]
-        home = str(getattr(value, "__module__", None) or "")
-        own = getattr(value, "__name__", "")
-        if isinstance(value, ModuleType):
-            self._import(name, f"import {own} as {name}" if own != name else f"import {name}", own)
-        elif isinstance(value, type | FunctionType) and home.partition(".")[0] == self._package and own == name:
-            self.add(value)
-        elif home and own and home.partition(".")[0] != self._package and getattr(sys.modules.get(home), own, None) is value:
-            self._import(name, f"from {home} import {own}" + (f" as {name}" if own != name else ""), home)
-        elif "typing" in (home, type(value).__module__):
-            self._import(name, f"from typing import {name}", "typing")
-        elif _plain(value):
-            self._parts[name] = f"{name} = {value!r}"
+    def named(self, scope: Scope, name: str) -> str | None:
+        """What the text calls a global name of a module; None where it cannot be brought along."""
+        scope, name, kind = scope.home_of(name)
+        module = scope.name
+        top = module.partition(".")[0]
+        if kind == "outside" and module in OWN_FORMS:
+            return self.named(scope_of(OWN_FORMS[module]), name)
+        if kind == "module" or top in STANDARD:
+            return self._import(module, name if kind != "module" else "")
+        key = (module, name)
+        if key in self._names:
+            return self._names[key]
+        if len(self._parts) > MOST_PARTS:
+            raise UsageError(f"it needs more than {MOST_LINES} lines")
+        node = scope.nodes.get(name)
+        if kind == "outside" or node is None or not (self._allowed(top) or module in OWN_FORMS.values()):
+            return None
+        own = self._names[key] = self._unused(self._root or name)
+        self._root = ""
+        if top != "kernelllm":
+            self.packages.add(top)
+        if isinstance(node, ast.ClassDef):
+            self._add_class(scope, node, own)
+        elif isinstance(node, ast.FunctionDef):
+            made = _Rewritten(self, scope).visit(ast.parse(ast.unparse(node)).body[0])
+            made.name = own
+            self._parts[own] = made
         else:
-            self._assigned(name, value, module)
+            value = vars(scope.module).get(name)
+            home = type(value).__module__.partition(".")[0]
+            if home not in STANDARD and home != "builtins" and not isinstance(value, dict):
+                del self._names[key]  # a registry or another object of the package
+                return None
+            told = self.value(value)
+            expression = ast.parse(told, mode="eval").body if told else _Rewritten(self, scope).visit(ast.parse(ast.unparse(assigned(node))).body[0].value)  # type: ignore[attr-defined]
+            self._parts[own] = ast.Assign([ast.Name(own, ast.Store())], expression)
+        return own
 
-    def _assigned(self, name: str, value: Any, module: ModuleType | None) -> None:
-        """A name that its module, or the one that it was imported from, assigns: the statement, after all that it needs."""
-        homes = [module, *(m for n, m in list(sys.modules.items()) if n.partition(".")[0] == self._package)]
-        for home in homes:
-            if home is None or vars(home).get(name) is not value:
+    def value(self, value: Any) -> str | None:
+        """The expression for plain values, torch's own, and tables of them; None for anything else."""
+        if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and abs(value) < 1e300):
+            return repr(value)
+        if type(value) in (list, tuple) and len(value) < 50:
+            told = [self.value(v) for v in value]
+            return None if None in told else "[{}]".format(", ".join(map(str, told))) if isinstance(value, list) else repr_tuple(told)
+        if isinstance(value, dict) and type(value).__module__.partition(".")[0] not in ("builtins", *STANDARD):
+            entries = [(k, self._entry(value, k)) for k in dict.keys(value) if k in self.strings]
+            return "{{{}}}".format(", ".join(f"{k!r}: {e}" for k, e in entries if e))
+        return None
+
+    def _entry(self, table: dict[Any, Any], key: Any) -> str | None:
+        """What a table of the package's own kind, which builds the classes that it holds, gives for a key."""
+        raw = dict.__getitem__(table, key)
+        cls, settings = raw if isinstance(raw, tuple) and len(raw) == 2 else (raw, {})
+        try:
+            made = type(table[key]) is cls
+            return self.add(cls) + ("({})".format(", ".join(f"{k}={v!r}" for k, v in settings.items())) if made else "")
+        except Exception:  # noqa: BLE001 - the table is code of others
+            return None
+
+    def _standard(self, what: Any, name: str) -> str | None:
+        for module, short in (("torch.nn", "nn"), ("torch.nn.functional", "F"), ("torch", "torch"), ("math", "math"), ("builtins", "")):
+            if name and getattr(sys.modules.get(module), name.rpartition(".")[2], None) is what:
+                return self._import(module, name.rpartition(".")[2]) if short else name
+        module = str(getattr(what, "__module__", ""))
+        if module.partition(".")[0] in STANDARD and getattr(sys.modules.get(module), name, None) is what:
+            return self._import(module, name)
+        return None
+
+    def _import(self, module: str, name: str) -> str | None:
+        """A name of an outside module, or the module itself."""
+        if module.partition(".")[0] not in STANDARD:
+            return None
+        if name and isinstance(getattr(sys.modules.get(module), name, None), ModuleType):
+            module, name = f"{module}.{name}", ""
+        if module == "__future__":
+            return None
+        short = _SHORT.get(module)
+        if short:
+            self._imports[f"import {module}" + (f" as {short}" if short != module else "")] = ""
+            return f"{short}.{name}" if name else short
+        if not name:
+            self._imports[f"import {module}"] = ""
+            return module
+        key = (module, name)
+        if key not in self._names:
+            own = self._names[key] = self._unused(name)
+            self._imports[f"from {module} import {name}" + (f" as {own}" if own != name else "")] = ""
+        return self._names[key]
+
+    def _unused(self, name: str) -> str:
+        taken = {*self._names.values(), *_SHORT.values()}
+        return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken)
+
+    def _add_class(self, scope: Scope, node: ast.ClassDef, own: str) -> None:
+        made = ast.parse(ast.unparse(node)).body[0]
+        assert isinstance(made, ast.ClassDef)
+        made.name, made.keywords = own, [k for k in made.keywords if k.arg == "metaclass" and "ABC" not in ast.unparse(k.value)]
+        data = [d for d in made.decorator_list if "dataclass" in ast.unparse(d)]
+        made.decorator_list = [_Rewritten(self, scope).visit(d) for d in data]
+        waiting, made.body = made.body, []
+        made.bases = [self._base(b, scope) for b in made.bases]
+        made.bases = [b for n, b in enumerate(made.bases) if ast.unparse(b) not in ("object", *map(ast.unparse, made.bases[:n]))]
+        self._parts[own] = made
+        self._classes[own] = (scope, made, waiting)
+        self._grow(own)
+
+    def _base(self, base: ast.expr, scope: Scope) -> ast.expr:
+        """A base class as the text knows it: nn.Module for one that cannot be brought along, object where it is no module."""
+        import torch
+
+        value = _runtime(base, scope)
+        own = isinstance(value, type) and value.__module__ == scope.name
+        if isinstance(value, type) and (own or not self._plain_bases or value.__module__.partition(".")[0] in STANDARD):
+            try:
+                return ast.parse(self.add(value), mode="eval").body
+            except UsageError:
+                pass
+        if value is not None and isinstance(value, type) and not issubclass(value, torch.nn.Module):
+            return ast.Name("object", ast.Load())
+        return ast.parse(str(self._import("torch.nn", "Module")), mode="eval").body
+
+    def _grow(self, own: str) -> bool:
+        """Take over the class's statements that are asked for by now."""
+        scope, made, waiting = self._classes[own]
+        grown = False
+        data = bool(made.decorator_list) or any("Enum" in ast.unparse(b) for b in made.bases)
+        for statement in list(waiting):
+            names = bound(statement)
+            if not (data or names & (_ALWAYS | self.attributes)) or isinstance(statement, ast.Expr):
                 continue
-            for statement in _statements(home):
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                if statement.value is not None and [name] == [t.id for t in targets if isinstance(t, ast.Name)]:
-                    self._under_way.add(name)
-                    for free in _free_names(ast.Module([ast.Expr(statement.value)], [])):
-                        self._need(free, home)
-                    self._parts[name] = f"{name} = {ast.unparse(statement.value)}"
-                    return
-        raise UsageError(f"it needs {name}, a {type(value).__name__} of its module")
+            waiting.remove(statement)
+            if not data and isinstance(statement, ast.AnnAssign):
+                if statement.value is None:
+                    continue
+                statement = ast.Assign([statement.target], statement.value)
+            made.body.append(statement if isinstance(statement, ast.AnnAssign) else _Rewritten(self, scope).visit(statement))
+            grown = True
+        return grown
 
-    def _import(self, name: str, line: str, home: str) -> None:
-        if home.partition(".")[0] not in _STANDARD:
-            raise UsageError(f"it needs the package {home.partition('.')[0]}")
-        self._imports[name] = line
+    def grow(self) -> None:
+        """Take over whatever is asked for by now."""
+        while any([self._grow(own) for own in list(self._classes)]):
+            pass
+        for own, (_, made, _) in self._classes.items():
+            kept = {n for c, (_, m, _) in self._classes.items() for s in m.body for n in bound(s)}
+            made.body = [_Trimmed(kept, self._rootless(made)).visit(s) for s in made.body] or [ast.Pass()]
+            self._parts[own] = made
+
+    def follows(self, name: str, scope: Scope) -> bool:
+        """Whether a global name is to be brought along; what is outside of packages always is."""
+        if self.wanted is None or name in self.wanted:
+            return True
+        home, _, kind = scope.home_of(name)
+        value = vars(scope.module).get(name)
+        if home.name.partition(".")[0] in STANDARD or (kind == "own" and isinstance(value, bool | int | float | str | None)):
+            return True
+        self.unread.add(name)
+        return False
+
+    def _rootless(self, made: ast.ClassDef) -> bool:
+        """Whether ``super()`` is nn.Module or nothing at all."""
+        return all(ast.unparse(b) in ("nn.Module", "object") for b in made.bases)
+
+    def _in_order(self) -> list[ast.stmt]:
+        """The parts, each after those that it needs while it is being defined."""
+        ordered: dict[str, ast.stmt] = {}
+
+        def put(name: str, above: tuple[str, ...]) -> None:
+            if name in ordered or name in above or name not in self._parts:
+                return
+            for other in _at_once(self._parts[name]):
+                put(other, (*above, name))
+            ordered[name] = self._parts[name]
+
+        for name in self._parts:
+            put(name, ())
+        if not self.unread or not self._pruned:
+            return list(ordered.values())
+        pruned = _Pruned(self.unread)
+        return [pruned.visit(ast.parse(ast.unparse(ast.fix_missing_locations(part))).body[0]) for part in ordered.values()]
 
 
-@lru_cache(maxsize=4096)
-def _statements(module: ModuleType) -> list[ast.Assign | ast.AnnAssign]:
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError):
-        return []
-    return [s for s in tree.body if isinstance(s, ast.Assign | ast.AnnAssign)]
+class _Rewritten(ast.NodeTransformer):
+    """A definition with its module's names as the text has them."""
+
+    def __init__(self, into: Isolated, scope: Scope) -> None:
+        self._into, self._scope = into, scope
+        self._local: frozenset[str] = frozenset()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outer = self._local
+        if not outer:
+            self._local = frozenset(_local_names(node))
+        node.returns = None
+        for argument in ast.walk(node.args):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        node.decorator_list = [d for d in node.decorator_list if _kept_decorator(d)]
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+        self.generic_visit(node)
+        node.body = _without_pass(node.body)
+        self._local = outer
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        outer = self._local
+        self._local = outer | {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+        self.generic_visit(node)
+        self._local = outer
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        if isinstance(node.value, ast.Constant) or (isinstance(node.value, ast.Call) and _root(node.value.func) in _SILENT):
+            return None if isinstance(node.value, ast.Constant) else ast.Pass()
+        self.generic_visit(node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        told = ast.unparse(node.test)
+        if told in ("torch.jit.is_scripting()", "TYPE_CHECKING", "torch.jit.is_tracing()", "torch.onnx.is_in_onnx_export()"):
+            return [x for s in node.orelse for x in _listed(self.visit(s))] or [ast.Pass()]
+        if told == "not torch.jit.is_scripting()":
+            return [x for s in node.body for x in _listed(self.visit(s))]
+        self.generic_visit(node)
+        node.body = _without_pass(node.body)
+        if all(isinstance(s, ast.Pass) for s in (*node.body, *node.orelse)):
+            return ast.Pass()
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if node.value is None:
+            return ast.Pass()
+        made = ast.Assign([node.target], node.value)
+        self.generic_visit(made)
+        return made
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        """A table of classes or functions keeps what the arguments name."""
+        if not self._local and node.keys and all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys):
+            pairs = [
+                (k, v) for k, v in zip(node.keys, node.values, strict=True)
+                if isinstance(v, ast.Constant) or not isinstance(k, ast.Constant) or k.value in self._into.strings
+            ]  # fmt: skip
+            node.keys, node.values = [k for k, _ in pairs], [v for _, v in pairs]
+        self.generic_visit(node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        value = _runtime(node.value, self._scope) if _root(node) not in self._local else None
+        if isinstance(value, ModuleType) and isinstance(node.ctx, ast.Load) and self._into.follows(_root(node), self._scope):
+            top = value.__name__.partition(".")[0]
+            told = self._into._import(value.__name__, node.attr) if top in STANDARD else self._into.named(scope_of(value.__name__), node.attr)
+            if told:
+                return ast.parse(told, mode="eval").body
+        self._into.attributes.add(node.attr)
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """What asks for an object's class, or looks into a registry, is answered where neither comes along."""
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]) if self._of_package(kind):
+                return ast.Constant(False)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=registry)), args=[_, ast.Name() as default]) if self._is_registry(registry):
+                return self.visit(default)
+            case _:
+                self.generic_visit(node)
+                return node
+
+    def _of_package(self, kind: ast.expr) -> bool:
+        """Whether a class is one of the package's that no tensor, layer or setting is."""
+        import torch
+
+        value = _runtime(kind, self._scope)
+        plain = not isinstance(value, type) or issubclass(value, torch.nn.Module | torch.Tensor | int | float | str | tuple | list | dict)
+        return not plain and value.__module__.partition(".")[0] not in ("builtins", *STANDARD)
+
+    def _is_registry(self, name: str) -> bool:
+        value = vars(self._scope.module).get(name)
+        return name not in self._local and type(value).__module__.partition(".")[0] not in ("builtins", *STANDARD)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str) and node.value.isidentifier():
+            self._into.attributes.add(node.value)  # getattr(self, "name")
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self._local or not isinstance(node.ctx, ast.Load):
+            return node
+        if (node.id not in self._scope.nodes and hasattr(builtins, node.id)) or not self._into.follows(node.id, self._scope):
+            return node
+        told = self._into.named(self._scope, node.id)
+        return ast.parse(told, mode="eval").body if told else node
 
 
-def _plain(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return len(value) < 50 and all(map(_plain, value))
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
+class _Trimmed(ast.NodeTransformer):
+    """Without calls of own methods that did not come along; where the base class did not come, with what it would have kept."""
+
+    def __init__(self, methods: set[str], rootless: bool) -> None:
+        self._methods, self._rootless = methods, rootless
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
+        import torch
+
+        call = node.value
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+            return node
+        told = ast.unparse(call.func.value)
+        if told == "self" and call.func.attr not in self._methods and not hasattr(torch.nn.Module, call.func.attr):
+            return ast.Pass()
+        if told == "self" and call.func.attr == "apply":
+            return ast.Pass()
+        if self._rootless and told.startswith("super(") and call.func.attr == "__init__" and (call.args or call.keywords):
+            kept = [a.id for a in call.args if isinstance(a, ast.Name)] + [k.value.id for k in call.keywords if isinstance(k.value, ast.Name)]
+            call.args, call.keywords = [], []
+            return [node, *(ast.parse(f"self.{n} = {n}").body[0] for n in kept if n == "config")]
+        return node
 
 
-def _free_names(tree: ast.Module) -> Iterator[str]:
-    """Names read in a definition that it does not bind itself, annotations included; each once."""
-    bound = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    bound |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    bound |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler) and n.name}
-    bound |= {(a.asname or a.name).partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
-    read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    yield from dict.fromkeys(n for n in read if n not in bound)
+class _Pruned(ast.NodeTransformer):
+    """Without the branches that read names which nothing asked for when the text ran."""
+
+    def __init__(self, unread: set[str]) -> None:
+        self._unread = unread
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        node.body = _without_pass(node.body)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        reads = [{n.id for s in part for n in ast.walk(s) if isinstance(n, ast.Name)} & self._unread for part in (node.body, node.orelse)]
+        if reads[0]:
+            return node.orelse if node.orelse and not reads[1] else ast.Pass()
+        if reads[1]:
+            node.orelse = []
+        return node
+
+
+def repr_tuple(told: Iterable[str | None]) -> str:
+    """A tuple of expressions."""
+    parts = [str(t) for t in told]
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _runtime(node: ast.expr, scope: Scope) -> Any:
+    """What a dotted name of a module is while the program runs."""
+    if isinstance(node, ast.Name):
+        return vars(scope.module).get(node.id, getattr(builtins, node.id, None))
+    if isinstance(node, ast.Subscript):  # Generic[T]
+        return _runtime(node.value, scope)
+    value = _runtime(node.value, scope) if isinstance(node, ast.Attribute) else None
+    if not isinstance(node, ast.Attribute) or not isinstance(value, ModuleType | type):
+        return None
+    if isinstance(value, ModuleType) and not hasattr(value, node.attr) and value.__name__.partition(".")[0] in STANDARD:
+        importlib.import_module(value.__name__)
+    return getattr(value, node.attr, None)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found] if found is not None else []
+
+
+def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
+    return [s for s in body if not isinstance(s, ast.Pass)] or [ast.Pass()]
+
+
+def _kept_decorator(node: ast.expr) -> bool:
+    parts = ast.unparse(node.func if isinstance(node, ast.Call) else node).split(".")
+    return bool(_KEPT_DECORATORS & set(parts)) or parts in (["torch", "no_grad"],)
+
+
+def _local_names(node: ast.FunctionDef) -> set[str]:
+    found = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+    found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    found |= {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.ExceptHandler) and n.name and n is not node}
+    return found | {(a.asname or a.name).partition(".")[0] for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+
+
+def _at_once(node: ast.AST) -> set[str]:
+    """Names that a definition reads when it is made: bases, decorators, defaults, values of its class's body."""
+    if isinstance(node, ast.FunctionDef):
+        outer: list[ast.AST] = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)]
+    elif isinstance(node, ast.ClassDef):
+        return set().union(*(_at_once(n) for n in (*node.bases, *node.decorator_list, *node.body)))
+    else:
+        outer = [node]
+    return {n.id for part in outer for n in ast.walk(part) if isinstance(n, ast.Name)}

@@ -45,26 +45,23 @@ def pairs() -> None:
 @pairs.command()
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the problem files.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU core]")
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after that time; the same command goes on.")
 @verbose_option
-def harvest(packages: tuple[str, ...], output: Path) -> None:
-    """Write the nn.Module classes of installed packages as problem files, each with all that it needs, under free licences only."""
-    import msgspec
+def harvest(packages: tuple[str, ...], output: Path, workers: int | None, seconds: float | None) -> None:
+    """Write the nn.Module classes of installed packages as problem files, each with all that it needs, under free licences only.
 
+    Whatever of a package can be built is run once, and each module inside of it becomes a problem with the arguments that it had. The same
+    command resumes.
+    """
     from kernelllm.app.progress import Console
     from kernelllm.pairs.harvest import Harvest
 
-    found: dict[str, Any] = {}
-    harvested = Harvest(list(packages))
-    output.mkdir(parents=True, exist_ok=True)
+    harvested = Harvest(list(packages), output, workers=workers or os.cpu_count() or 1, seconds=seconds)
     with Console() as console:
-        try:
-            for problem, origin in harvested.problems():
-                (output / f"{problem.name}.py").write_text(problem.source, encoding="utf-8")
-                found[problem.name] = {k: v for k, v in msgspec.to_builtins(origin).items() if k != "file"}
-                console.stage(f"{len(found)} modules, {problem.name}")
-        finally:  # Ctrl-C keeps what is found
-            (output / PROVENANCE).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    click.echo(f"{len(found)} problems in {output}.")
+        for done, total in harvested.run():
+            console.stage(f"{done} of {total} groups of files, {sum(1 for _ in output.glob('*.py'))} modules")
+    click.echo(f"{sum(1 for _ in output.glob('*.py'))} problems in {output}.")
     for reason, count in harvested.dropped.most_common():
         click.echo(f"  left out {count:5}: {reason}")
 
