@@ -1,10 +1,9 @@
-"""The whole way of pairs: harvest, build, resume, look, export; what is dropped, and why."""
+"""The whole way of pairs: build, resume, look, export; what is dropped, and why."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,36 +90,6 @@ def test_build_drops_duplicates_and_benchmarks_and_resumes(parts: list[tuple[str
     assert "rows" in run("stats", part)
     assert "@triton.jit" in run("show", part, "1")
 
-
-def test_harvest_writes_classes_that_stand_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "site" / "somelayers"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "parts.py").write_text("import torch\n\nSLOPE = 0.25\n\n\ndef bent(x):\n    return torch.where(x > 0, x, SLOPE * x)\n")
-    (package / "block.py").write_text(
-        "import json\nimport torch.nn as nn\nfrom .parts import bent\n\n\n"
-        "class Block(nn.Module):\n    def __init__(self, dim, eps=1e-5, affine=True):\n        super().__init__()\n"
-        "        self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)\n\n"
-        "    def forward(self, x):\n        return bent(self.norm(x))\n\n\n"
-        "class Needs(nn.Module):\n    def forward(self, x):\n        return json.dumps(x)\n"
-    )
-    info = tmp_path / "site" / "somelayers-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: somelayers\nVersion: 1.2\nLicense-Expression: MIT\n")
-    (info / "RECORD").write_text("somelayers/__init__.py,,\nsomelayers-1.2.dist-info/METADATA,,\n")
-    (info / "top_level.txt").write_text("somelayers\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    out = run("harvest", "somelayers", "-o", str(tmp_path / "found"))
-    sys.modules.pop("somelayers", None)
-    assert "2 problems" in out
-    assert "return [32, 1e-05, False]" in (tmp_path / "found" / "somelayers.block.Block.1.py").read_text()
-    text = (tmp_path / "found" / "somelayers.block.Block.py").read_text()
-    assert "SLOPE = 0.25" in text
-    assert "class Model(nn.Module)" in text
-    assert "somelayers" not in text
-    told = json.loads((tmp_path / "found" / "provenance.json").read_text())["somelayers.block.Block"]
-    assert told["licenses"] == ["MIT"]
-    assert told["repo_name"] == "somelayers 1.2"
 
 
 def test_modules_that_differ_in_numbers_alone_are_kept_as_often_as_asked() -> None:

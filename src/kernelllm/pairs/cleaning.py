@@ -15,7 +15,10 @@ from kernelllm.pairs.similar import Similar
 
 EXAMPLES = 3
 """Dropped rows that the report shows for each reason."""
-SPLITS = {"train": 0.96, "validation": 0.02, "test": 0.02}
+HELD_OUT = {"validation": 0.05, "test": 0.05}
+"""Splits beside ``train``, and the share of rows that each has at most."""
+LARGE = 0.01
+"""Families with a larger share of the rows are for training."""
 
 
 class CleaningReport(msgspec.Struct, kw_only=True):
@@ -131,16 +134,14 @@ def in_order(rows: Iterable[Pair]) -> list[Pair]:
 
 
 def _split(rows: Sequence[Pair]) -> list[Pair]:
-    """Each family in one split, by a hash of its name: the same family is in the same split in every build."""
-    made = []
-    for row in rows:
-        place = random.Random(row.family).random()
-        total = 0.0
-        split = "train"
-        for name, share in SPLITS.items():
-            total += share
-            if place < total:
-                split = name
-                break
-        made.append(msgspec.structs.replace(row, split=split))
-    return made
+    """Each family in one split. Small families fill the held-out splits in an order that their names decide, the same in every build."""
+    sizes = Counter(row.family for row in rows)
+    splits: dict[str, str] = {}
+    left = {name: share * len(rows) for name, share in HELD_OUT.items()}
+    for family in sorted(sizes, key=lambda name: random.Random(name).random()):
+        size = sizes[family]
+        open_splits = [name for name, rest in left.items() if size <= rest and size <= max(1, LARGE * len(rows))]
+        if open_splits:
+            splits[family] = max(open_splits, key=lambda name: left[name])
+            left[splits[family]] -= size
+    return [msgspec.structs.replace(row, split=splits.get(row.family, "train")) for row in rows]

@@ -40,7 +40,7 @@ class Described:
             return f"torch.randn({sizes}, dtype=torch.{_DTYPES[self.dtype]})"
         if self.dtype.is_floating_point:
             return f"torch.randn({sizes})"
-        shape = "({},)".format(sizes) if len(self.shape) == 1 else f"({sizes})" if self.shape else "()"
+        shape = f"({sizes},)" if len(self.shape) == 1 else f"({sizes})" if self.shape else "()"
         kind = "" if self.dtype == torch.int64 else f", dtype={self.dtype}"
         return f"torch.randint({self.least}, {max(self.most, self.least) + 1}, {shape}{kind})"
 
@@ -85,7 +85,7 @@ class Constructor:
         self._into, self._built, self._change = into, built, change
         self._depth = 0
 
-    def of(self, cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    def of(self, cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
         """The arguments of one call. Raises UsageError for what cannot be told."""
         try:
             names = [p.name for p in list(inspect.signature(cls.__init__).parameters.values())[1:]]
@@ -123,7 +123,8 @@ class Constructor:
     def _object(self, value: Any, name: str) -> str:
         if isinstance(value, functools.partial):
             kwargs = [f"{k}={self.text(v, k)}" for k, v in value.keywords.items()]
-            return f"{self._into.add(functools.partial)}({', '.join([self.text(value.func), *(self.text(a) for a in value.args), *kwargs])})"
+            told = [self.text(value.func), *map(self.text, value.args), *kwargs]
+            return f"{self._into.add(functools.partial)}({', '.join(told)})"
         if isinstance(value, type) or inspect.isroutine(value):
             return self._into.add(value)
         if isinstance(value, torch.nn.Module):

@@ -31,7 +31,8 @@ def arranged(x: Tensor, names: list[str], result: list[list[str]], how: str, siz
     wanted = [name for group in result for name in group]
     gone = [i for i, name in enumerate(names) if name not in wanted]
     if gone:
-        x = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax, "min": torch.amin}[how](x, gone)
+        reduced: dict[str, Any] = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax, "min": torch.amin}
+        x = reduced[how](x, gone)
     names = [name for name in names if name in wanted]
     x = x.permute([names.index(name) for name in wanted if name in names])
     for at, name in enumerate(wanted):

@@ -26,7 +26,8 @@ _BY_NAME: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     (r"patch", (4, (4, 4), 2)),
     (r"spatial_dims|^ndim|n_dims|num_dims|dimension$", (2, 3, 1)),
     (r"^n_modes|modes", ((4, 4), 4, (4,))),
-    (r"stride|dilation|groups|num_layers|depth$|n_?layers$|num_blocks|blocks$|repeat|expansion|ratio|factor|scale$|reduction|rate|upscale", (1, 2, 4)),
+    (r"stride|dilation|groups|num_layers|depth$|n_?layers$|num_blocks|blocks$|repeat", (1, 2, 4)),
+    (r"expansion|ratio|factor|scale$|reduction|rate|upscale", (1, 2, 4)),
     (r"padding", (1, 0)),
     (r"drop|^p$|prob", (0.0,)),
     (r"eps", (1e-5,)),
@@ -58,7 +59,9 @@ _TINY: Final[tuple[tuple[str, int], ...]] = (
 )
 """Settings' names to small values, for numbers above these."""
 _IDS: Final = re.compile(r"(^|_)ids?$|indices|index|tokens?$|labels?$|positions|timesteps?$|^t$|input_ids|target")
-_KEPT: Final = re.compile(r"_token_id|_idx|_id$|type_vocab|num_channels|version|kernel|stride|conv_|label|image_token|window|initializer|group")
+_KEPT: Final = re.compile(
+    r"_token_id|_idx|_id$|type_vocab|num_channels|version|kernel|stride|conv_|label|image_token|window|initializer|group"
+)
 
 
 def constructors(make: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -89,8 +92,8 @@ def _settings_class(annotation: Any, make: Any) -> Any:
     if isinstance(annotation, str):
         module = inspect.getmodule(make)
         annotation = getattr(module, annotation.split("|")[0].strip(" '\""), None)
-    arguments = getattr(annotation, "__args__", ())
-    found = annotation if isinstance(annotation, type) else next((a for a in arguments if isinstance(a, type) and a is not type(None)), None)
+    told = (annotation, *getattr(annotation, "__args__", ()))
+    found = next((a for a in told if isinstance(a, type) and a is not type(None)), None)
     return found if found not in (None, inspect.Parameter.empty, int, str, dict) else getattr(make, "config_class", None)
 
 
@@ -110,14 +113,14 @@ def tiny(kind: Any) -> Any:
     for name, sub in inner.items():
         try:
             chosen[name] = tiny(sub)
-        except Exception:  # noqa: BLE001, PERF203 - the default stays
+        except Exception:  # noqa: BLE001 - the default stays
             continue
     made = None
     for given in (chosen, {k: v for k, v in chosen.items() if re.search("hidden_size|d_model|layers|inter|heads$", k)}, {}):
         try:
             made = kind(**given)
             break
-        except Exception:  # noqa: BLE001, PERF203 - settings of others refuse what they like
+        except Exception:  # noqa: BLE001 - settings of others refuse what they like
             continue
     if made is None:
         made = kind()
@@ -159,6 +162,7 @@ def inputs(model: nn.Module) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     if not needed:
         main = getattr(model, "main_input_name", "")
         needed = [p for p in parameters if p.name == main] or [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][:1]
+        needed += [p for p in parameters if p.name == "decoder_input_ids"]
     if not needed or len(needed) > 6:
         return
     for shape in itertools.islice(_shapes(model), CALLS // 2):
@@ -173,7 +177,7 @@ def _draw(p: inspect.Parameter, shape: tuple[Any, ...], *, first: bool, others: 
         return False
     if told in ("<class 'int'>", "int") or name in ("h", "w", "H", "W", "height", "width"):
         return 4
-    if shape and shape[-1] == "ids" or (_IDS.search(name) and "float" not in told.lower()):
+    if (shape and shape[-1] == "ids") or (_IDS.search(name) and "float" not in told.lower()):
         whole = shape[:-1] if shape[-1] == "ids" else shape[:2] if len(shape) == 3 else shape[:1]
         return torch.randint(0, 7, (rows,) if re.search("timestep|^t$|time", name) else whole)
     if "pixel" in name or "image" in name or name in ("img", "imgs", "sample"):
@@ -244,4 +248,5 @@ def _of_layers(model: nn.Module) -> Iterator[tuple[Any, ...]]:
 def _of_numbers(model: nn.Module) -> Iterator[tuple[Any, ...]]:
     numbers = [v for v in vars(model).values() if isinstance(v, int) and not isinstance(v, bool) and v > 2]
     for c in (*dict.fromkeys(numbers), WIDTH, 3):
-        yield from ((BATCH, c, 16, 16), (BATCH, LENGTH, c), (BATCH, c), (BATCH, c, 64), (BATCH, 8, 8, c), (BATCH, 4, LENGTH, c), (BATCH, c, 8, 8, 8))
+        yield from ((BATCH, c, 16, 16), (BATCH, LENGTH, c), (BATCH, c), (BATCH, c, 64), (BATCH, 8, 8, c), (BATCH, 4, LENGTH, c))
+        yield (BATCH, c, 8, 8, 8)

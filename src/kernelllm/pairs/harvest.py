@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
+import random
 import re
 import socket
 import tempfile
@@ -32,7 +33,10 @@ ALLOWED: Final = ("MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "U
 """Licences under which modules may be kept (SPDX)."""
 _CLASSIFIERS: Final = {"MIT": "MIT", "Apache": "Apache-2.0", "BSD": "BSD-3-Clause", "ISC": "ISC", "Python Software": "PSF-2.0"}
 _MARKS: Final = (".classes", ".texts", ".files")
-_LEFT_OUT: Final = re.compile(r"(^|[._])(tests?|testing|conftest|setup|scripts?|cli|examples?|benchmarks?|__main__|docs|commands|trainer|modular|pipelines|tokenization|processing|convert)([._]|$)")
+_LEFT_OUT: Final = re.compile(
+    r"(^|[._])(tests?|testing|conftest|setup|scripts?|cli|examples?|benchmarks?|__main__|docs|commands|trainer|modular|pipelines"
+    r"|tokenization|processing|convert)([._]|$)"
+)
 FILES: Final = 6
 """Files that one import of a package is used for."""
 SECONDS: Final = 150
@@ -70,13 +74,15 @@ class Harvest:
                 continue
             files = _files(package, Path(next(iter(spec.submodule_search_locations))))
             self._jobs += [(package, files[i : i + FILES]) for i in range(0, len(files), FILES)]
+        random.Random(0).shuffle(self._jobs)  # a harvest that is cut short has something of every package
         for name in _MARKS:
             (self.out / name).mkdir(parents=True, exist_ok=True)
 
     def run(self) -> Iterator[tuple[int, int]]:
         """Harvest; (groups of files that are done, of how many) as it goes on. The provenance is written at the end, come what may."""
         context: Any = multiprocessing.get_context("fork")
-        waiting, running, done = self._jobs[::-1], [], 0
+        waiting, done = self._jobs[::-1], 0
+        running: list[Any] = []
         total = len(waiting)
         try:
             while waiting or running:
@@ -167,7 +173,7 @@ def _alone() -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError("no network while harvesting")
 
-    socket.socket.connect = refused  # type: ignore[method-assign, assignment]
+    socket.socket.connect = refused  # type: ignore[method-assign]
     socket.getaddrinfo = refused  # type: ignore[assignment]
 
 

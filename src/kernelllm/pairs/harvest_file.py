@@ -1,4 +1,7 @@
-"""One file of a package: its classes and factories are built and run, and every module that ran becomes a problem. For a process of its own."""
+"""One file of a package: its classes and factories are built and run, and every module that ran becomes a problem.
+
+For a process of its own: what nn.Module does is replaced while it records, and the code of others runs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +26,8 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import to_json
 from kernelllm.pairs import guessed_arguments
 from kernelllm.pairs.canonical import fingerprint
-from kernelllm.pairs.isolate import OWN_FORMS
-from kernelllm.pairs.module_text import scope_of
-from kernelllm.pairs.recording import Recorder, positional
+from kernelllm.pairs.module_text import OWN_FORMS, scope_of
+from kernelllm.pairs.recording import Arguments, Recorder, positional
 from kernelllm.pairs.stand_ins import imported
 from kernelllm.pairs.standalone import Use, problem_of
 
@@ -34,11 +36,15 @@ MOST_USES: Final = 4
 MOST_MODULES: Final = 40
 """Layers in one problem."""
 MOST_FACTORIES: Final = 6
+SWITCHED: Final = 2
+"""Switches of a constructor that are turned, one at a time."""
+FORMS: Final = 3
+"""Problems that differ in numbers alone."""
 SECONDS: Final = 12
 """For building and running one class."""
 
 
-class TooLong(Exception):  # noqa: N818 - no error of ours
+class TooLong(Exception):
     """The time of one class is over."""
 
 
@@ -61,7 +67,8 @@ class HarvestedFile:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - packages raise anything where an optional part is missing
             self.reasons[f"its file cannot be imported ({_missing(error)})"] += 1
             return
-        for make in (*self._classes(loaded), *self._factories(loaded)):
+        found: list[Callable[..., Any]] = [*self._classes(loaded), *self._factories(loaded)]
+        for make in found:
             recorder = Recorder()
             told = ""
             try:
@@ -91,7 +98,10 @@ class HarvestedFile:
             try:
                 with time_limit(SECONDS / 3):
                     source, packages = problem_of(Use(cls, built, given, recorder.constructor), self._allowed)
-                self._write(cls, source, packages)
+                    self._write(cls, source, packages)
+                    for other in itertools.islice(switched(cls, built), SWITCHED):
+                        with suppress(UsageError):  # a switch that cannot be turned is nothing lost
+                            self._write(cls, *problem_of(Use(cls, other, given, recorder.constructor), self._allowed))
             except UsageError as error:
                 self.reasons[error.what] += 1
             except TooLong:
@@ -112,7 +122,7 @@ class HarvestedFile:
 
     def _write(self, cls: type, source: str, packages: set[str]) -> None:
         same, form = fingerprint(source)[:16], fingerprint(source, numbers=False)[:16]
-        marks = [self.out / ".texts" / same, *(self.out / ".texts" / f"{form}.{i}" for i in range(2))]
+        marks = [self.out / ".texts" / same, *(self.out / ".texts" / f"{form}.{i}" for i in range(FORMS))]
         if not _made(marks[0]) or not any(map(_made, marks[1:])):
             self.reasons["the same module"] += 1
             return
@@ -132,13 +142,31 @@ class HarvestedFile:
             make = getattr(loaded, name, None)
             if not isinstance(node, ast.FunctionDef) or not inspect.isfunction(make) or make.__module__ != self.module:
                 continue
-            if any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in inspect.signature(make).parameters.values()):
+            parameters = inspect.signature(make).parameters.values()
+            if any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
                 continue
             called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-            if not name.startswith("_") and (called & classes or any(re.match("_(create|resnet|make|build|vgg|[a-z])", c) for c in called)):
+            if not name.startswith("_") and (called & classes or any(re.match("_[a-z]", c) for c in called)):
                 found.append(make)
         step = max(1, len(found) / MOST_FACTORIES)
         return [found[int(i * step)] for i in range(min(len(found), MOST_FACTORIES))]
+
+
+def switched(cls: Any, built: Arguments) -> Iterator[Arguments]:
+    """The constructor's arguments with one of its switches the other way."""
+    try:
+        signature = inspect.signature(cls.__init__)
+        bound = signature.bind(None, *built[0], **built[1]).arguments
+    except (TypeError, ValueError):
+        return
+    parameters = list(signature.parameters.values())[1:]
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD and p.name in bound for p in parameters):
+        return
+    given = {p.name: bound[p.name] for p in parameters if p.name in bound}
+    for p in parameters:
+        value = given.get(p.name, p.default)
+        if isinstance(value, bool):
+            yield (), {**given, p.name: not value}
 
 
 def run_once(make: Callable[..., Any], recorder: Recorder) -> str:
@@ -156,7 +184,7 @@ def run_once(make: Callable[..., Any], recorder: Recorder) -> str:
                     return ""
             except TooLong:
                 raise
-            except Exception:  # noqa: BLE001, PERF203 - the code of others raises what it likes; the next guess follows
+            except Exception:  # noqa: BLE001 - the code of others raises what it likes; the next guess follows
                 continue
             if built > 3:
                 break
@@ -187,7 +215,7 @@ def _ran(model: torch.nn.Module) -> bool:
             model(*args, **kwargs)
         except TooLong:
             raise
-        except Exception:  # noqa: BLE001, PERF203 - as above
+        except Exception:  # noqa: BLE001 - as above
             continue
         return True
     return False

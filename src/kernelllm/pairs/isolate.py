@@ -7,8 +7,6 @@ only register are left out. A name that cannot be brought stays as it is; whoeve
 from __future__ import annotations
 
 import ast
-import builtins
-import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -16,20 +14,14 @@ from types import ModuleType
 from typing import Any, Final
 
 from kernelllm.core.errors import UsageError
-from kernelllm.pairs.module_text import Scope, assigned, bound, scope_of
+from kernelllm.pairs.module_text import OWN_FORMS, STANDARD, Scope, assigned, bound, runtime, scope_of
+from kernelllm.pairs.rewriting import Pruned, Rewritten, Trimmed
 
-STANDARD: Final = frozenset(
-    ("torch", "math", "typing", "collections", "functools", "itertools", "dataclasses", "enum", "copy", "numbers", "warnings", "types",
-     "abc", "operator", "random", "numpy", "contextlib", "inspect", "string", "re", "__future__")
-)  # fmt: skip
-"""What a text may import."""
-OWN_FORMS: Final = {"einops": "kernelllm.pairs.einops_forms", "einops.layers.torch": "kernelllm.pairs.einops_forms"}
-"""Packages whose functions a text gets in a short form of this package."""
 MOST_LINES: Final = 400
 MOST_PARTS: Final = 60
-_SILENT: Final = frozenset(("logger", "log", "logging", "warnings", "_logger", "LOG", "LOGGER", "warn", "print", "warn_once"))
-_KEPT_DECORATORS: Final = frozenset(("property", "staticmethod", "classmethod", "dataclass", "functools", "contextmanager", "setter", "wraps"))
-_ALWAYS: Final = frozenset(("__init__", "forward", "__call__", "__new__", "__post_init__", "__getitem__", "__len__", "__iter__", "__contains__"))
+_ALWAYS: Final = frozenset(
+    ("__init__", "forward", "__call__", "__new__", "__post_init__", "__getitem__", "__len__", "__iter__", "__contains__")
+)
 _SHORT: Final = {"torch": "torch", "torch.nn": "nn", "torch.nn.functional": "F", "numpy": "np"}
 
 
@@ -92,7 +84,7 @@ class Isolated:
         if kind == "outside" and module in OWN_FORMS:
             return self.named(scope_of(OWN_FORMS[module]), name)
         if kind == "module" or top in STANDARD:
-            return self._import(module, name if kind != "module" else "")
+            return self.outside(module, name if kind != "module" else "")
         key = (module, name)
         if key in self._names:
             return self._names[key]
@@ -108,7 +100,7 @@ class Isolated:
         if isinstance(node, ast.ClassDef):
             self._add_class(scope, node, own)
         elif isinstance(node, ast.FunctionDef):
-            made = _Rewritten(self, scope).visit(ast.parse(ast.unparse(node)).body[0])
+            made = Rewritten(self, scope).visit(ast.parse(ast.unparse(node)).body[0])
             made.name = own
             self._parts[own] = made
         else:
@@ -118,7 +110,8 @@ class Isolated:
                 del self._names[key]  # a registry or another object of the package
                 return None
             told = self.value(value)
-            expression = ast.parse(told, mode="eval").body if told else _Rewritten(self, scope).visit(ast.parse(ast.unparse(assigned(node))).body[0].value)  # type: ignore[attr-defined]
+            given = ast.parse(told or ast.unparse(assigned(node)), mode="eval").body
+            expression = given if told else Rewritten(self, scope).visit(given)
             self._parts[own] = ast.Assign([ast.Name(own, ast.Store())], expression)
         return own
 
@@ -147,13 +140,13 @@ class Isolated:
     def _standard(self, what: Any, name: str) -> str | None:
         for module, short in (("torch.nn", "nn"), ("torch.nn.functional", "F"), ("torch", "torch"), ("math", "math"), ("builtins", "")):
             if name and getattr(sys.modules.get(module), name.rpartition(".")[2], None) is what:
-                return self._import(module, name.rpartition(".")[2]) if short else name
+                return self.outside(module, name.rpartition(".")[2]) if short else name
         module = str(getattr(what, "__module__", ""))
         if module.partition(".")[0] in STANDARD and getattr(sys.modules.get(module), name, None) is what:
-            return self._import(module, name)
+            return self.outside(module, name)
         return None
 
-    def _import(self, module: str, name: str) -> str | None:
+    def outside(self, module: str, name: str) -> str | None:
         """A name of an outside module, or the module itself."""
         if module.partition(".")[0] not in STANDARD:
             return None
@@ -183,7 +176,7 @@ class Isolated:
         assert isinstance(made, ast.ClassDef)
         made.name, made.keywords = own, [k for k in made.keywords if k.arg == "metaclass" and "ABC" not in ast.unparse(k.value)]
         data = [d for d in made.decorator_list if "dataclass" in ast.unparse(d)]
-        made.decorator_list = [_Rewritten(self, scope).visit(d) for d in data]
+        made.decorator_list = [Rewritten(self, scope).visit(d) for d in data]
         waiting, made.body = made.body, []
         made.bases = [self._base(b, scope) for b in made.bases]
         made.bases = [b for n, b in enumerate(made.bases) if ast.unparse(b) not in ("object", *map(ast.unparse, made.bases[:n]))]
@@ -195,7 +188,7 @@ class Isolated:
         """A base class as the text knows it: nn.Module for one that cannot be brought along, object where it is no module."""
         import torch
 
-        value = _runtime(base, scope)
+        value = runtime(base, scope)
         own = isinstance(value, type) and value.__module__ == scope.name
         if isinstance(value, type) and (own or not self._plain_bases or value.__module__.partition(".")[0] in STANDARD):
             try:
@@ -204,7 +197,7 @@ class Isolated:
                 pass
         if value is not None and isinstance(value, type) and not issubclass(value, torch.nn.Module):
             return ast.Name("object", ast.Load())
-        return ast.parse(str(self._import("torch.nn", "Module")), mode="eval").body
+        return ast.parse(str(self.outside("torch.nn", "Module")), mode="eval").body
 
     def _grow(self, own: str) -> bool:
         """Take over the class's statements that are asked for by now."""
@@ -220,17 +213,17 @@ class Isolated:
                 if statement.value is None:
                     continue
                 statement = ast.Assign([statement.target], statement.value)
-            made.body.append(statement if isinstance(statement, ast.AnnAssign) else _Rewritten(self, scope).visit(statement))
+            made.body.append(statement if isinstance(statement, ast.AnnAssign) else Rewritten(self, scope).visit(statement))
             grown = True
         return grown
 
     def grow(self) -> None:
         """Take over whatever is asked for by now."""
-        while any([self._grow(own) for own in list(self._classes)]):
+        while sum(self._grow(own) for own in list(self._classes)):
             pass
         for own, (_, made, _) in self._classes.items():
             kept = {n for c, (_, m, _) in self._classes.items() for s in m.body for n in bound(s)}
-            made.body = [_Trimmed(kept, self._rootless(made)).visit(s) for s in made.body] or [ast.Pass()]
+            made.body = [Trimmed(kept, self._rootless(made)).visit(s) for s in made.body] or [ast.Pass()]
             self._parts[own] = made
 
     def follows(self, name: str, scope: Scope) -> bool:
@@ -263,213 +256,14 @@ class Isolated:
             put(name, ())
         if not self.unread or not self._pruned:
             return list(ordered.values())
-        pruned = _Pruned(self.unread)
+        pruned = Pruned(self.unread)
         return [pruned.visit(ast.parse(ast.unparse(ast.fix_missing_locations(part))).body[0]) for part in ordered.values()]
-
-
-class _Rewritten(ast.NodeTransformer):
-    """A definition with its module's names as the text has them."""
-
-    def __init__(self, into: Isolated, scope: Scope) -> None:
-        self._into, self._scope = into, scope
-        self._local: frozenset[str] = frozenset()
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        outer = self._local
-        if not outer:
-            self._local = frozenset(_local_names(node))
-        node.returns = None
-        for argument in ast.walk(node.args):
-            if isinstance(argument, ast.arg):
-                argument.annotation = None
-        node.decorator_list = [d for d in node.decorator_list if _kept_decorator(d)]
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-        self.generic_visit(node)
-        node.body = _without_pass(node.body)
-        self._local = outer
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        outer = self._local
-        self._local = outer | {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
-        self.generic_visit(node)
-        self._local = outer
-        return node
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        if isinstance(node.value, ast.Constant) or (isinstance(node.value, ast.Call) and _root(node.value.func) in _SILENT):
-            return None if isinstance(node.value, ast.Constant) else ast.Pass()
-        self.generic_visit(node)
-        return node
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        told = ast.unparse(node.test)
-        if told in ("torch.jit.is_scripting()", "TYPE_CHECKING", "torch.jit.is_tracing()", "torch.onnx.is_in_onnx_export()"):
-            return [x for s in node.orelse for x in _listed(self.visit(s))] or [ast.Pass()]
-        if told == "not torch.jit.is_scripting()":
-            return [x for s in node.body for x in _listed(self.visit(s))]
-        self.generic_visit(node)
-        node.body = _without_pass(node.body)
-        if all(isinstance(s, ast.Pass) for s in (*node.body, *node.orelse)):
-            return ast.Pass()
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if node.value is None:
-            return ast.Pass()
-        made = ast.Assign([node.target], node.value)
-        self.generic_visit(made)
-        return made
-
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        """A table of classes or functions keeps what the arguments name."""
-        if not self._local and node.keys and all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys):
-            pairs = [
-                (k, v) for k, v in zip(node.keys, node.values, strict=True)
-                if isinstance(v, ast.Constant) or not isinstance(k, ast.Constant) or k.value in self._into.strings
-            ]  # fmt: skip
-            node.keys, node.values = [k for k, _ in pairs], [v for _, v in pairs]
-        self.generic_visit(node)
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        value = _runtime(node.value, self._scope) if _root(node) not in self._local else None
-        if isinstance(value, ModuleType) and isinstance(node.ctx, ast.Load) and self._into.follows(_root(node), self._scope):
-            top = value.__name__.partition(".")[0]
-            told = self._into._import(value.__name__, node.attr) if top in STANDARD else self._into.named(scope_of(value.__name__), node.attr)
-            if told:
-                return ast.parse(told, mode="eval").body
-        self._into.attributes.add(node.attr)
-        self.generic_visit(node)
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """What asks for an object's class, or looks into a registry, is answered where neither comes along."""
-        match node:
-            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]) if self._of_package(kind):
-                return ast.Constant(False)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=registry)), args=[_, ast.Name() as default]) if self._is_registry(registry):
-                return self.visit(default)
-            case _:
-                self.generic_visit(node)
-                return node
-
-    def _of_package(self, kind: ast.expr) -> bool:
-        """Whether a class is one of the package's that no tensor, layer or setting is."""
-        import torch
-
-        value = _runtime(kind, self._scope)
-        plain = not isinstance(value, type) or issubclass(value, torch.nn.Module | torch.Tensor | int | float | str | tuple | list | dict)
-        return not plain and value.__module__.partition(".")[0] not in ("builtins", *STANDARD)
-
-    def _is_registry(self, name: str) -> bool:
-        value = vars(self._scope.module).get(name)
-        return name not in self._local and type(value).__module__.partition(".")[0] not in ("builtins", *STANDARD)
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if isinstance(node.value, str) and node.value.isidentifier():
-            self._into.attributes.add(node.value)  # getattr(self, "name")
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self._local or not isinstance(node.ctx, ast.Load):
-            return node
-        if (node.id not in self._scope.nodes and hasattr(builtins, node.id)) or not self._into.follows(node.id, self._scope):
-            return node
-        told = self._into.named(self._scope, node.id)
-        return ast.parse(told, mode="eval").body if told else node
-
-
-class _Trimmed(ast.NodeTransformer):
-    """Without calls of own methods that did not come along; where the base class did not come, with what it would have kept."""
-
-    def __init__(self, methods: set[str], rootless: bool) -> None:
-        self._methods, self._rootless = methods, rootless
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        import torch
-
-        call = node.value
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
-            return node
-        told = ast.unparse(call.func.value)
-        if told == "self" and call.func.attr not in self._methods and not hasattr(torch.nn.Module, call.func.attr):
-            return ast.Pass()
-        if told == "self" and call.func.attr == "apply":
-            return ast.Pass()
-        if self._rootless and told.startswith("super(") and call.func.attr == "__init__" and (call.args or call.keywords):
-            kept = [a.id for a in call.args if isinstance(a, ast.Name)] + [k.value.id for k in call.keywords if isinstance(k.value, ast.Name)]
-            call.args, call.keywords = [], []
-            return [node, *(ast.parse(f"self.{n} = {n}").body[0] for n in kept if n == "config")]
-        return node
-
-
-class _Pruned(ast.NodeTransformer):
-    """Without the branches that read names which nothing asked for when the text ran."""
-
-    def __init__(self, unread: set[str]) -> None:
-        self._unread = unread
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        node.body = _without_pass(node.body)
-        return node
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        reads = [{n.id for s in part for n in ast.walk(s) if isinstance(n, ast.Name)} & self._unread for part in (node.body, node.orelse)]
-        if reads[0]:
-            return node.orelse if node.orelse and not reads[1] else ast.Pass()
-        if reads[1]:
-            node.orelse = []
-        return node
 
 
 def repr_tuple(told: Iterable[str | None]) -> str:
     """A tuple of expressions."""
     parts = [str(t) for t in told]
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
-
-
-def _runtime(node: ast.expr, scope: Scope) -> Any:
-    """What a dotted name of a module is while the program runs."""
-    if isinstance(node, ast.Name):
-        return vars(scope.module).get(node.id, getattr(builtins, node.id, None))
-    if isinstance(node, ast.Subscript):  # Generic[T]
-        return _runtime(node.value, scope)
-    value = _runtime(node.value, scope) if isinstance(node, ast.Attribute) else None
-    if not isinstance(node, ast.Attribute) or not isinstance(value, ModuleType | type):
-        return None
-    if isinstance(value, ModuleType) and not hasattr(value, node.attr) and value.__name__.partition(".")[0] in STANDARD:
-        importlib.import_module(value.__name__)
-    return getattr(value, node.attr, None)
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _listed(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found] if found is not None else []
-
-
-def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
-    return [s for s in body if not isinstance(s, ast.Pass)] or [ast.Pass()]
-
-
-def _kept_decorator(node: ast.expr) -> bool:
-    parts = ast.unparse(node.func if isinstance(node, ast.Call) else node).split(".")
-    return bool(_KEPT_DECORATORS & set(parts)) or parts in (["torch", "no_grad"],)
-
-
-def _local_names(node: ast.FunctionDef) -> set[str]:
-    found = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-    found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    found |= {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.ExceptHandler) and n.name and n is not node}
-    return found | {(a.asname or a.name).partition(".")[0] for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
 
 
 def _at_once(node: ast.AST) -> set[str]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
+STANDARD: Final = frozenset(
+    ("torch", "math", "typing", "collections", "functools", "itertools", "dataclasses", "enum", "copy", "numbers", "warnings", "types",
+     "abc", "operator", "random", "numpy", "contextlib", "inspect", "string", "re", "__future__")
+)  # fmt: skip
+"""What a text may import."""
+OWN_FORMS: Final = {"einops": "kernelllm.pairs.einops_forms", "einops.layers.torch": "kernelllm.pairs.einops_forms"}
+"""Packages whose functions a text gets in a short form of this package."""
 Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom
 
 
@@ -36,19 +45,18 @@ class Scope:
         """Whether an earlier statement is the one that counts: this one stands in a branch that was not taken."""
         if name not in self.nodes:
             return False
-        line = getattr(getattr(inspect.unwrap(vars(self.module).get(name, None)), "__code__", None), "co_firstlineno", None)
+        line: int | None = getattr(getattr(inspect.unwrap(vars(self.module).get(name, Scope)), "__code__", None), "co_firstlineno", None)
         if line is None:
-            return vars(self.module).get(name) is not None and isinstance(statement, ast.Assign) and ast.unparse(statement.value) == "None"
+            there = vars(self.module).get(name) is not None
+            return there and isinstance(statement, ast.Assign) and ast.unparse(statement.value) == "None"
         earlier = self.nodes[name]
         return abs(earlier.lineno - line) < abs(statement.lineno - line)
 
     def home_of(self, name: str) -> tuple[Scope, str, str]:
         """(module, name there, kind) of a global name, imports followed: ``own``, ``module`` (a module itself) or ``outside``
         (no text of it at hand, such as torch's)."""
-        from kernelllm.pairs.isolate import OWN_FORMS, STANDARD
-
         node = self.nodes.get(name)
-        value = vars(self.module).get(name)
+        value: Any = vars(self.module).get(name)
         if isinstance(value, ModuleType) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
             return scope_of(value.__name__), "", "module"
         if not isinstance(node, ast.ImportFrom):
@@ -71,7 +79,7 @@ class Scope:
         return there.home_of(original)
 
 
-@lru_cache(maxsize=None)
+@cache
 def scope_of(name: str) -> Scope:
     """The module of that name; one that cannot be imported has no names."""
     return Scope(name)
@@ -91,6 +99,20 @@ def bound(statement: ast.stmt) -> set[str]:
         return {(a.asname or a.name).partition(".")[0] for a in statement.names}
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else []
     return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+
+
+def runtime(node: ast.expr, scope: Scope) -> Any:
+    """What a dotted name of a module is while the program runs."""
+    if isinstance(node, ast.Name):
+        return vars(scope.module).get(node.id, getattr(builtins, node.id, None))
+    if isinstance(node, ast.Subscript):  # Generic[T]
+        return runtime(node.value, scope)
+    value = runtime(node.value, scope) if isinstance(node, ast.Attribute) else None
+    if not isinstance(node, ast.Attribute) or not isinstance(value, ModuleType | type):
+        return None
+    if isinstance(value, ModuleType) and not hasattr(value, node.attr) and value.__name__.partition(".")[0] in STANDARD:
+        importlib.import_module(value.__name__)
+    return getattr(value, node.attr, None)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[Definition]:

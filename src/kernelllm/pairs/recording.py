@@ -48,12 +48,12 @@ class Recorder:
             recorder.calls[id(module)] = (module, given)
             return out
 
-        torch.nn.Module.__new__ = new  # type: ignore[method-assign, assignment]
-        torch.nn.Module.__call__ = call  # type: ignore[method-assign, assignment]
+        torch.nn.Module.__new__ = new  # type: ignore[method-assign]
+        torch.nn.Module.__call__ = call  # type: ignore[method-assign]
         try:
             yield
         finally:
-            torch.nn.Module.__new__ = lambda cls, *_, **__: object.__new__(cls)  # type: ignore[method-assign, assignment, misc]
+            torch.nn.Module.__new__ = lambda cls, *_, **__: object.__new__(cls)  # type: ignore[method-assign]
             torch.nn.Module.__call__ = called  # type: ignore[method-assign]
 
 
@@ -69,7 +69,7 @@ def positional(module: torch.nn.Module, arguments: Arguments) -> list[Any] | Non
     except (TypeError, ValueError):
         return None
     found: list[Any] = []
-    skipped = []
+    skipped: list[Any] = []
     for p in names:
         if p.kind is p.VAR_POSITIONAL:
             found += bound.get(p.name, ()) if not skipped else ()

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import torch
 
+from kernelllm.pairs.module_text import OWN_FORMS
+
 MOST: Final = 30
 """Missing packages that are stood in for."""
 
@@ -27,6 +29,11 @@ def imported(module: str) -> ModuleType:
                 raise
             for name in [n for n in sys.modules if n.partition(".")[0] == module.partition(".")[0]]:
                 del sys.modules[name]  # half of it is there
+            forms = {name: own for name, own in OWN_FORMS.items() if name.partition(".")[0] == top}
+            for name, own in forms.items():
+                sys.modules[name] = importlib.import_module(own)
+            if forms:
+                continue
             if not _MISSING:
                 sys.meta_path.append(_Finder())
             _MISSING.add(top)

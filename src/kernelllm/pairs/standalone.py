@@ -18,7 +18,7 @@ from kernelllm.pairs.described import NO_RANDOM, Constructor, Described, changed
 from kernelllm.pairs.isolate import Isolated
 from kernelllm.pairs.recording import Arguments
 
-SMALL: Final = 2**15
+SMALL: Final = 2**14
 """Numbers in inputs and parameters together up to which a problem is small."""
 LARGEST: Final = 2**19
 """The most that is kept where nothing smaller runs."""
@@ -31,7 +31,7 @@ FACTORS: Final = (2, 4, 8, 16)
 class Use:
     """A class as somebody used it: constructor's arguments, inputs in order (described), and how modules among them were built."""
 
-    cls: type
+    cls: Any
     constructor: Arguments
     inputs: list[Any]
     built: Callable[[torch.nn.Module], Arguments | None]
@@ -73,7 +73,10 @@ def problem_of(use: Use, allowed: Callable[[str], bool]) -> tuple[str, set[str]]
 def _asked_for(
     use: Use, change: Callable[[int], int], plain_bases: bool, allowed: Callable[[str], bool], wanted: frozenset[str] | None
 ) -> tuple[str, set[str], int | str, frozenset[str] | None]:
-    """The text, its packages, what checking it says, and the names it asked for. With a set ``wanted`` the text grows by the names that it lacks when it runs."""
+    """The text, its packages, what checking it says, and the names it asked for.
+
+    With a set ``wanted`` the text grows by the names that it lacks when it runs.
+    """
     for _ in range(ROUNDS):
         source, packages = _text(use, change, plain_bases, allowed, wanted)
         found = checked(source)
@@ -92,11 +95,12 @@ def checked(source: str) -> int | str:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            exec(compile(source, "harvested", "exec"), scope)  # noqa: S102 - the code was imported from its package already
+            exec(compile(source, "harvested", "exec"), scope)
             torch.manual_seed(0)
             inputs = scope["get_inputs"]()
             model = scope["Model"](*scope["get_init_inputs"]())
-            size = sum(x.numel() for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)) + sum(p.numel() for p in model.parameters())
+            size = 0
+            size += sum(x.numel() for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)) + sum(p.numel() for p in model.parameters())
             if size > LARGEST:
                 return "it is too large"
             kept = {k: v.clone() for k, v in model.state_dict().items()}
@@ -111,7 +115,10 @@ def checked(source: str) -> int | str:
         if type(error) is NameError and error.name:
             return Missing(error.name)
         return f"its text does not run alone ({type(error).__name__})"
-    if not outputs[0] or not all(isinstance(x, torch.Tensor) and x.numel() for x in outputs[0]):
+    if not all(x.numel() if isinstance(x, torch.Tensor) else isinstance(x, bool | int | float) for x in outputs[0]):
+        return "its outputs are not tensors"
+    outputs = [[x for x in out if isinstance(x, torch.Tensor)] for out in outputs]
+    if not outputs[0]:
         return "its outputs are not tensors"
     if took > 0.5:
         return "it is slow"
@@ -121,7 +128,7 @@ def checked(source: str) -> int | str:
         return "its outputs are of chance"
     if all(x is y for x, y in zip(outputs[0], tree_leaves(inputs), strict=False)):
         return "it gives its inputs back"
-    return size + sum(x.numel() for x in outputs[0])
+    return size + sum(int(x.numel()) for x in outputs[0])
 
 
 def _copied(value: Any) -> Any:
@@ -196,7 +203,7 @@ def _without_chance(use: Use) -> Arguments:
     return args, {**kwargs, **more}
 
 
-def _positional(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+def _positional(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     """The arguments in order, as get_init_inputs gives them; None where one is an object or has no place there."""
     try:
         signature = inspect.signature(cls.__init__)
