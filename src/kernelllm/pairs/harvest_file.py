@@ -26,10 +26,10 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import to_json
 from kernelllm.pairs import guessed_arguments
 from kernelllm.pairs.canonical import fingerprint
-from kernelllm.pairs.module_text import OWN_FORMS, scope_of
-from kernelllm.pairs.recording import Arguments, Recorder, positional
+from kernelllm.pairs.package_module import OWN_FORMS, scope_of
+from kernelllm.pairs.recording import Arguments, ModuleRecorder, positional
 from kernelllm.pairs.stand_ins import imported
-from kernelllm.pairs.standalone import Use, problem_of
+from kernelllm.pairs.standalone import ModuleUse, problem_of
 
 MOST_USES: Final = 4
 """Uses of one class that are tried, over all files."""
@@ -69,7 +69,7 @@ class HarvestedFile:
             return
         found: list[Callable[..., Any]] = [*self._classes(loaded), *self._factories(loaded)]
         for make in found:
-            recorder = Recorder()
+            recorder = ModuleRecorder()
             told = ""
             try:
                 with time_limit(SECONDS):
@@ -82,7 +82,7 @@ class HarvestedFile:
                 self.reasons[told] += 1
             self._keep(recorder)
 
-    def _keep(self, recorder: Recorder) -> None:
+    def _keep(self, recorder: ModuleRecorder) -> None:
         for module, call in list(recorder.calls.values()):
             built, given = recorder.constructor(module), positional(module, call)
             cls = type(module)
@@ -97,11 +97,11 @@ class HarvestedFile:
                 continue
             try:
                 with time_limit(SECONDS / 3):
-                    source, packages = problem_of(Use(cls, built, given, recorder.constructor), self._allowed)
+                    source, packages = problem_of(ModuleUse(cls, built, given, recorder.constructor), self._allowed)
                     self._write(cls, source, packages)
                     for other in itertools.islice(switched(cls, built), SWITCHED):
                         with suppress(UsageError):  # a switch that cannot be turned is nothing lost
-                            self._write(cls, *problem_of(Use(cls, other, given, recorder.constructor), self._allowed))
+                            self._write(cls, *problem_of(ModuleUse(cls, other, given, recorder.constructor), self._allowed))
             except UsageError as error:
                 self.reasons[error.what] += 1
             except TooLong:
@@ -169,7 +169,7 @@ def switched(cls: Any, built: Arguments) -> Iterator[Arguments]:
             yield (), {**given, p.name: not value}
 
 
-def run_once(make: Callable[..., Any], recorder: Recorder) -> str:
+def run_once(make: Callable[..., Any], recorder: ModuleRecorder) -> str:
     """Build something and run it once, watched. Says why it did not run; "" where it did."""
     built = 0
     with recorder.watching(), torch.no_grad():

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from kernelllm.core.errors import UsageError
-from kernelllm.pairs.module_text import OWN_FORMS, STANDARD, Scope, assigned, bound, runtime, scope_of
+from kernelllm.pairs.package_module import OWN_FORMS, STANDARD, PackageModule, assigned, bound, runtime, scope_of
 from kernelllm.pairs.rewriting import Pruned, Rewritten, Trimmed
 
 MOST_LINES: Final = 400
@@ -47,7 +47,7 @@ class Isolated:
         self._names: dict[tuple[str, str], str] = {}
         self._imports: dict[str, str] = {}
         self._parts: dict[str, ast.stmt] = {}
-        self._classes: dict[str, tuple[Scope, ast.ClassDef, list[ast.stmt]]] = {}
+        self._classes: dict[str, tuple[PackageModule, ast.ClassDef, list[ast.stmt]]] = {}
         """Name in the text to (its module, the class as it grows, statements that nothing has asked for yet)."""
 
     def text(self, end: str = "") -> str:
@@ -76,7 +76,7 @@ class Isolated:
             raise UsageError(f"it needs {name} of {module.partition('.')[0]}")
         return found
 
-    def named(self, scope: Scope, name: str) -> str | None:
+    def named(self, scope: PackageModule, name: str) -> str | None:
         """What the text calls a global name of a module; None where it cannot be brought along."""
         scope, name, kind = scope.home_of(name)
         module = scope.name
@@ -171,7 +171,7 @@ class Isolated:
         taken = {*self._names.values(), *_SHORT.values()}
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken)
 
-    def _add_class(self, scope: Scope, node: ast.ClassDef, own: str) -> None:
+    def _add_class(self, scope: PackageModule, node: ast.ClassDef, own: str) -> None:
         made = ast.parse(ast.unparse(node)).body[0]
         assert isinstance(made, ast.ClassDef)
         made.name, made.keywords = own, [k for k in made.keywords if k.arg == "metaclass" and "ABC" not in ast.unparse(k.value)]
@@ -184,7 +184,7 @@ class Isolated:
         self._classes[own] = (scope, made, waiting)
         self._grow(own)
 
-    def _base(self, base: ast.expr, scope: Scope) -> ast.expr:
+    def _base(self, base: ast.expr, scope: PackageModule) -> ast.expr:
         """A base class as the text knows it: nn.Module for one that cannot be brought along, object where it is no module."""
         import torch
 
@@ -226,7 +226,7 @@ class Isolated:
             made.body = [Trimmed(kept, self._rootless(made)).visit(s) for s in made.body] or [ast.Pass()]
             self._parts[own] = made
 
-    def follows(self, name: str, scope: Scope) -> bool:
+    def follows(self, name: str, scope: PackageModule) -> bool:
         """Whether a global name is to be brought along; what is outside of packages always is."""
         if self.wanted is None or name in self.wanted:
             return True

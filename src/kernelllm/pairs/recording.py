@@ -15,7 +15,7 @@ from kernelllm.pairs.described import Described, described
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Recorder:
+class ModuleRecorder:
     """What was built while it watched. ``calls`` gives each module that was called once, with its first inputs described."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import builtins
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelllm.pairs.module_text import STANDARD, Scope, runtime, scope_of
+from kernelllm.pairs.package_module import STANDARD, PackageModule, runtime, scope_of
 
 if TYPE_CHECKING:
     from kernelllm.pairs.isolate import Isolated
@@ -21,7 +21,7 @@ _KEPT_DECORATORS: Final = frozenset(
 class Rewritten(ast.NodeTransformer):
     """A definition with its module's names as the text has them."""
 
-    def __init__(self, into: Isolated, scope: Scope) -> None:
+    def __init__(self, into: Isolated, scope: PackageModule) -> None:
         self._into, self._scope = into, scope
         self._local: frozenset[str] = frozenset()
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from kernelllm.pairs.module_text import OWN_FORMS
+from kernelllm.pairs.package_module import OWN_FORMS
 
 MOST: Final = 30
 """Missing packages that are stood in for."""

@@ -28,7 +28,7 @@ FACTORS: Final = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Use:
+class ModuleUse:
     """A class as somebody used it: constructor's arguments, inputs in order (described), and how modules among them were built."""
 
     cls: Any
@@ -43,7 +43,7 @@ class Missing(str):
     __slots__ = ()
 
 
-def problem_of(use: Use, allowed: Callable[[str], bool]) -> tuple[str, set[str]]:
+def problem_of(use: ModuleUse, allowed: Callable[[str], bool]) -> tuple[str, set[str]]:
     """The text of the problem and the packages that it is made of. Raises UsageError with the reason where there is none."""
     reasons: list[str] = []
     for wanted, plain_bases in ((None, False), (frozenset[str](), False), (None, True)):
@@ -71,7 +71,7 @@ def problem_of(use: Use, allowed: Callable[[str], bool]) -> tuple[str, set[str]]
 
 
 def _asked_for(
-    use: Use, change: Callable[[int], int], plain_bases: bool, allowed: Callable[[str], bool], wanted: frozenset[str] | None
+    use: ModuleUse, change: Callable[[int], int], plain_bases: bool, allowed: Callable[[str], bool], wanted: frozenset[str] | None
 ) -> tuple[str, set[str], int | str, frozenset[str] | None]:
     """The text, its packages, what checking it says, and the names it asked for.
 
@@ -99,12 +99,12 @@ def checked(source: str) -> int | str:
             torch.manual_seed(0)
             inputs = scope["get_inputs"]()
             model = scope["Model"](*scope["get_init_inputs"]())
-            size = 0
-            size += sum(x.numel() for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)) + sum(p.numel() for p in model.parameters())
+            held = (*tree_leaves(inputs), *model.parameters())
+            size = sum(int(x.numel()) for x in held if isinstance(x, torch.Tensor))
             if size > LARGEST:
                 return "it is too large"
             kept = {k: v.clone() for k, v in model.state_dict().items()}
-            outputs = []
+            outputs: list[list[Any]] = []
             for seed in (1, 2):
                 model.load_state_dict(kept)
                 torch.manual_seed(seed)
@@ -139,7 +139,7 @@ def _copied(value: Any) -> Any:
     return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _changes(use: Use) -> Iterator[Callable[[int], int]]:
+def _changes(use: ModuleUse) -> Iterator[Callable[[int], int]]:
     """Ways of making sizes smaller, the same for constructor and inputs, the mildest first; where that does not run, as they are."""
     widths = [v for v in tree_leaves((use.constructor[0], use.constructor[1])) if isinstance(v, int) and not isinstance(v, bool)]
     if _numbers(use.inputs) > SMALL // 2 or max(widths, default=0) > 128:
@@ -166,7 +166,7 @@ def _numel(x: Described) -> int:
 
 
 def _text(
-    use: Use, change: Callable[[int], int], plain_bases: bool, allowed: Callable[[str], bool], wanted: frozenset[str] | None, *,
+    use: ModuleUse, change: Callable[[int], int], plain_bases: bool, allowed: Callable[[str], bool], wanted: frozenset[str] | None, *,
     pruned: bool = False,
 ) -> tuple[str, set[str]]:  # fmt: skip
     args, kwargs = _without_chance(use)
@@ -189,7 +189,7 @@ def _text(
     return body if "import torch\n" in body else f"import torch\n{body}", into.packages
 
 
-def _without_chance(use: Use) -> Arguments:
+def _without_chance(use: ModuleUse) -> Arguments:
     """The constructor's arguments, with those that make dropout named, so that they can be 0."""
     args, kwargs = use.constructor
     try:

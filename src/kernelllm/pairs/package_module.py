@@ -23,7 +23,7 @@ OWN_FORMS: Final = {"einops": "kernelllm.pairs.einops_forms", "einops.layers.tor
 Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom
 
 
-class Scope:
+class PackageModule:
     """One module: its globals while the program runs, and the statements that made them."""
 
     def __init__(self, name: str) -> None:
@@ -45,14 +45,15 @@ class Scope:
         """Whether an earlier statement is the one that counts: this one stands in a branch that was not taken."""
         if name not in self.nodes:
             return False
-        line: int | None = getattr(getattr(inspect.unwrap(vars(self.module).get(name, Scope)), "__code__", None), "co_firstlineno", None)
+        value = inspect.unwrap(vars(self.module).get(name, PackageModule))
+        line: int | None = getattr(getattr(value, "__code__", None), "co_firstlineno", None)
         if line is None:
             there = vars(self.module).get(name) is not None
             return there and isinstance(statement, ast.Assign) and ast.unparse(statement.value) == "None"
         earlier = self.nodes[name]
         return abs(earlier.lineno - line) < abs(statement.lineno - line)
 
-    def home_of(self, name: str) -> tuple[Scope, str, str]:
+    def home_of(self, name: str) -> tuple[PackageModule, str, str]:
         """(module, name there, kind) of a global name, imports followed: ``own``, ``module`` (a module itself) or ``outside``
         (no text of it at hand, such as torch's)."""
         node = self.nodes.get(name)
@@ -80,9 +81,9 @@ class Scope:
 
 
 @cache
-def scope_of(name: str) -> Scope:
+def scope_of(name: str) -> PackageModule:
     """The module of that name; one that cannot be imported has no names."""
-    return Scope(name)
+    return PackageModule(name)
 
 
 def assigned(node: Definition) -> ast.expr:
@@ -101,7 +102,7 @@ def bound(statement: ast.stmt) -> set[str]:
     return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
 
 
-def runtime(node: ast.expr, scope: Scope) -> Any:
+def runtime(node: ast.expr, scope: PackageModule) -> Any:
     """What a dotted name of a module is while the program runs."""
     if isinstance(node, ast.Name):
         return vars(scope.module).get(node.id, getattr(builtins, node.id, None))
