@@ -42,9 +42,19 @@ def leave() -> None:
 def install() -> None:
     """Replace Python's clocks for good (this process and its forks)."""
     for name in _CLOCKS:
-        setattr(time, name, seen := _as_seen(name, getattr(time, name)))
-        setattr(time, f"{name}_ns", lambda seen=seen: int(seen() * 1e9))
+        seen = _as_seen(name, getattr(time, name))
+        _put(name, seen)
+        _put(f"{name}_ns", _in_ns(seen))
     timeit.default_timer = time.perf_counter
+
+
+def _in_ns(clock: Callable[[], float]) -> Callable[[], int]:
+    return lambda: int(clock() * 1e9)
+
+
+def _put(name: str, clock: Callable[[], float]) -> None:
+    clock.__module__, clock.__name__, clock.__qualname__ = "time", name, name
+    setattr(time, name, clock)
 
 
 def _as_seen(name: str, clock: Callable[[], float]) -> Callable[[], float]:
