@@ -91,7 +91,6 @@ def test_build_drops_duplicates_and_benchmarks_and_resumes(parts: list[tuple[str
     assert "@triton.jit" in run("show", part, "1")
 
 
-
 def test_modules_that_differ_in_numbers_alone_are_kept_as_often_as_asked() -> None:
     rows = []
     for number in range(5):
@@ -102,6 +101,19 @@ def test_modules_that_differ_in_numbers_alone_are_kept_as_often_as_asked() -> No
         kept, report = cleaned(rows, None, per_form=per_form)
         assert len(kept) == per_form
         assert report.dropped == {"nearly the same module": 5 - per_form}
+
+
+def test_families_stay_whole_and_held_out_splits_are_small() -> None:
+    rows = []
+    for number in range(400):  # one family of 100 rows, and 100 of three
+        family = "large" if number < 100 else str(number // 3)
+        told = {"name": str(number), "uuid": str(number), "origin": "", "model": "", "fingerprint": str(number), "family": family}
+        rows.append(msgspec.convert({"python_code": f"a{number} = {'x' * (number % 7 + 1)}({family!r})", "triton_code": "", **told}, Pair))
+    kept, report = cleaned(rows, None, per_form=400)
+    splits = {family: {r.split for r in kept if r.family == family} for family in {r.family for r in kept}}
+    assert all(len(found) == 1 for found in splits.values())
+    assert splits["large"] == {"train"}
+    assert all(0.03 < report.splits[name] / report.kept <= 0.05 for name in ("validation", "test"))
 
 
 def test_names_and_docstrings_do_not_matter_and_operators_do() -> None:
