@@ -164,8 +164,12 @@ def _group(package: str, files: list[str], out: Path, until: float) -> None:
 
 
 def _alone() -> None:
-    """No network, a folder of its own, and bounded memory for the code of others."""
+    """No network, a folder of its own, bounded memory, and nothing on the terminal for the code of others."""
     import resource
+
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
 
     os.chdir(tempfile.mkdtemp(prefix="kernelllm-harvest-"))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
