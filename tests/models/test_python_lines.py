@@ -71,3 +71,15 @@ def test_lines_that_cannot_stand() -> None:
         state, wrong = behind(FILE.replace(right, slip))
         assert state is None
         assert slip.strip() in wrong
+
+
+def test_names_in_a_constructor_that_is_replaced_do_not_count() -> None:
+    head, body = FILE.partition("self.size = size")[::2]
+    unbound = f"{head}self.size = width{body}"
+    assert behind(unbound) == (None, "self.size = width")
+    state: PythonLines | None = PythonLines(any_constructor=True)
+    for line in unbound.split("\n"):
+        assert state is not None
+        state = state.after(line)
+    assert state is not None
+    assert state.after("        return nothing") is None

@@ -28,8 +28,8 @@ class Drawn:
 class Continuation:
     """Follows the text of each row, and refuses tokens after which nothing valid can come. States have numbers; 0 is the beginning."""
 
-    def __init__(self, pieces: Sequence[str], begin: PythonPrefix, tries: int) -> None:
-        self.pieces, self.tries = pieces, tries
+    def __init__(self, pieces: Sequence[str], begin: PythonPrefix, tries: int, first: PythonLines | None = None) -> None:
+        self.pieces, self.tries, self.first = pieces, tries, first or PythonLines()
         self._states = [begin]
         self._numbers = {begin.key: 0}
         self._known: dict[tuple[int, int], int] = {}
@@ -140,7 +140,7 @@ def generate(
     live = list(range(len(prompts)))  # the row in each place of the batch
     states = [0] * len(prompts)
     shared = choose.check.lines if choose.check is not None else LinesBehind()
-    lines = [Line(shared) for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
+    lines = [Line(shared, choose.check.first) for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
     for step in range(steps_left):
         before = list(states)
         taken = choose.choose(steps.logits, noise[:, step], states, ends)
@@ -204,9 +204,9 @@ class LinesBehind:
 class Line:
     """The lines of one answer: one that cannot stand is drawn again, and those before it if that does not help."""
 
-    def __init__(self, behind: LinesBehind) -> None:
+    def __init__(self, behind: LinesBehind, first: PythonLines) -> None:
         self._behind = behind
-        self._marks: list[tuple[int, int, PythonLines]] = [(0, 0, PythonLines())]  # (tokens before it, state of the text, what is bound)
+        self._marks: list[tuple[int, int, PythonLines]] = [(0, 0, first)]  # (tokens before it, state of the text, what is bound)
         self._text = ""
         self._tries: Counter[int] = Counter()
 

@@ -21,6 +21,7 @@ from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
 from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop, plain_text
+from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ class Mini(HF):
         from kernelllm.models import decoding
 
         if self.valid_python and self._check is None:
-            self._check = decoding.Continuation(self._texts(), PythonPrefix(), _TRIES)
+            first = PythonLines(any_constructor=self.copy_constructor)
+            self._check = decoding.Continuation(self._texts(), PythonPrefix(), _TRIES, first)
         return decoding.Chooser(params.temperature, params.top_p or _TOP_P, params.top_k or 0, _LIKELIEST, self._check)
 
     def _texts(self) -> list[str]:

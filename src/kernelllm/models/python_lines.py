@@ -29,6 +29,8 @@ class PythonLines:
     """Within ``ModelNew``, the last part of a file: what is called there has been defined."""
     forward: bool = False
     returned: bool = False
+    any_constructor: bool = False
+    """Whether names in the constructor of ``ModelNew`` do not count, because the module's own takes its place."""
 
     @property
     def may_end(self) -> bool:
@@ -49,7 +51,7 @@ class PythonLines:
         now = replace(self, local=frozenset(), model=self.model and not top) if top else self
         if isinstance(node, ast.ClassDef):
             now = replace(now, model=node.name == "ModelNew", forward=False, attributes=frozenset())
-        if not now._reads(node):
+        if not (now.any_constructor and now.model and not now.forward) and not now._reads(node):
             return None
         return now._with(node, len(line) - len(line.lstrip()), text)
 
