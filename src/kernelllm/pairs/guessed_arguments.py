@@ -58,6 +58,8 @@ _TINY: Final[tuple[tuple[str, int], ...]] = (
     (r"hidden_size|d_model|embed_dim|embedding_size|n_embd|^dim$|width|hidden_dim|_dim$|^dim|_size$|rank", 32),
 )
 """Settings' names to small values, for numbers above these."""
+_WIDTHS: Final = re.compile(r"in_channels|in_features|input_size|in_dim|^dim$|embed_dim|hidden_size|num_features|^channels$")
+"""Settings that may be None where another says the same."""
 _IDS: Final = re.compile(r"(^|_)ids?$|indices|index|tokens?$|labels?$|positions|timesteps?$|^t$|input_ids|target")
 _KEPT: Final = re.compile(
     r"_token_id|_idx|_id$|type_vocab|num_channels|version|kernel|stride|conv_|label|image_token|window|initializer|group"
@@ -78,13 +80,19 @@ def constructors(make: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], di
     if any(k is None for k in kinds):
         return
     rest = [p for p in needed if p not in settings]
-    tries = itertools.islice(itertools.product(*(_values(p) for p in rest)), CONSTRUCTORS)
-    for values in list(tries):
+    tries = list(itertools.islice(itertools.product(*(_values(p) for p in rest)), CONSTRUCTORS))
+    first: dict[str, Any] = {}
+    for values in tries:
         try:
             made = dict(zip((p.name for p in settings), map(tiny, kinds), strict=True))
         except Exception:  # noqa: BLE001 - settings of others refuse what they like
             return
-        yield (), {p.name: ({**made, **dict(zip((p.name for p in rest), values, strict=True))})[p.name] for p in needed}
+        given = {**made, **dict(zip((p.name for p in rest), values, strict=True))}
+        first = first or given
+        yield (), {p.name: given[p.name] for p in needed}
+    widths = [p.name for p in parameters if p.default is None and _WIDTHS.search(p.name)]
+    for names in (widths, *([name] for name in widths[:3])):
+        yield (), {**first, **dict.fromkeys(names, WIDTH)}
 
 
 def _settings_class(annotation: Any, make: Any) -> Any:
@@ -177,9 +185,13 @@ def _draw(p: inspect.Parameter, shape: tuple[Any, ...], *, first: bool, others: 
         return False
     if told in ("<class 'int'>", "int") or name in ("h", "w", "H", "W", "height", "width"):
         return 4
+    if re.search("timestep|^t$|time_?step", name) and not first:
+        return torch.randint(0, 7, (rows,))
+    if re.search("_lens?$|lengths?$|ilens$", name) and not first:
+        return torch.full((rows,), length if isinstance(length, int) else LENGTH)
     if (shape and shape[-1] == "ids") or (_IDS.search(name) and "float" not in told.lower()):
         whole = shape[:-1] if shape[-1] == "ids" else shape[:2] if len(shape) == 3 else shape[:1]
-        return torch.randint(0, 7, (rows,) if re.search("timestep|^t$|time", name) else whole)
+        return torch.randint(0, 7, whole)
     if "pixel" in name or "image" in name or name in ("img", "imgs", "sample"):
         return torch.randn(shape) if len(shape) > 3 else torch.randn(rows, 3, 32, 32)
     if "mask" in name and not first:

@@ -85,6 +85,9 @@ class _Anything(type):
     def __getitem__(cls, _: Any) -> Any:
         return cls
 
+    def __setitem__(cls, *_: Any) -> None:
+        return None
+
     def __int__(cls) -> int:
         return 0
 
