@@ -105,9 +105,9 @@ class Harvest:
     def provenance(self) -> dict[str, Any]:
         """By problem: package, version, licence. Written beside the problems; counts what was dropped so far."""
         found: dict[str, Any] = {}
-        for path in sorted((self.out / ".files").glob("*.json")):
+        for path in sorted((self.out / ".files").iterdir()):
             told = json.loads(path.read_bytes())
-            self.dropped.update(told["reasons"])
+            self.dropped.update(told["reasons"] if path.suffix == ".json" else ())
             for name, what in told["found"].items():
                 known = [licence_of(p) for p in what["packages"]]
                 home = licence_of(name.partition(".")[0])

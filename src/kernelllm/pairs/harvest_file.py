@@ -129,6 +129,12 @@ class HarvestedFile:
         name = f"{cls.__module__}.{cls.__qualname__}.{same[:4]}"
         (self.out / f"{name}.py").write_text(source, encoding="utf-8")
         self.found[name] = {"module_name": cls.__qualname__, "packages": sorted(packages)}
+        self.note("part")  # whatever ends this process, what was written has its origin
+
+    def note(self, ending: str) -> None:
+        """Leave what was found and why the rest was not in ``.files``."""
+        told = to_json({"found": self.found, "reasons": dict(self.reasons)})
+        (self.out / ".files" / f"{self.module}.{ending}").write_text(told, encoding="utf-8")
 
     def _classes(self, loaded: Any) -> Iterator[type]:
         found = [c for c in vars(loaded).values() if isinstance(c, type) and issubclass(c, torch.nn.Module) and c.__module__ == self.module]
@@ -265,6 +271,6 @@ def harvest_file(module: str, out: Path, licences: Callable[[str], bool]) -> Non
     try:
         made.run()
     finally:
-        (out / ".files" / f"{module}.json").write_text(to_json({"found": made.found, "reasons": dict(made.reasons)}), encoding="utf-8")
+        made.note("json")
 
 
