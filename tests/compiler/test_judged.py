@@ -11,7 +11,7 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Candidate, Problem, Severity
+from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity
 from kernelllm.judge import Judge, JudgeSettings
 
 RANDOM = """
@@ -229,6 +229,19 @@ def test_a_gate_over_channels_and_adaptive_pooling_stay_general(judge: Judge) ->
     source = compiled(wanted, Options())
     assert "FIXED_SIZES" not in source
     assert judge.judge(wanted, Candidate(source=source)).correct
+
+
+@pytest.mark.parametrize("options", [Options(), Options(short=True), Options(backward=True)], ids=["general", "short", "backward"])
+def test_adaptive_maxima_over_windows_that_divide_evenly_stay_general(judge: Judge, options: Options) -> None:
+    """Inductor's own rule then fixes the windows."""
+    text = ADAPTED.replace("F.adaptive_avg_pool2d(x, 4) + F.glu(x, 1).mean()", "F.adaptive_max_pool2d(x, 4).relu()")
+    tags = (GRADIENTS,) if options.backward else ()
+    wanted = Problem(name="adapted", source=text.replace("size = 2, 8, 12", "size = 2, 8, 24"), tags=tags)
+    source = compiled(wanted, options)
+    assert "FIXED_SIZES" not in source
+    verdict = judge.judge(wanted, Candidate(source=source))
+    assert verdict.correct, verdict.message
+    assert not any(finding.check == "torch_fallback" for finding in verdict.findings)
 
 
 def test_nothing_beside_an_integer_index_becomes_a_float() -> None:
