@@ -18,7 +18,7 @@ def test_the_table_and_the_plot_have_each_size(tmp_path: Path) -> None:
         with Store(tmp_path / f"{size}.db") as store:
             run = store.open_run("bench", "mini", {"size": size})
             for sample in range(20):
-                verdict = Verdict(status=Status.CORRECT if sample < right else Status.INCORRECT)
+                verdict = Verdict(status=Status.CORRECT if sample < right else Status.INCORRECT, message="")
                 run.add(Attempt(problem="one", candidate=Candidate(source=f"# {sample}", sample=sample), verdict=verdict))
     stores = [f"{size}={tmp_path / f'{size}.db'}" for size in (3000, 1000)]
     told = subprocess.run([sys.executable, str(SCRIPT), *stores, "-o", str(tmp_path / "c.svg")], check=True, capture_output=True, text=True)

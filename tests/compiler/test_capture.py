@@ -1,5 +1,6 @@
 """Capture: sizes become symbols by where they come from, everything the graph needs is described."""
 
+import gc
 import math
 import sys
 from functools import lru_cache
@@ -317,6 +318,12 @@ def test_no_function_keeps_tensors_of_a_trace(monkeypatch):
     monkeypatch.setitem(sys.modules, "tables_of_others", SimpleNamespace(table=table))
     body = LINEAR.replace("class Model", "from tables_of_others import table\nclass Model").replace("self.fc(x)", "self.fc(x) + table(64)")
     assert "iota" in captured(body).graph.code
+    assert type(table(64)) is torch.Tensor
+    gc.freeze()  # as the command line does
+    try:
+        assert "iota" in captured(body.replace("F.gelu", "F.relu")).graph.code
+    finally:
+        gc.unfreeze()
     assert type(table(64)) is torch.Tensor
 
 

@@ -28,6 +28,12 @@ def empty_strided_cuda(size, stride, dtype):
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda" if torch.cuda.is_available() else "cpu")
 
 """),
+    (r"^assert_size_stride = .*$", """
+def assert_size_stride(x, size, stride):
+    assert tuple(x.shape) == tuple(size)
+    assert all(n == 1 or a == b for n, a, b in zip(size, x.stride(), stride))
+
+"""),
     (r"^from torch\._inductor\.runtime\.triton_helpers import libdevice$", "from triton.language.extra import libdevice"),
     (r"^from torch\._inductor\.runtime\.triton_helpers import math as tl_math$", "from triton.language import math as tl_math"),
     (r"^from torch\._C import _cuda_getCurrentRawStream as get_raw_stream$\n", ""),

@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from kernelllm.pairs.package_module import STANDARD, PackageModule, runtime, scope_of
-
-if TYPE_CHECKING:
-    from kernelllm.pairs.isolate import Isolated
 
 _SILENT: Final = frozenset(("logger", "log", "logging", "warnings", "_logger", "LOG", "LOGGER", "warn", "print", "warn_once"))
 _KEPT_DECORATORS: Final = frozenset(
@@ -18,10 +15,23 @@ _KEPT_DECORATORS: Final = frozenset(
 )
 
 
+class GrowingText(Protocol):
+    """The text that a definition is rewritten for: it is told which names the definition needs."""
+
+    strings: set[str]
+    attributes: set[str]
+
+    def follows(self, name: str, scope: PackageModule) -> bool: ...
+
+    def outside(self, module: str, name: str) -> str | None: ...
+
+    def named(self, scope: PackageModule, name: str) -> str | None: ...
+
+
 class Rewritten(ast.NodeTransformer):
     """A definition with its module's names as the text has them."""
 
-    def __init__(self, into: Isolated, scope: PackageModule) -> None:
+    def __init__(self, into: GrowingText, scope: PackageModule) -> None:
         self._into, self._scope = into, scope
         self._local: frozenset[str] = frozenset()
 

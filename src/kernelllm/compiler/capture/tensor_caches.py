@@ -38,9 +38,23 @@ def _forget() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _caches(_modules: int) -> list[Any]:
-    """The functions that keep results, looked up again where more modules are loaded."""
-    found = [f for f in gc.get_referrers(_KIND) if isinstance(f, _KIND)]
-    return [f for f in found if str(getattr(f, "__module__", "")).partition(".")[0] not in _OWN_RULES]
+    """The functions that keep results, looked up again where more modules are loaded.
+
+    The garbage collector knows all but those of modules that were loaded before ``gc.freeze``: these are found by their names.
+    """
+    named = [f for name, module in sys.modules.copy().items() if not _own(name) for f in _values(module) if isinstance(f, _KIND)]
+    found = {id(f): f for f in [*named, *(f for f in gc.get_referrers(_KIND) if isinstance(f, _KIND))]}
+    return [f for f in found.values() if not _own(str(getattr(f, "__module__", "")))]
+
+
+def _own(module: str) -> bool:
+    return module.partition(".")[0] in _OWN_RULES
+
+
+def _values(module: Any) -> list[Any]:
+    """What a module's names stand for, those in its classes too."""
+    top = list(getattr(module, "__dict__", {}).values())
+    return top + [v for c in top if isinstance(c, type) and c.__module__ == module.__name__ for v in list(vars(c).values())]
 
 
 def _kept(function: Any) -> list[Any]:
