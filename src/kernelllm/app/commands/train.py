@@ -84,6 +84,22 @@ def push(folder: Path, repository: str, private: bool) -> None:
     click.echo(run(folder, repository, private=private))
 
 
+@train.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE.gguf")
+@click.option("--weights", type=click.Choice(("bf16", "f16", "q8_0", "f32")), default="bf16", show_default=True, help="Their type.")
+@verbose_option
+def gguf(folder: Path, output: Path, weights: str) -> None:
+    """Write a model, FOLDER is the run's model/, as one GGUF file, which llama.cpp and servers built on it run.
+
+    \b
+    kernelllm train gguf runs/mine/model -o mine.gguf
+    """
+    from kernelllm.train.gguf_export import gguf as run
+
+    click.echo(f"{run(folder, output, weights):,} bytes in {output}.")
+
+
 def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, as_json: bool) -> None:
     """Run with a line of progress for each log, and say what came of it."""
     from kernelllm.app.progress import Console
