@@ -315,3 +315,10 @@ def test_a_finished_run_is_pushed_without_its_checkpoints(
     assert "checkpoints/*" in str(sent["ignore_patterns"])
     with pytest.raises(UsageError, match="no finished run"):
         card.push(tmp_path, "me/mini")
+
+
+def test_weights_are_sharded_over_gpus_alone(toy_set: Path, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UsageError, match="over GPUs"):
+        sft(toy_recipe(toy_set, "training.fsdp=true"), tmp_path)

@@ -92,8 +92,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The layers by ``torch.compile``."""
     checkpointing: bool = False
     """Activations are computed again in the backward."""
-    fsdp: str = ""
-    """As transformers takes it, e.g. ``full_shard auto_wrap``; with ``accelerate launch``."""
+    fsdp: bool = False
+    """Weights, gradients and optimizer spread over the GPUs of several processes (PyTorch's FSDP2)."""
     optimizer: str = "adamw_torch_fused"
     log_every: int = 10
     save_every: int = 500

@@ -83,6 +83,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     )  # fmt: skip
     if recipe.training.fsdp:  # the weights are spread over the processes
         trainer.save_model(str(folder / "model"))
+        words.save_pretrained(folder / "model")
     elif trainer.is_world_process_zero():
         weights.export(model, words, recipe, folder)
     if trainer.is_world_process_zero():
