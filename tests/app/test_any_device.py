@@ -121,5 +121,6 @@ def test_tensors_that_a_graph_holds_are_further_inputs() -> None:
     parts = apart(graph)
     x = torch.ones(3)
     assert [t.tolist() for t in parts.constants] == [[0.0, 1.0, 2.0]]
-    torch.testing.assert_close(parts.joined(parts.computed(x, *parts.constants), parts.views(x, *parts.constants)), [2 + graph.shift, x])
+    given = [x, *parts.constants]
+    torch.testing.assert_close(parts.joined(given, parts.computed(*given), parts.views(*given)), [2 + graph.shift, x])
     torch.testing.assert_close(graph(x)[0], 2 + graph.shift)

@@ -1,22 +1,28 @@
 """The backend of ``torch.compile``: Dynamo hands over a graph, AOTAutograd makes forward and backward of it, each becomes a file.
 
 A graph is written and judged in a process of its own, when it is called for the first time: only then are there values to see the ranges
-of. Whatever cannot be written, or is not right, runs by Inductor, and what that cannot do by eager.
+of. Inductor compiles every graph of Dynamo's as well, and runs what is not written, not right or not faster; what that cannot do runs by
+eager.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import torch
 from torch import fx
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
 from kernelllm.app.dynamo.backend_options import CompileOptions
 from kernelllm.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernelllm.app.dynamo.choice import GraphChoice
 
 log = logging.getLogger("kernelllm")
 _numbers = itertools.count()
@@ -31,24 +37,57 @@ def kernelllm(
     except msgspec.ValidationError as error:
         known = ", ".join(CompileOptions.__struct_fields__)
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-
     from kernelllm.app.dynamo import disk, orders
-    from kernelllm.app.dynamo.any_device import partitioned
-    from kernelllm.app.dynamo.split_graph import runner
+    from kernelllm.app.dynamo.choice import GraphChoice
 
     number = next(_numbers)
+    inductor = chosen.fallback == "inductor"
+    key = disk.graph_key(graph, example_inputs)
+    decided = disk.decision(key) if chosen.cache and inductor else None
+    if inductor and (_is_bucket() or (decided and not decided.ours)):
+        _note(number, graph, decided.cause if decided else "it is one of several graphs that are compiled as one")
+        return _by_inductor(graph, example_inputs)
     if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
         homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
         orders.processes().start(homes.pop() if len(homes) == 1 else "cpu")
+    choice = GraphChoice(key, decided, chosen)
+    ours = _by_files(number, _copied(graph) if inductor else graph, example_inputs, choice)
+    if not inductor:
+        return choice.between(ours, None) if ours else graph.forward
+    try:
+        with orders.meanwhile():
+            theirs = _by_inductor(graph, example_inputs)  # last: its backward relies on what it left in the tracing context
+    except TensorifyScalarRestartAnalysis:
+        raise
+    except Exception as error:
+        if ours is None:
+            raise  # what plain torch.compile would raise
+        log.warning("Graph %d: Inductor does not compile it: %s: %s", number, type(error).__name__, " ".join(str(error).split())[:300])
+        return choice.between(ours, None)
+    return choice.between(ours, theirs) if ours else theirs
+
+
+def _by_inductor(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """What plain torch.compile would run."""
+    from torch._inductor.compile_fx import compile_fx
+
+    compiled: Any = compile_fx
+    return cast("Callable[..., Any]", compiled(graph, example_inputs))
+
+
+def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any], choice: GraphChoice) -> Callable[..., Any] | None:
+    """The graph as AOTAutograd's forward and backward, each run by files; None where it makes none of it."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    from kernelllm.app.dynamo.any_device import partitioned
+    from kernelllm.app.dynamo.split_graph import runner
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
-        return lambda made, inputs: runner(f"{kind} {number}", made, chosen)
+        return lambda made, inputs: runner(f"{kind} {number}", made, choice)
 
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
-        partition_fn=partitioned,
+        partition_fn=partitioned, keep_inference_input_mutations=True,
     )  # fmt: skip
     try:
         return compile_all(graph, example_inputs)
@@ -56,9 +95,32 @@ def kernelllm(
         raise
     except Exception as error:  # noqa: BLE001 - the capture of others raises anything
         log.warning("Graph %d stays whole: %s: %s", number, type(error).__name__, " ".join(str(error).split())[:300])
-        left: Callable[..., Any] = graph.forward
-        if chosen.fallback == "inductor":
-            from torch._inductor.compile_fx import compile_fx
+        return None
 
-            left = compile_fx(graph, example_inputs)  # it raises what plain torch.compile would raise
-        return left
+
+def _copied(graph: fx.GraphModule) -> fx.GraphModule:
+    """One to be traced by us: Inductor changes the graph that it is given."""
+    made = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    made.meta = dict(graph.meta)
+    for name in ("_param_name_to_source", "_source_to_user_stacks"):
+        if hasattr(graph, name):
+            setattr(made, name, getattr(graph, name))
+    for old, new in zip(graph.graph.nodes, made.graph.nodes, strict=True):
+        if hasattr(old, "_dynamo_source"):
+            new._dynamo_source = old._dynamo_source
+    return made
+
+
+def _is_bucket() -> bool:
+    """Whether AOTAutograd counts its graphs, as for buckets of distributed data parallel: a second one would confuse it."""
+    context = torch._guards.TracingContext.try_get()
+    return getattr(context, "ddp_optimizer_ctx", None) is not None
+
+
+def _note(number: int, graph: fx.GraphModule, cause: str) -> None:
+    from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
+
+    operators = sum(node.op.startswith("call_") for node in graph.graph.nodes)
+    record = GraphRecord(f"graph {number}", operators, from_disk=True)
+    compile_report().graphs.append(record)
+    record.became("inductor", cause)

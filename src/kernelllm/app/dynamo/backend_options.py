@@ -11,9 +11,10 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """``torch.compile(model, backend="kernelllm", options={...})``."""
 
     verify: Literal["first-call", "background", "off"] = "first-call"
-    """``first-call``: the first call waits until the judge has spoken. ``background``: eager runs until then. ``off``: not judged."""
+    """``first-call``: the first call waits until the judge has spoken. ``background``: no call waits. ``off``: not judged."""
     wait_s: float = 20.0
-    """For all first calls of a process together, unless ``verify`` is ``background``. Then the fallback runs what is not written yet."""
+    """For all first calls of a process together, Inductor's compiling included, unless ``verify`` is ``background``. Then the fallback runs
+    what is not written yet."""
     fallback: Literal["inductor", "eager"] = "inductor"
     """What runs a graph that cannot be written, or is found wrong."""
     cache: bool = True

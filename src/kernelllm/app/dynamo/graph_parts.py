@@ -1,4 +1,8 @@
-"""A graph of AOTAutograd's apart: what a kernel computes, and results that need none (inputs, views of inputs, sizes)."""
+"""A graph of AOTAutograd's apart: what a kernel computes, and results that need none (inputs, views of inputs, sizes).
+
+An input that the graph writes into is copied into at its end. Where only a part of it changes, as of a cache of keys and values, the
+kernels write in place; an input that changes as a whole is a result that is copied into it afterwards.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +27,93 @@ class GraphParts:
     constants: list[torch.Tensor]
     """Tensors that the graph holds; here they are further inputs."""
     places: list[_Place]
+    """Of the results of ``whole``, and then of what is copied into inputs."""
+    copied: list[int]
+    """Positions of the inputs that are copied into."""
+    written: list[int]
+    """Positions of the inputs that ``computed`` writes into; it gives them as its last results, so that they are judged."""
 
     @property
     def operators(self) -> int:
         return sum(n.op == "call_function" for n in self.whole.graph.nodes)
 
-    def joined(self, computed: Any, views: Any) -> list[Any]:
-        """The results of the whole."""
-        return [(computed if there else views)[index] for there, index in self.places]
+    def joined(self, inputs: list[Any], computed: Any, views: Any) -> list[Any]:
+        """The results of the whole, and inputs changed as it changes them."""
+        found = [(computed if there else views)[index] for there, index in self.places]
+        if self.copied:
+            kept = len(found) - len(self.copied)
+            torch._foreach_copy_([inputs[place] for place in self.copied], found[kept:])
+            del found[kept:]
+        return found
 
 
 def apart(graph: fx.GraphModule) -> GraphParts:
     """The parts of a functional graph of ATen operators. ``graph`` stays as it is."""
     lifted, constants = _constants_lifted(graph)
-    output = next(n for n in lifted.graph.nodes if n.op == "output")
-    results = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
+    output: Any = lifted.graph.output_node().args[0]
+    results = list(output) if isinstance(output, list | tuple) else [output]
+    inputs = lifted.graph.find_nodes(op="placeholder")
+    copies = writes(lifted.graph)
+    inside = [n for n in copies if _of_a_part(n)]
+    outside = [n for n in copies if n not in inside]
+    results += [n.args[1] for n in outside]
     free = free_nodes(lifted.graph)
     kinds = [isinstance(r, fx.Node) and r not in free for r in results]
     places: list[_Place] = []
     for kind in kinds:
         places.append((kind, sum(there == kind for there, _ in places)))
     parts = [[r for r, kind in zip(results, kinds, strict=True) if kind is wanted] for wanted in (True, False)]
-    return GraphParts(graph, _giving(lifted, parts[0]), _giving(lifted, parts[1]), constants, places)
+    computed = _giving(lifted, [*parts[0], *inside], without=outside)
+    copied, written = ([inputs.index(n.args[0]) for n in some] for some in (outside, inside))
+    return GraphParts(graph, computed, _giving(lifted, parts[1], without=copies), constants, places, copied, written)
+
+
+def writes(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes that copy into an input."""
+    copies = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return [n for n in copies if n.args[0].op == "placeholder"]
+
+
+def with_writes_last(graph: fx.GraphModule) -> fx.GraphModule:
+    """The same graph, changed: nothing is made of a copy into an input, but of the input, or of what is copied."""
+    for copy in writes(graph.graph):
+        after = list(copy.users)
+        views = all(map(_is_view, after))
+        for user in after:
+            user.replace_input_with(copy, copy.args[0] if views else copy.args[1])
+    graph.recompile()
+    return graph
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether it is a result, or only views are made of it and of its views."""
+    return node.op == "output" or (_is_free(node) and all(map(_is_view, node.users)))
+
+
+_ATEN = torch.ops.aten
+_PARTIAL = (
+    _ATEN.index_put.default, _ATEN.index_copy.default, _ATEN.slice_scatter.default, _ATEN.select_scatter.default, _ATEN.scatter.src,
+    _ATEN.scatter.value, _ATEN.index_add.default, _ATEN.scatter_add.default,
+)  # fmt: skip
+
+
+def _of_a_part(copy: fx.Node) -> bool:
+    """Whether what is copied into an input is that input but for a part of it."""
+    value: Any = copy.args[1]
+    while isinstance(value, fx.Node) and value.target in _PARTIAL:
+        value = value.args[0]
+    return value is copy.args[0] and copy.args[1] is not value
+
+
+def views_of_written(parts: GraphParts) -> list[int]:
+    """Positions of the computed results that are views of what is written into an input, by the graph's text."""
+    graph = parts.computed.graph
+    found = {n.args[1] for n in writes(graph)}
+    results: Any = graph.output_node().args[0]
+    for node in graph.nodes:
+        if node.op == "call_function" and _is_free(node) and found.intersection(node.all_input_nodes):
+            found.add(node)
+    return [i for i, r in enumerate(results[: len(results) - len(parts.written)]) if r in found]
 
 
 def _constants_lifted(graph: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
@@ -91,12 +160,12 @@ def _is_free(node: fx.Node) -> bool:
     return node.target is operator.getitem and bool(node.all_input_nodes)  # a part of several views
 
 
-def _giving(graph: fx.GraphModule, results: list[Any]) -> fx.GraphModule:
-    """A copy that gives these results alone, with the same inputs."""
+def _giving(graph: fx.GraphModule, results: list[Any], without: list[fx.Node]) -> fx.GraphModule:
+    """A copy that gives these results alone, with the same inputs, ``without`` some that write."""
     made = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     for node in graph.graph.nodes:
-        if node.op != "output":
+        if node.op != "output" and node not in without:
             copied[node] = made.node_copy(node, lambda n: copied[n])
     made.output(fx.map_arg(tuple(results), lambda n: copied[n]))
     made.eliminate_dead_code()

@@ -14,7 +14,7 @@ State = Literal["waiting", "written", "checked", "inductor", "eager"]
 WORDS: dict[State, str] = {
     "waiting": "not written yet",
     "written": "run by written kernels",
-    "checked": "written and verified, run by eager as there is no GPU",
+    "checked": "written and verified, not run as there is no GPU",
     "inductor": "left to Inductor",
     "eager": "left to eager",
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -14,18 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from kernelllm.app.dynamo import orders
-from kernelllm.app.dynamo.by_inductor import ByInductor
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
-from kernelllm.app.dynamo.graph_parts import free_nodes
+from kernelllm.app.dynamo.graph_parts import free_nodes, with_writes_last, writes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
-from kernelllm.app.dynamo.race import Race, on_gpu
 from kernelllm.problems.graph_text import foreign, noted
 
 if TYPE_CHECKING:
-    from kernelllm.app.dynamo.backend_options import CompileOptions
+    from kernelllm.app.dynamo.choice import GraphChoice
 
-log = logging.getLogger("kernelllm")
 LONG = 200
 """Operators above which a graph is cut."""
 SMALL, LARGEST = 80, 160
@@ -57,7 +51,9 @@ def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
     for node in graph.graph.nodes:
         if node.op == "call_function" and (node.target in _SIZES or (isinstance(noted(node), _NUMBERS) and not _is_operator(node))):
             free.add(node)
-    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n not in free and n.target is not operator.getitem]
+    last = writes(graph.graph)
+    left = {*free, *last}
+    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n not in left and n.target is not operator.getitem]
     alone = {n: why for n in nodes if _is_operator(n) and (why := foreign(n))}
     if any(n.op.startswith("call_") and n.op != "call_function" for n in graph.graph.nodes) or not (alone or len(nodes) > LONG):
         return []
@@ -67,6 +63,9 @@ def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
     for node in graph.graph.nodes:  # a part of several results stays with them
         if node.target is operator.getitem and node not in free:
             place[node] = place[node.args[0]]
+    for node in last:  # as soon as nobody reads what the input was
+        readers = [place[u] for u in (*_users(node.args[0], free), *_made_of(node.args[1], free)) if u in place]
+        place[node] = max(readers, default=max(place.values()))
     output = graph.graph.output_node()
     taken = {n: {place.get(u, len(nodes)) for u in _users(n, free)} - {p} for n, p in place.items()}
     if any(later and not isinstance(noted(n), torch.Tensor) for n, later in taken.items()) or len(set(place.values())) < 2:
@@ -87,6 +86,16 @@ def _users(node: fx.Node, free: set[fx.Node]) -> Iterator[fx.Node]:
     """The nodes that use it, with those that use a number made of it."""
     for user in node.users:
         yield from _users(user, free) if user in free else (user,)
+
+
+def _made_of(value: Any, free: set[fx.Node]) -> Iterator[fx.Node]:
+    """The nodes that a value is made of, free ones taken apart; itself where it is computed."""
+    if isinstance(value, fx.Node):
+        if value in free:
+            for source in value.all_input_nodes:
+                yield from _made_of(source, free)
+        else:
+            yield value
 
 
 def _packed(nodes: Sequence[fx.Node], alone: dict[fx.Node, str]) -> list[list[fx.Node]]:
@@ -165,14 +174,11 @@ def _subgraph(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], fre
 
 
 class SplitGraph:
-    """Called as a graph of AOTAutograd's: runs the subgraphs, each with what it takes, and lets go of what no later one takes.
+    """Called as a graph of AOTAutograd's: runs the subgraphs, each with what it takes, and lets go of what no later one takes."""
 
-    Inductor runs the whole until it is known what runs each subgraph, and for good where most are not written.
-    """
-
-    def __init__(self, name: str, graph: fx.GraphModule, parts: list[Subgraph], options: CompileOptions) -> None:
+    def __init__(self, name: str, graph: fx.GraphModule, parts: list[Subgraph], choice: GraphChoice) -> None:
         self._boxed_call = True  # as GraphKernel
-        self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, options, whole=False) for i, p in enumerate(parts[:-1])]
+        self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, choice) for i, p in enumerate(parts[:-1])]
         self._graphs = [part.graph for part in parts]
         places = {n: i for i, n in enumerate([*graph.graph.find_nodes(op="placeholder"), *(r for p in parts[:-1] for r in p.results)])}
         self._takes = [[places[n] for n in part.inputs] for part in parts]
@@ -181,11 +187,7 @@ class SplitGraph:
         self._ends = [[place for place, at in last.items() if at == number] for number in range(len(parts))]
         self._unused = [place for place in places.values() if place not in last]
         self._count = len(places)
-        self._first, self._settled = True, False
-        self._name, self._graph = name, graph
-        self._whole: ByInductor | None = None
-        self._race: Race | None = None
-        self._cache = options.cache
+        self._first = True
         for i, part in enumerate(parts[:-1]):
             if part.foreign:
                 record = GraphRecord(f"{name}.{i}", 1)
@@ -193,79 +195,14 @@ class SplitGraph:
                 record.became("eager", part.foreign)
 
     def __call__(self, boxed: list[Any]) -> Sequence[Any]:
-        """Equal to the whole graph. At the first call eager runs for values to write with, all subgraphs begin, and Inductor compiles."""
+        """Equal to the whole graph. At the first call eager runs for values to write with, and all subgraphs begin."""
         first, self._first = self._first, False
-        if not self._settled and not first:
-            self._settle(wait=False)
-        if self._race is not None:
-            if on_gpu(boxed):
-                return self._race(boxed)
-            self._race = self._whole = None
-        if not first:
-            return self._run_all(boxed, first=False) if self._whole is None else self._run_whole(boxed)
-        inputs, drawn = list(boxed), _random_state()
-        results: Sequence[Any] | None = self._run_all(boxed, first=True)
-        if not self._settle(wait=False) and any(k.beside_inductor for k in self._own()):
-            results = None
-            self._whole = self._by_inductor()
-            _draw_again(drawn)
-            with orders.meanwhile(), torch.no_grad():
-                results = self._whole(inputs)
-        self._settle(wait=True)
-        assert results is not None
+        results = self._run_all(boxed, first=first)
+        if first:
+            for kernel in self._kernels:
+                if kernel is not None:
+                    kernel.settle()
         return results
-
-    def _by_inductor(self) -> ByInductor:
-        return ByInductor(self._graph, lambda error: log.warning("%s: eager runs the whole graph. %s", self._name, error))
-
-    def _own(self) -> list[GraphKernel]:
-        return [k for k in self._kernels if k is not None]
-
-    def _settle(self, *, wait: bool) -> bool:
-        """Take the files that are there. Whether it is decided who runs what."""
-        own = self._own()
-        if self._settled or sum(k.settle(wait=wait) for k in own) < len(own):
-            return self._settled
-        self._settled = True
-        written = [k.record.operators for k in own if k.record.state in ("written", "checked")]
-        if 2 * sum(written) > sum(k.record.operators for k in own) or not any(k.beside_inductor for k in own):
-            from kernelllm.app.dynamo import disk
-
-            if self._cache and (slower := disk.get(self._key())):
-                self._leave(slower.message)
-            elif self._whole is not None:
-                self._race = Race(lambda boxed: self._run_all(boxed, first=False), self._run_whole, self._raced)
-            return True
-        self._leave("most subgraphs of its graph are, and the whole is faster")
-        return True
-
-    def _leave(self, cause: str) -> None:
-        """Inductor runs the whole from now on."""
-        self._whole = self._whole or self._by_inductor()
-        for kernel in self._own():
-            kernel.record.became("inductor", kernel.record.cause or cause)
-
-    def _key(self) -> str:
-        return hashlib.sha256(" ".join(k.key for k in self._own()).encode()).hexdigest()[:32]
-
-    def _raced(self, faster: bool, cause: str) -> None:
-        from kernelllm.app.dynamo import disk
-        from kernelllm.app.dynamo.writing import Written
-
-        self._race = None
-        if faster:
-            self._whole = None
-            return
-        if self._cache:
-            disk.put(self._key(), Written(message=cause))
-        self._leave(cause)
-
-    def _run_whole(self, boxed: list[Any]) -> Sequence[Any]:
-        inputs = list(boxed)
-        boxed.clear()
-        assert self._whole is not None
-        with torch.no_grad():
-            return self._whole(inputs)
 
     def _run_all(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
         values = [*boxed, *[None] * (self._count - len(boxed))]
@@ -276,25 +213,14 @@ class SplitGraph:
             given = [values[place] for place in takes]
             for place in ends:
                 values[place] = None
-            run: Any = graph.forward if kernel is None else kernel.begun if first else kernel
+            run: Any = graph.forward if kernel is None else kernel.in_eager if first else kernel
             for place, result in zip(gives, run(*given) if kernel is None else run(given), strict=True):
                 values[place] = result
         results: Sequence[Any] = self._graphs[-1](*[values[place] for place in self._takes[-1]])
         return results
 
 
-def _random_state() -> tuple[torch.Tensor, torch.Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-
-
-def _draw_again(state: tuple[torch.Tensor, torch.Tensor | None]) -> None:
-    """The same random numbers from now on as after :func:`_random_state`."""
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1])
-
-
-def runner(name: str, graph: fx.GraphModule, options: CompileOptions) -> GraphKernel | SplitGraph:
+def runner(name: str, graph: fx.GraphModule, choice: GraphChoice) -> GraphKernel | SplitGraph:
     """What runs a graph of AOTAutograd's: one file, or several in turn."""
-    parts = subgraphs(graph)
-    return SplitGraph(name, graph, parts, options) if parts else GraphKernel(name, graph, options)
+    parts = subgraphs(with_writes_last(graph))
+    return SplitGraph(name, graph, parts, choice) if parts else GraphKernel(name, graph, choice)

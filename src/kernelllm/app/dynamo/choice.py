@@ -1,0 +1,143 @@
+"""Two ways to run one graph of Dynamo's: by AOTAutograd with written files, and by Inductor, exactly as ``torch.compile`` would have it.
+
+Both are made while Dynamo compiles, since only then are its fake tensors and guards there. Where Inductor wins, nothing of ours is left
+between Dynamo and Inductor's callable but one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from kernelllm.app.dynamo.graph_report import GraphRecord
+from kernelllm.app.dynamo.race import Race, on_gpu
+
+if TYPE_CHECKING:
+    from kernelllm.app.dynamo.backend_options import CompileOptions
+    from kernelllm.app.dynamo.disk import Decision
+
+log = logging.getLogger("kernelllm")
+Run = Callable[..., Any]
+
+
+class AotPart(Protocol):
+    """A graph of AOTAutograd's, or a subgraph of one."""
+
+    record: GraphRecord
+    kept: bool
+
+    @property
+    def begun(self) -> bool: ...
+
+    def settle(self, *, wait: bool = True) -> bool: ...
+
+
+class GraphChoice:
+    """What runs a graph: ours at the first call, whose values tell what to write; then Inductor, until all is written; then the faster."""
+
+    def __init__(self, key: str, known: Decision | None, options: CompileOptions) -> None:
+        """``known``: what was decided in an earlier process."""
+        self.options, self.parts = options, list[AotPart]()
+        self.has_inductor = options.fallback == "inductor"
+        self._key, self._known = key, known
+        self._ours: Run | None = None
+        self._theirs: Run | None = None
+        self._lock = threading.Lock()
+        self.run: Run
+
+    def between(self, ours: Run, theirs: Run | None) -> Run:
+        """What to call. Without ``theirs`` it is ours, which is eager where nothing is written."""
+        self._ours, self._theirs = ours, theirs
+        self.has_inductor = theirs is not None
+        if theirs is None:
+            self._left_to_eager()
+            return ours
+        self.run = self._first
+
+        def run(*inputs: Any) -> Any:
+            return self.run(*inputs)
+
+        return run
+
+    def begins(self) -> None:
+        """A part is called for the first time: it is chosen anew as soon as that is written."""
+        if self._theirs is not None and self._ours is not None:
+            self.run = self._until_written
+
+    def failed(self, cause: str) -> None:
+        """A written file failed."""
+        if self._theirs is not None:
+            self._take_theirs(cause, keep=True)
+
+    def _first(self, *inputs: Any) -> Any:
+        ours, theirs = self._ours, self._theirs
+        assert ours is not None
+        assert theirs is not None
+        self.run = self._until_written
+        try:
+            return ours(*inputs)
+        except Exception as error:  # noqa: BLE001 - eager's memory, for instance; what is the caller's fault is raised once more
+            self._take_theirs(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return theirs(*inputs)
+
+    def _until_written(self, *inputs: Any) -> Any:
+        begun = [part for part in self.parts if part.begun]
+        if begun and sum(part.settle(wait=False) for part in begun) == len(begun):
+            with self._lock:
+                if self.run == self._until_written:
+                    self._choose(begun, inputs)
+            return self.run(*inputs)
+        assert self._theirs is not None
+        return self._theirs(*inputs)
+
+    def _choose(self, begun: list[AotPart], inputs: tuple[Any, ...]) -> None:
+        assert self._ours is not None
+        assert self._theirs is not None
+        records = [part.record for part in begun]
+        written = sum(r.operators for r in records if r.state == "written")
+        if 2 * written <= sum(r.operators for r in records):
+            causes = [r.cause for r in records if r.state == "inductor"]
+            kept = all(part.kept for part in begun) and all(r.state == "inductor" for r in records)
+            self._take_theirs(causes[0] if causes else "", keep=kept)
+        elif on_gpu(inputs) and not (self._known and self._known.ours):
+            self.run = Race(self._ours, self._theirs, self._raced)
+        else:
+            self._left_to_eager()
+            self.run = self._ours
+
+    def _raced(self, faster: bool, cause: str) -> Run:
+        assert self._ours is not None
+        if not faster:
+            return self._take_theirs(cause, keep=True)
+        self._keep(ours=True)
+        self._left_to_eager()
+        self.run = self._ours
+        return self.run
+
+    def _left_to_eager(self) -> None:
+        """Ours it is: what it has no file for stays with eager."""
+        for part in self.parts:
+            if part.record.state == "inductor":
+                part.record.became("eager", part.record.cause)
+
+    def _take_theirs(self, cause: str, *, keep: bool = False) -> Run:
+        assert self._theirs is not None
+        self.run = torch._dynamo.eval_frame.innermost_fn(self._theirs)  # Dynamo disables itself around what it was given
+        for part in self.parts:
+            if part.record.state != "checked":
+                part.record.became("inductor", part.record.cause or cause)
+        if keep:
+            self._keep(ours=False, cause=cause)
+        self._ours = None
+        self.parts.clear()
+        return self.run
+
+    def _keep(self, *, ours: bool, cause: str = "") -> None:
+        from kernelllm.app.dynamo import disk
+
+        if self.options.cache:
+            disk.put(self._key, disk.Decision(ours=ours, cause=cause))

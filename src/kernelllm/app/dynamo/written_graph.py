@@ -1,0 +1,109 @@
+"""A written file as what runs a graph of AOTAutograd's: arguments, results in the layouts that are expected, inputs that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelllm.app import in_process
+from kernelllm.app.dynamo.graph_parts import GraphParts, views_of_written
+from kernelllm.problems.graph_problem import told_by_shapes
+from kernelllm.problems.graph_text import noted
+from kernelllm.problems.observed import hint
+
+Run = Callable[[list[Any]], Sequence[Any]]
+
+
+def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> Run:
+    """What runs the graph by its file. It raises what the file raises; a first call that does so has changed no input."""
+    vars(module)["check"] = _checked_by_dynamo
+    forward: Callable[..., Sequence[Any]] = module.ModelNew().to(device).forward
+    results = _results(parts.computed)
+    results = results[: len(results) - len(parts.written)]
+    layouts = [(i, order) for i, order in enumerate(map(_layout, results)) if order is not None]
+    told = told_by_shapes(parts.computed)
+    names = [n.name for n in placeholders(parts.computed)]
+    taken = [i for i, name in enumerate(names) if name not in told]
+    takes_all = len(taken) == len(names)
+    views = parts.views.forward if _results(parts.views) else None
+    ready = not views and not parts.copied and all(there for there, _ in parts.places)
+    ready = ready and [index for _, index in parts.places] == list(range(len(results)))
+    constants, written, own = parts.constants, parts.written, views_of_written(parts) if parts.written else []
+    tried = False
+
+    def run(inputs: list[Any]) -> Sequence[Any]:
+        nonlocal tried
+        given = [*inputs, *constants] if constants else inputs
+        arguments = given if takes_all else [given[i] for i in taken]
+        if not tried or (device.type == "cuda" and device.index not in (None, torch.cuda.current_device())):
+            with in_process.on(device):
+                computed = list(forward(*arguments) if tried else _unchanged_by_a_failure(forward, arguments, [given[i] for i in written]))
+            tried = True
+        else:
+            computed = list(forward(*arguments))
+        for i, order in layouts:
+            computed[i] = _laid_out(computed[i], order)
+        for i in own:
+            computed[i] = _apart_from(computed[i], [given[place] for place in written])
+        if ready:
+            return computed[: len(results)] if written else computed
+        return parts.joined(given, computed, views(*given) if views else ())
+
+    return run
+
+
+def _unchanged_by_a_failure(forward: Callable[..., Sequence[Any]], arguments: list[Any], written: list[torch.Tensor]) -> Sequence[Any]:
+    before = [t.clone() for t in written]
+    try:
+        return forward(*arguments)
+    except Exception:
+        for tensor, kept in zip(written, before, strict=True):
+            tensor.copy_(kept)
+        raise
+
+
+def _apart_from(result: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
+    """The result in memory of its own: by the graph, an input has a copy of it."""
+    if result.untyped_storage().data_ptr() in [t.untyped_storage().data_ptr() for t in written]:
+        return result.clone()
+    return result
+
+
+def _checked_by_dynamo(*_: Any) -> None:
+    """Stands for the guards of a file: Dynamo guards dtypes, devices and sizes, and has done so when a graph is called."""
+
+
+def placeholders(graph: fx.GraphModule) -> list[fx.Node]:
+    """The inputs of a graph."""
+    return list(graph.graph.find_nodes(op="placeholder"))
+
+
+def _results(graph: fx.GraphModule) -> list[fx.Node]:
+    results: Any = graph.graph.output_node().args[0]
+    return list(results)
+
+
+def _layout(node: fx.Node) -> tuple[int, ...] | None:
+    """The order of a result's dimensions in memory, from the outermost to the innermost, that those who come after expect; empty for
+    the usual one."""
+    value = noted(node)
+    if not isinstance(value, torch.Tensor) or any(s == 0 for s in map(hint, value.stride())):
+        return None  # a repeated dimension is written out in the usual order
+    order = sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True)
+    return tuple(order) if order != list(range(value.dim())) else ()
+
+
+def _laid_out(tensor: Any, order: tuple[int, ...]) -> Any:
+    """The tensor, dense in that order: itself, or a copy. What can be viewed in eager's layout, holes or not, can be viewed in this."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    if not order:
+        return tensor.contiguous()  # itself, mostly
+    ordered = tensor.permute(order)
+    if ordered.is_contiguous():
+        return tensor
+    return ordered.contiguous().permute(sorted(range(len(order)), key=order.__getitem__))
