@@ -14,7 +14,8 @@ from kernelllm.judge.checks.precision import Precision
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.compare import Rules, compare
-from kernelllm.judge.trials.reference import ReferenceRun, prepare
+from kernelllm.judge.trials.reference import prepare
+from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.tf32_allowance import to_tf32
 from kernelllm.problems import shrink
 from kernelllm.problems.instance import Instance

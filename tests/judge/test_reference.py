@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.reference import prepare
+from kernelllm.judge.trials.reference_run import ReferenceRun
 
 
 @pytest.mark.parametrize(
@@ -100,3 +102,43 @@ def get_init_inputs():
     assert found.has_tf32
     flipped = {tuple((one != found.expected.exact).nonzero().flatten().tolist()) for one in found.expected.equally_right}
     assert len(flipped) >= 3, "each way of rounding flips other elements"
+
+
+CENTRED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (x - x.mean(1, keepdim=True)) / x.var(1, keepdim=True).sqrt()DROPPED
+def get_inputs():
+    return [(LEVEL + 0.01 * torch.randn(64, 512)).bfloat16()]
+def get_init_inputs():
+    return []
+"""
+
+
+def _far(level: str = "1.0", dropped: str = "") -> tuple[ReferenceRun, torch.Tensor, torch.Tensor]:
+    """A run of which half precision makes something else than float64 does; its output, and the right one."""
+    problem = Problem(name="p", source=CENTRED.replace("LEVEL", level).replace("DROPPED", dropped))
+    reference = prepare(problem, SizeSet(label="original"), {}, "cpu", 0, True)
+    found = reference.run(reference.inputs(0), 0)
+    assert found.refine(rounding=True)
+    assert found.unstable
+    return found, found.expected.value.double(), found.expected.exact
+
+
+def test_who_is_as_exact_as_eager_is_right_however_far_rounding_takes_both() -> None:
+    found, eager, right = _far("1.01")
+    assert found.expected.has_exact
+    assert 0.05 < (eager - right).norm() / right.norm() < 0.25
+    elsewhere = right + 0.9 * (eager - right).flip(0)
+    assert found.compared(elsewhere.bfloat16(), Rules()).ok
+    assert not found.compared((right + 1.5 * (eager - right).flip(0)).bfloat16(), Rules()).ok
+    assert not found.compared((right * 1.1).bfloat16(), Rules()).ok, "a wrong factor is no rounding"
+    some_wrong = torch.cat([right[:60], torch.zeros_like(right[60:])])
+    assert not found.compared(some_wrong.bfloat16(), Rules()).ok
+
+
+def test_random_numbers_are_not_explained_by_rounding() -> None:
+    found, eager, right = _far("0.0", "* torch.rand_like(x)")
+    assert not found.expected.has_exact
+    assert not found.compared((right + 0.5 * (eager - right)).bfloat16(), Rules()).ok

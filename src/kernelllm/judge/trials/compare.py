@@ -74,12 +74,14 @@ class Comparison:
 class Rules:
     """How to compare: ``tolerance`` None means by dtype (1e-4, half precision 1e-2).
 
-    ``scaled``: absolute tolerance in units of the output's rms, for inputs of unusual size. ``precise``: look at precision too."""
+    ``scaled``: absolute tolerance in units of the output's rms, for inputs of unusual size. ``precise``: look at precision too.
+    ``far``: eager may be further from float64 than a twentieth, by rounding alone."""
 
     profile: str = STRICT
     tolerance: float | None = None
     scaled: bool = False
     precise: bool = True
+    far: bool = False
 
     @property
     def exact(self) -> bool:
@@ -283,7 +285,7 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
 
 def _sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> ErrorSums:
     tolerance = tolerance_for(reference.dtype, rules.tolerance)
-    return error_sums(mine, reference, exact, equally_right, tolerance, lambda rms: rules.absolute(reference.dtype, rms))
+    return error_sums(mine, reference, exact, equally_right, tolerance, lambda rms: rules.absolute(reference.dtype, rms), rules.far)
 
 
 def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: ErrorSums, rules: Rules) -> Comparison:

@@ -13,6 +13,10 @@ EAGER_FACTOR = 2.0
 """A candidate may err by so many times eager's own error (largest and rms)."""
 FEW = 256
 """With fewer elements than this, eager's error may be small by luck, and a candidate's of one sign."""
+NEAR = 0.05
+"""A float64 run that is apart from eager's by less than this share of its norm is nearly the same."""
+_NOISE = 0.25
+"""Eager's output says nothing itself where it is off by more than this share."""
 _CHUNK = 2**26
 
 
@@ -43,12 +47,25 @@ class ErrorSums:
     """The error times the output, summed up: far from zero where the error is a share of the output itself."""
     eager_along: float = 0.0
     tolerance: float = 0.0
+    far: bool = False
+    """Whether eager is further from float64 than :data:`NEAR`, by rounding alone."""
 
     @property
     def systematic(self) -> bool:
         """Whether the output is too large or too small as a whole, which the rounding of many elements does not make it."""
-        most = max(EAGER_FACTOR * abs(self.eager_along), math.sqrt(max(self.eager_squares, self.squares / 4) * self.target_squares))
+        by_chance = math.sqrt(max(self.eager_squares, self.squares / 4) * self.target_squares) / (2 if self.far else 1)
+        most = max(EAGER_FACTOR * abs(self.eager_along), by_chance)
         return self.elements >= FEW and abs(self.along) > most
+
+    def bound_far_error(self) -> None:
+        """Eager's error counts by half of itself, and by no less than :data:`NEAR`: who is as exact as eager is right, and nobody else."""
+        share = math.sqrt(self.eager_squares / max(self.target_squares, 1e-300))
+        if share > NEAR:
+            self.far = True
+            scale = (NEAR if share > _NOISE else max(NEAR, share / EAGER_FACTOR)) / share
+            self.eager_squares *= scale**2
+            self.eager_max *= scale
+            self.eager_along *= scale
 
     def rms(self, squares: float) -> float:
         return math.sqrt(squares / max(self.elements, 1))
@@ -56,9 +73,9 @@ class ErrorSums:
 
 def error_sums(
     mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], tolerance: float,
-    absolute: Callable[[float], float],
+    absolute: Callable[[float], float], far: bool = False,
 ) -> ErrorSums:  # fmt: skip
-    """``absolute``: the absolute tolerance for an output of a given rms."""
+    """``absolute``: the absolute tolerance for an output of a given rms; ``far``: see :class:`ErrorSums`."""
     out = ErrorSums(tolerance=tolerance)
     flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *equally_right)]
 
@@ -79,6 +96,8 @@ def error_sums(
             out.eager_max = max(out.eager_max, float(own.max()))
             out.eager_squares += float((own * own).sum())
         out.elements += int(finite.sum())
+    if far:
+        out.bound_far_error()
     floor = absolute(min(out.rms(out.target_squares), 1e30))
     for start, (c, r, x, *_) in chunks():
         _add(out, start, c, r, r if x is None else x, floor)

@@ -14,7 +14,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import same_structure
 from kernelllm.problems.inputs import Path, constants, others, replaced
 

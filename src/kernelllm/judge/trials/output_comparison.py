@@ -9,7 +9,8 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess, Candid
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE
 from kernelllm.judge.trials.parameter_states import FAINT
-from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import in_dtypes_of
 from kernelllm.judge.trials.schedule import PlannedTrial
 

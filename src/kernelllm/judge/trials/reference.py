@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -25,10 +25,11 @@ from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
-from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, as_chosen
-from kernelllm.judge.trials.rounding import Rounding, in_float64, moved
-from kernelllm.judge.trials.same_computation import agrees, in_double, in_dtypes_of, same_structure
+from kernelllm.judge.trials.compare import ROUNDINGS, Expected
+from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun
+from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
+from kernelllm.judge.trials.same_computation import agrees, in_double, rounding_explains, same_structure
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -46,65 +47,6 @@ HEAVIEST_FLOPS = 2e10
 _PERTURBATIONS = 2
 """Runs in which everything is moved by rounding."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
-
-
-@dataclass
-class ReferenceRun:
-    """One run of the reference. Where it raised, ``error`` says so and nothing else holds."""
-
-    expected: Expected
-    finite: bool
-    mutated_inputs: tuple[int, ...] = ()
-    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Buffers after the run."""
-    error: str = ""
-    unstable: bool = False
-    """float64 gives other numbers altogether: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
-    has_tf32: bool = False
-    """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
-    _refined: bool = False
-    refinements: Iterator[tuple[Expected, bool]] = field(default_factory=lambda: iter(()))
-    """The output better and better known, cheapest first: in float64, with TF32 convolutions (then the second value is true), moved by
-    rounding."""
-    perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
-    """Outputs in float64, everything moved at random by up to so many units of rounding."""
-    choices: Callable[[], list[Choice]] = list
-    """What it chose among equal values."""
-
-    def release(self) -> None:
-        """Free the tensors that refining and perturbing take: neither is possible any more."""
-        self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
-
-    def refine(self, rounding: bool) -> bool:
-        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
-        while (rounding or not self._refined) and self._refine_further():
-            pass
-        return self.expected.has_exact or self.has_tf32 or self.unstable
-
-    def _refine_further(self) -> bool:
-        found, self._refined = next(self.refinements, None), True
-        if found is not None:
-            self.expected, self.has_tf32 = found
-            self.unstable = not self.expected.has_exact and self.expected.exact is not None
-        return found is not None
-
-    def compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected) -> Comparison:
-        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared."""
-        if rules.precise:
-            self.refine(rounding=False)
-        found = compare(value, of(self.expected), rules)
-        while not found.ok and self._refine_further():
-            found = compare(value, of(self.expected), rules)
-        if not found.ok and self.unstable and rules.exact:
-            by_float64 = compare(value, of(self.by_float64()), rules)
-            found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
-        if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
-            found = compare(chosen, of(self.expected), rules)
-        return found
-
-    def by_float64(self) -> Expected:
-        """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
-        return Expected(in_dtypes_of(self.expected.value, self.expected.exact))
 
 
 class Reference:
@@ -305,12 +247,16 @@ class Reference:
             if expected.has_exact:
                 break
         yield expected, False
+        far = expected.exact is not None and not expected.has_exact
+        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(OtherRounding, value, inputs, seed, before)]):
+            expected = replace(expected, has_exact=True)
+            yield expected, False
         for stochastic in (False, True) if self.tf32_convolutions else ():
-            more = (*expected.equally_right, *self._in_tf32(value, inputs, seed, before, stochastic))
+            more = (*expected.equally_right, *self._under(Tf32Convolutions, value, inputs, seed, before, stochastic))
             if len(more) > len(expected.equally_right):
                 expected = replace(expected, equally_right=more)
                 yield expected, True
-        if expected.has_exact:
+        if expected.has_exact and not far:
             moved_outputs = tuple(self._perturbed(value, inputs, seed, before))
             yield replace(expected, equally_right=(*expected.equally_right, *moved_outputs)), bool(expected.equally_right)
 
@@ -319,11 +265,15 @@ class Reference:
             self.called(self._model_copy("tf32", before))(*_copied(inputs))
             return run.found  # type: ignore[no-any-return]
 
-    def _in_tf32(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], stochastic: bool) -> Iterator[Any]:
-        """Outputs with convolutions in TF32. What it does to a mask (of a ReLU, in its gradient) is chance: several say more."""
+    def _under(
+        self, rounding: type[Tf32Convolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,
+        before: Mapping[str, torch.Tensor], stochastic: bool = True,
+    ) -> Iterator[Any]:  # fmt: skip
+        """Outputs in working precision under another rounding. What it does to a mask (of a ReLU, in its gradient) is chance: several
+        at random say more."""
         for number in range(_PERTURBATIONS if stochastic else 1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
-            with failures_logged("no run with TF32 convolutions"), self.calling(seed), Tf32Convolutions(generator):
+            with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
             if found is not None and same_structure(value, found):
                 yield found

@@ -70,6 +70,26 @@ class Rounding(OperatorMode):
         return change if factor is None else change * factor
 
 
+class OtherRounding(OperatorMode):
+    """Moves what operators compute in working precision at random, by up to a unit of its rounding: eager, had it rounded otherwise."""
+
+    def __init__(self, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs or {})), str(func)
+        if func._schema.is_mutable or family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
+            return result
+        return tree_map(self._moved, result)
+
+    def _moved(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        noise = torch.rand(leaf.shape, dtype=torch.float64, device=leaf.device, generator=self._generator)
+        return (leaf * (1 + torch.finfo(leaf.dtype).eps * (2 * noise - 1))).to(leaf.dtype)
+
+
 def moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
     """The value with all floating-point tensors moved by up to so many units of float32's rounding."""
 

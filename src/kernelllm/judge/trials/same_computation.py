@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import TIES
+from kernelllm.judge.trials.error_sums import NEAR
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
@@ -34,9 +37,20 @@ def agrees(value: Any, exact: Any) -> bool:
             if int((mine != theirs).sum()) > TIES * mine.numel():
                 return False
             continue
-        if not _near(mine.reshape(-1), theirs.reshape(-1)):
+        if distance(mine, theirs) > NEAR:
             return False
     return True
+
+
+def rounding_explains(value: Any, exact: Any, others: Sequence[Any]) -> bool:
+    """Whether the same computation, done with other rounding, moves ``value`` about as far as it is from ``exact``."""
+    for mine, right, *moved in zip(*(nested.tensors(one) for one in (value, exact, *others)), strict=True):
+        if not mine.is_floating_point():
+            if int((mine != right).sum()) > TIES * mine.numel():
+                return False
+        elif (apart := distance(mine, right)) > NEAR and max((distance(mine, one, right) for one in moved), default=0.0) < apart / 2:
+            return False
+    return bool(others)
 
 
 def in_dtypes_of(value: Any, other: Any) -> Any:
@@ -51,11 +65,12 @@ def in_double(value: Any) -> Any:
     return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 
-def _near(mine: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether flat ``mine`` is within 5 % of ``exact`` by norm, where both are finite; in pieces, for the copies take memory."""
-    difference = size = 0.0
-    for left, right in zip(mine.split(_CHUNK), exact.split(_CHUNK), strict=True):
-        usable = torch.isfinite(left) & torch.isfinite(right)
-        difference += float(torch.where(usable, left.double() - right, 0.0).square().sum())
-        size += float(torch.where(usable, right, 0.0).square().sum())
-    return difference <= 0.05**2 * size + 1e-30
+def distance(left: torch.Tensor, right: torch.Tensor, beside: torch.Tensor | None = None) -> float:
+    """How far apart two tensors are, as a share of the norm of ``beside`` (else of ``right``), where both are finite."""
+    apart = size = 0.0
+    flat = (t.reshape(-1).split(_CHUNK) for t in (left, right, right if beside is None else beside))  # in pieces: copies take memory
+    for a, b, c in zip(*flat, strict=True):
+        usable = torch.isfinite(a) & torch.isfinite(b)
+        apart += float(torch.where(usable, a.double() - b, 0.0).square().sum())
+        size += float(torch.where(usable, c, 0.0).double().square().sum())
+    return math.sqrt(apart / (size + 1e-30))

@@ -19,7 +19,8 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess, Sample
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.problems.relations import Budget
 
 LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=False)

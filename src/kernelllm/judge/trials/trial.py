@@ -24,7 +24,8 @@ from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, NAMES, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
-from kernelllm.judge.trials.reference import Reference, ReferenceRun
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
 
 _DIGEST_LIMIT = 2**26

@@ -1,0 +1,76 @@
+"""One run of the reference, and how a candidate's output compares with it: refined as far as it takes to call it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
+from kernelllm.judge.trials.equal_choices import Choice, as_chosen
+from kernelllm.judge.trials.same_computation import in_dtypes_of
+
+
+@dataclass
+class ReferenceRun:
+    """One run of the reference. Where it raised, ``error`` says so and nothing else holds."""
+
+    expected: Expected
+    finite: bool
+    mutated_inputs: tuple[int, ...] = ()
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers after the run."""
+    error: str = ""
+    unstable: bool = False
+    """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
+    has_tf32: bool = False
+    """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
+    _refined: bool = False
+    refinements: Iterator[tuple[Expected, bool]] = field(default_factory=lambda: iter(()))
+    """The output better and better known, cheapest first: in float64, with TF32 convolutions (then the second value is true), moved by
+    rounding."""
+    perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
+    """Outputs in float64, everything moved at random by up to so many units of rounding."""
+    choices: Callable[[], list[Choice]] = list
+    """What it chose among equal values."""
+
+    def release(self) -> None:
+        """Free the tensors that refining and perturbing take: neither is possible any more."""
+        self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
+
+    def refine(self, rounding: bool) -> bool:
+        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
+        while (rounding or not self._refined) and self._refine_further():
+            pass
+        return self.expected.has_exact or self.has_tf32 or self.unstable
+
+    def _refine_further(self) -> bool:
+        found, self._refined = next(self.refinements, None), True
+        if found is not None:
+            self.expected, self.has_tf32 = found
+            self.unstable = self.unstable or (not self.expected.has_exact and self.expected.exact is not None)
+        return found is not None
+
+    def compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected) -> Comparison:
+        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared."""
+        if rules.precise:
+            self.refine(rounding=False)
+
+        def beside() -> Comparison:
+            return compare(value, of(self.expected), replace(rules, far=self.unstable))
+
+        found = beside()
+        while not found.ok and self._refine_further():
+            found = beside()
+        if not found.ok and self.unstable and rules.exact:
+            by_float64 = compare(value, of(self.by_float64()), rules)
+            found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
+        if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
+            found = compare(chosen, of(self.expected), rules)
+        return found
+
+    def by_float64(self) -> Expected:
+        """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
+        return Expected(in_dtypes_of(self.expected.value, self.expected.exact))
