@@ -20,6 +20,22 @@ def test_a_swallowed_interrupt_comes_back() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_second_press_does_not_disturb_the_putting_away() -> None:
+    put_away = []
+
+    def work() -> None:
+        with remembered():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                put_away.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert put_away
+
+
 def test_an_error_that_an_interrupt_caused_is_the_interrupt() -> None:
     def parse() -> None:
         with remembered():

@@ -248,6 +248,9 @@ def test_a_reference_without_outputs_is_the_problems_fault(warm: Judge) -> None:
     found = warm.judge(empty, matmul(', input_precision="ieee"'))
     assert found.status is Status.PROBLEM_ERROR, found.message
     assert "nothing to judge" in found.message
+    silent = warm.judge(problem("None", "[torch.randn(64, 32)]"), elementwise("v"))
+    assert silent.status is Status.PROBLEM_ERROR, silent.message
+    assert "forward() returns None" in silent.message
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,10 @@ def test_inputs_that_are_made_alike_share_a_name() -> None:
     assert {name: text for name, text in readable(same).items() if "ids" in text} == {
         "get_inputs_1_dim0": "ids, x, scale dim 0", "get_inputs_1_dim1": "ids, x, scale dim 1",
     }  # fmt: skip
+
+
+def test_a_module_that_is_no_problem_by_itself_has_its_own_names() -> None:
+    alias = SOURCE.replace("class Model:", "class Block:").replace("def get_inputs", "Model = Block\ndef get_inputs")
+    assert readable(alias.replace("[128, 10]", "[[128, 10], {}]")) == readable(SOURCE)
+    derived = SOURCE.replace("class Model:", "class Block:").replace("def get_inputs", "class Model(Block): pass\ndef get_inputs")
+    assert readable(derived) == readable(SOURCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import signal
 import traceback
 from importlib import import_module
 from typing import Any
@@ -117,5 +118,9 @@ def main() -> None:
     """What the ``kernelllm`` script calls."""
     try:
         cli.main(prog_name="kernelllm")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is putting away
+        raise
     finally:
         gc.freeze()  # otherwise Python looks through all of torch for garbage before it ends

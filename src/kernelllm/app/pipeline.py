@@ -116,6 +116,9 @@ def as_problem(problem: Problem | str | os.PathLike[str], **how: Any) -> Problem
         return problem
     if isinstance(problem, str) and "\n" in problem:
         return Problem(name="module", source=problem, origin="text")
+    if not isinstance(problem, str | os.PathLike):
+        what = f"No problem can be read from {type(problem).__name__} {problem!r:.40}."
+        raise UsageError(what, fix="Give a torch.nn.Module with example inputs, or the path of a file.")
     from kernelllm.app.problem_specs import in_suite, single
     from kernelllm.suites.file import open_problem
 

@@ -25,6 +25,8 @@ LOOK_S = 10.0
 """Seconds between two looks at the GPUs."""
 FIRST_S = 5.0
 """Seconds until the first line of plain output, and the least between two."""
+TWICE_S = 2.0
+"""A second Ctrl-C within so many seconds means the first."""
 HOUSE = logging.getLogger("kernelllm")
 
 
@@ -178,17 +180,21 @@ def duration(seconds: float) -> str:
 def remembered() -> Iterator[Callable[[], None]]:
     """Inside it Ctrl-C raises KeyboardInterrupt as usual; the function that it yields raises it again if that was swallowed.
 
+    Pressed twice at once it counts once: what is under way is put away in peace.
     Does nothing outside the main thread, or where somebody else handles the signal.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield lambda: None
         return
     seen = False
+    last = float("-inf")
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = True
-        raise KeyboardInterrupt
+        nonlocal seen, last
+        seen, now = True, time.monotonic()
+        if now - last > TWICE_S:
+            last = now
+            raise KeyboardInterrupt
 
     def check() -> None:
         if seen:

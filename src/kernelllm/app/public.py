@@ -34,6 +34,7 @@ def optimize(
         from kernelllm.app.live import optimize_module as live
 
         return live.optimize(problem, example_inputs, train=train, **options)
+    _refuse_class(problem)
     if example_inputs is not None or train:
         raise UsageError(NOT_LIVE.format("example_inputs"))
     return pipeline.optimize(problem, **options)
@@ -55,6 +56,7 @@ def check(
         from kernelllm.app.live import optimize_module as live
 
         return live.check(candidate, problem, inputs, train=train, judge=judge)
+    _refuse_class(problem)
     if inputs is not None or train:
         raise UsageError(NOT_LIVE.format("inputs"))
     return pipeline.check(candidate, problem, judge=judge)
@@ -64,3 +66,8 @@ def is_module(problem: Any) -> TypeIs[torch.nn.Module]:
     """Whether it is a live module; torch is not imported for the question."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(problem, torch.nn.Module)
+
+
+def _refuse_class(problem: Any) -> None:
+    if isinstance(problem, type):
+        raise UsageError(f"{problem.__name__} is a class, not a module.", fix=f"Build it: {problem.__name__}(...).")

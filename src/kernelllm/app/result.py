@@ -53,8 +53,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
                 right = sum(a.verdict.correct for a in self.attempts)
                 how = "" if best.verdict.timing else "; nothing was timed: the first in the writer's order"
                 rows.insert(1, ("chosen", f"candidate {self.attempts.index(best) + 1} of {len(self.attempts)} ({right} correct){how}"))
-            if best.candidate.note:
-                rows.append(("left", best.candidate.note))
+            if note := best.candidate.note:
+                rows.append(("mended", note.removeprefix("mended: ")) if note.startswith("mended: ") else ("left", note))
             rows.append(("file", self.path or "not written"))
         elif self.attempts:
             rows = [("status", f"none of {len(self.attempts)} candidates is correct; nothing was written")]

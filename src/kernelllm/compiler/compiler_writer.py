@@ -325,5 +325,6 @@ def refuse_idle(source: str, name: str) -> None:
         return
     computes = open_backend("triton").computes
     if not any(computes(ast.unparse(kernel)) for kernel in kernels):
-        does = f" Torch does {', '.join(left)}." if left else ""
-        raise CaptureError(f"{name!r} is not compiled: nothing is left for a kernel.{does}", fix="Use a language model (-m).")
+        does = f" Torch does {', '.join(left)}." if left else " Its forward only hands tensors on, or they have no elements."
+        fix = "Use a language model (-m)." if left else "Nothing would be faster."
+        raise CaptureError(f"{name!r} is not compiled: nothing is left for a kernel.{does}", fix=fix)

@@ -77,7 +77,8 @@ class Store(Closing):
                     self._put(connection, _tables.META, {"key": "version", "value": str(VERSION)})
         except _tables.SQLAlchemyError as error:
             what = f"The attempt store cannot be opened: {brief(error)}."
-            raise StoreError(what, where=self.safe_url, fix="Name another with --db.") from error
+            held = "Another process holds it. Wait for that one, or name" if "locked" in what else "Name"
+            raise StoreError(what, where=self.safe_url, fix=f"{held} another with --db.") from error
         if found is not None and found.value != str(VERSION):
             what = f"The attempt store has tables of version {found.value}; this is version {VERSION}."
             raise StoreError(what, where=self.safe_url)

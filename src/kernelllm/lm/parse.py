@@ -131,7 +131,7 @@ def _readings(text: str, language: Backend) -> Iterable[tuple[list[_Block], tupl
     if from_json:
         yield [_Block(from_json, "", True)], ("taken from JSON",)
     if not python:
-        yield [_Block(piece, "", True) for piece in _bare(text, language)], ("no fence",)
+        yield [_Block(piece, "", True) for piece in _bare(text, language)], () if _parses(text) else ("no fence",)
         unescaped = html.unescape(text)
         if unescaped != text:
             yield _blocks(unescaped) or [_Block(p, "", True) for p in _bare(unescaped, language)], ("HTML entities decoded",)

@@ -79,7 +79,8 @@ class Instance:
             with torch.device(device) if there else contextlib.nullcontext():
                 model = self.namespace["Model"](*args, **kwargs, **(more or {}))
             if not isinstance(model, torch.nn.Module):
-                raise ProblemError(f"Model is not a torch.nn.Module but {type(model).__name__}.", where=_where(self.problem))
+                what = "Model(...) makes something that is no torch.nn.Module."
+                raise ProblemError(what, where=_where(self.problem), fix="Derive the class: class Model(nn.Module).")
             return model if device == "cpu" else model.to(device)
 
     def inputs(self, seed: int, device: str = "cpu") -> list[Any]:

@@ -28,9 +28,16 @@ def readable(source: str) -> dict[str, str]:
 
 
 def _arguments(tree: ast.Module, method: str) -> list[str]:
-    models = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    found = [node for model in models for node in model.body if isinstance(node, ast.FunctionDef) and node.name == method]
-    return [argument.arg for argument in found[0].args.args[1:]] if found else []
+    """The method's arguments, of ``Model`` or of the class of the file that it is another name for or inherits from."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    other = {ast.unparse(t): ast.unparse(node.value) for node in tree.body if isinstance(node, ast.Assign) for t in node.targets}
+    model = classes.pop(other.get("Model", "Model"), None)
+    while model is not None:
+        for node in model.body:
+            if isinstance(node, ast.FunctionDef) and node.name == method:
+                return [argument.arg for argument in node.args.args[1:]]
+        model = next((classes.pop(base) for base in map(ast.unparse, model.bases) if base in classes), None)
+    return []
 
 
 def _values(function: ast.FunctionDef, count: int) -> Iterator[tuple[slice, ast.expr]]:
@@ -39,6 +46,8 @@ def _values(function: ast.FunctionDef, count: int) -> Iterator[tuple[slice, ast.
     returned = next((node.value for node in reversed(function.body) if isinstance(node, ast.Return)), None)
     if isinstance(returned, ast.ListComp):
         yield slice(count), returned.elt
+    if isinstance(returned, ast.List) and list(map(type, returned.elts)) == [ast.List, ast.Dict]:  # [args, kwargs]
+        returned = returned.elts[0]
     for at, value in enumerate(returned.elts[:count] if isinstance(returned, ast.List | ast.Tuple) else ()):
         yield slice(at, at + 1), assigned.get(value.id, value) if isinstance(value, ast.Name) else value
 

@@ -39,7 +39,7 @@ set_options = together(
 
 @click.group(cls=KnownCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def pairs() -> None:
-    """Make sets of verified pairs of PyTorch modules and Triton kernels, and look at them."""
+    """Make sets of verified (PyTorch, Triton) pairs, and look at them."""
 
 
 @pairs.command()

@@ -117,7 +117,7 @@ def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> t
     for name, tensor in inputs.items():
         if homes and tensor.device not in homes:
             home = next(iter(homes))
-            raise UsageError(f"The input {name} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
+            raise UsageError(f"The input {name!r} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
         homes = homes or {tensor.device: name}
     return next(iter(homes), torch.device("cpu"))
 
@@ -164,6 +164,8 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
             logging.getLogger(__name__).info("torch.export: %s", error)
             failures.append(error)
     text = (str(failures[-1]).strip().splitlines() or [type(failures[-1]).__name__])[0][:300]
+    if "__obj_flatten__" in text:
+        text = "it holds packed (quantised) weights, which only torch's own kernels read."
     raise CaptureError(
         f"The forward of {type(flat.module).__name__} cannot be captured as one graph: {text}",
         fix="Name a part of it, such as module.layers[0], or use torch.compile(module, backend='kernelllm').",

@@ -102,6 +102,7 @@ def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
         return refused[0]
     if unknown:
         causes = [max(unknown, key=len)]  # torch.export knows the line
+    causes = [c for c in causes if "not compiled with CUDA" not in c] or causes  # that there is no GPU is not why
     traced = all(isinstance(e, Untraceable) for e in failures)
     return CaptureError(
         f"The forward of {problem.name!r} could not be {'traced' if traced else 'compiled'}: " + " Then: ".join(causes),

@@ -194,7 +194,8 @@ class GraphCode:
             for given in self.captured.graph_inputs:
                 if given.kind == kind and given.variable in self.program.tensors and not given.number:
                     return self.host.paths[given.variable]
-        raise CaptureError("There is no tensor to compute with: forward takes none, or what it returns depends on none.", where="emit")
+        what = "There is no kernel to write: nothing that forward returns is computed from a tensor."
+        raise CaptureError(what, fix="Return what depends on a tensor among the inputs or parameters.")
 
     def tensor_inputs(self) -> list[tuple[str, str]]:
         """Tensor arguments that the graph uses, as (variable, name)."""

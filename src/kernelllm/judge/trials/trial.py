@@ -129,7 +129,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     """The reference's part of a trial, after the candidate's, and the comparison. Raises CandidateFailure, ProblemError."""
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     if planned.is_first and not reference_run.error:
-        _refuse_empty(size.reference.problem, flatten(reference_run.expected.value))
+        _refuse_empty(size.reference.problem, reference_run)
     comparison = None
     if call.run is not None and not reference_run.error:
         comparison = size.comparison.output(planned, call.run, reference_run)
@@ -158,8 +158,12 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
 
 
-def _refuse_empty(problem: Problem, outputs: list[torch.Tensor]) -> None:
-    """Raises ProblemError where a reference gives tensors without elements alone: nothing could be wrong."""
+def _refuse_empty(problem: Problem, found: ReferenceRun) -> None:
+    """Raises ProblemError where a reference gives nothing, or tensors without elements alone: nothing could be wrong."""
+    outputs = flatten(found.expected.value)
+    if isinstance(found.expected.value, str | None) and not found.mutated_inputs and not found.buffers:
+        text = f"The reference's forward() returns {found.expected.value!r:.40}: there is nothing to judge."
+        raise ProblemError(text, where=problem.path or problem.name, fix="Return what it computes.")
     if outputs and not any(t.numel() for t in outputs):
         shapes = ", ".join(str(list(t.shape)) for t in outputs[:4])
         raise ProblemError(f"The reference's outputs are empty ({shapes}): there is nothing to judge.", where=problem.path or problem.name)
