@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernelllm.app.session import Asking, StoredSearch, open_store
-from kernelllm.app.verdict_view import moment, show, stdout
+from kernelllm.app.verdict_view import moment, put, show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
 from kernelllm.core.text import printable
@@ -51,7 +51,7 @@ def show_runs(runs: Sequence[RunInfo]) -> None:
         tokens = "" if r.tokens is None else f"{r.tokens:,}"
         state = r.state.partition(":")[0]
         table.add_row(r.id, r.kind, Text(r.name), state, f"{r.correct}/{r.attempts}", tokens, moment(r.updated))
-    stdout().print(table)
+    put(table)
 
 
 def show_run(info: RunInfo, attempts: Sequence[Attempt]) -> None:

@@ -216,22 +216,21 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
     from kernelllm.bench import summary
 
     console = stdout()
-    filled = summary.rows(scores)
-    keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for row in filled)]
-    cells = [list(summary.COLUMNS), *filled]
-    wide = sum(max(len(row[i]) for row in cells) + 2 for i in keep) > console.width
+    columns, *filled = summary.table(scores)
+    wide = sum(max(map(len, column)) + 2 for column in zip(columns, *filled, strict=True)) > console.width
     console.print(title, style="italic", highlight=False, markup=False)
     table = Table(box=None, pad_edge=False)
-    for i in keep:
-        table.add_column(summary.COLUMNS[i], justify="left" if i == 0 else "right", no_wrap=not wide)
+    for name in columns:
+        table.add_column(name, justify="left" if name == columns[0] else "right", no_wrap=not wide)
     for row in filled:
         # With no room for the intervals, the figures alone: a table of fragments can be read by nobody.
-        table.add_row(*(row[i].partition(" [")[0] if wide else row[i] for i in keep))
+        table.add_row(*(cell.partition(" [")[0] if wide else cell for cell in row))
     console.print(table)
     total = scores[-1]
     console.print("  ".join(f"{status} {count}" for status, count in total.statuses.items()), style="dim", highlight=False)
     brackets = "Intervals are left out for want of room." if wide else "Brackets: 95 % intervals over problems."
-    console.print(f"{brackets} x: geometric mean speed-up of solved problems.", style="dim", highlight=False, markup=False)
+    ratios = " x: geometric mean speed-up of solved problems." if any(name.startswith("x ") for name in columns) else ""
+    console.print(brackets + ratios, style="dim", highlight=False, markup=False)
     if kinds is not None:
         if kinds:
             console.print("errors: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items()), style="dim", highlight=False)

@@ -123,6 +123,12 @@ def rows(scores: Sequence[Scores]) -> list[list[str]]:
     ]
 
 
+def table(scores: Sequence[Scores]) -> list[list[str]]:
+    """The headings and :func:`rows`, without the columns of which nothing is known."""
+    filled = rows(scores)
+    return [[row[i] for i in range(len(COLUMNS)) if any(f[i] != "-" for f in filled)] for row in [list(COLUMNS), *filled]]
+
+
 def _percent(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
@@ -135,8 +141,8 @@ def _times(estimate: Estimate | None) -> str:
 
 def markdown(scores: Sequence[Scores]) -> str:
     """The table, and all figures of its last line, as GitHub Markdown; brackets hold 95 % intervals over problems."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(scores)]
+    head, *filled = ["| " + " | ".join(row) + " |" for row in table(scores)]
+    lines = [head, "|" + "---|" * (head.count("|") - 1), *filled]
     lines += ["", f"| {scores[-1].group} | |", "|---|---|", *(f"| {name} | {text} |" for name, text in all_figures(scores[-1]))]
     return "\n".join(lines) + "\n"
 

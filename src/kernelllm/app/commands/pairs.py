@@ -252,7 +252,8 @@ def export(folder: Path, form: str, split: str | None, template: str, output: Pa
             click.echo(line)
         return
     with output.open("w", encoding="utf-8") as out:
-        out.writelines(line + "\n" for line in lines)
+        count = sum(out.write(line + "\n") > 0 for line in lines)
+    click.echo(f"{count} rows in {output}")
 
 
 def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:

@@ -44,7 +44,8 @@ def show(problem: str, as_json: bool, **given: Any) -> None:
         _json(told)
         return
     for key in ("name", "origin", "path", "digest"):
-        click.echo(f"{key:10} {told[key]}")
+        if told[key]:
+            click.echo(f"{key:10} {told[key]}")
     click.echo(f"{'sizes':10} " + (", ".join(f"{name}={value}" for name, value in told["constants"].items()) or "none at module level"))
     click.echo(f"{'inputs':10} {', '.join(told['inputs'])}\n\n{told['source'].rstrip()}")
 
