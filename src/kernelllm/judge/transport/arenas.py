@@ -259,10 +259,9 @@ class _Handle(ctypes.Structure):
 
 
 class _Memory:
-    """What ``torch.as_tensor`` understands: a pointer with a length. ``owner``: lives as long as a tensor over it."""
+    """What ``torch.as_tensor`` understands: a pointer with a length."""
 
-    def __init__(self, pointer: int, size: int, owner: object) -> None:
-        self.owner = owner
+    def __init__(self, pointer: int, size: int) -> None:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 2}
 
 
@@ -327,6 +326,6 @@ def close_handle(pointer: int, device: int) -> None:
     _call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
 
 
-def as_tensor(pointer: int, size: int, device: int, owner: object = None) -> torch.Tensor:
-    """uint8[size] over device memory, without a copy; ``owner``, where the memory has one, lives as long as the tensor."""
-    return torch.as_tensor(_Memory(pointer, size, owner), device=f"cuda:{device}")
+def as_tensor(pointer: int, size: int, device: int) -> torch.Tensor:
+    """uint8[size] over device memory, without a copy."""
+    return torch.as_tensor(_Memory(pointer, size), device=f"cuda:{device}")
