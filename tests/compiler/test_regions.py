@@ -61,6 +61,16 @@ def get_inputs(): return [torch.rand(batch, width)]
 def get_init_inputs(): return [width]
 """
 
+ATTENDED = """
+class Model(nn.Module):
+    def forward(self, x, w):
+        q, k, v = (t.reshape(2, 64, 2, 8).transpose(1, 2) for t in torch.split(x * 2, 16, -1))
+        attended = F.scaled_dot_product_attention(q, k, v)
+        return torch.mm(attended.transpose(1, 2).reshape(128, 16), w) + 1
+def get_inputs(): return [torch.rand(2, 64, 48), torch.rand(16, 16)]
+def get_init_inputs(): return []
+"""
+
 
 def file_of(body: str) -> str:
     return emit(problem(body), lowered(body), Options())
@@ -77,6 +87,13 @@ def test_equal_regions_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None
     launched = re.findall(r"(\w+_kernel)\[", forward_of(text))
     statistics = [name for name in launched if "batch_norm" in name]
     assert len(set(statistics)) < len(statistics) / 2  # four layers share the kernels of one
+
+
+def test_what_a_library_gives_is_in_the_layout_that_the_next_region_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "LONG", 3)
+    options = Options(extern="allow", any_dtype=False)
+    text = forward_of(emit(problem(ATTENDED), lowered(ATTENDED, options), options))
+    assert "attended = attended.transpose(1, 2).contiguous().transpose(1, 2)" in text  # that of the product that comes next
 
 
 def test_growing_concatenations_are_chained() -> None:

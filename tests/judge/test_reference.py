@@ -59,6 +59,27 @@ def get_init_inputs():
     assert (scale - exact).abs().max() > 1e-4, "eager rounds on the way, and what it loses is known"
 
 
+def test_constants_and_sums_of_a_named_type_are_float64_in_a_float64_run() -> None:
+    source = """
+import torch
+aten = torch.ops.aten
+class Model(torch.nn.Module):
+    def forward(self, q, k, seen):
+        none = aten.scalar_tensor.default(float("-inf"), dtype=torch.bfloat16)
+        bias = aten.where.self(seen, aten.full.default([], 0.0, dtype=torch.bfloat16), none)
+        attended = torch.nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=bias)
+        return attended + torch.softmax(attended, -1, dtype=torch.float32).to(torch.bfloat16) + attended.sum(-1, True, dtype=torch.float32)
+def get_inputs():
+    return [torch.randn(2, 8, 16).bfloat16(), torch.randn(2, 8, 16).bfloat16(), torch.ones(8, 8, dtype=torch.bool).tril()]
+def get_init_inputs():
+    return []
+"""
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    found = reference.run(reference.inputs(0), 0)
+    assert found.refine(rounding=True)
+    assert found.expected.has_exact
+
+
 def test_where_eager_is_rounding_alone_float64_is_right() -> None:
     source = """
 import torch

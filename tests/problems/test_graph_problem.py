@@ -69,6 +69,18 @@ def test_symbolic_sizes_vary_and_inputs_are_like_those_seen() -> None:
     assert number == 10
 
 
+def test_labels_that_a_loss_ignores_are_drawn_as_such() -> None:
+    labels = torch.randint(2, 9, (4, 10))
+    labels[:, ::3] = -100
+    logits = torch.randn(40, 9)
+    graph = make_fx(lambda x, y: torch.nn.functional.cross_entropy(x, y.flatten()), tracing_mode="fake")(logits, labels)
+    problem = Instance(graph_problem(graph, [logits, labels], name="loss"))
+    drawn = problem.inputs(0)
+    assert torch.isfinite(problem.model(0)(*drawn))
+    assert set(drawn[1].flatten().tolist()) - {-100} <= set(range(2, 9))
+    assert 5 <= int((drawn[1] == -100).sum()) <= 30
+
+
 def test_a_graph_with_no_text_is_refused() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

@@ -26,6 +26,11 @@ def uniform(shape, low, high, dtype=torch.float32):
 def integers(shape, low, below, dtype=torch.int64):
     return torch.randint(low, below, shape, dtype=dtype)
 ''',
+    "marked": '''
+def marked(shape, mark, share, low, below, dtype=torch.int64):
+    """Whole numbers, and in some places a mark that is none of them; ``share``: how often."""
+    return torch.where(torch.rand(shape) < share, mark, torch.randint(low, below, shape)).to(dtype)
+''',
     "chosen": '''
 def chosen(shape, first, second, share, dtype=torch.bool):
     """One of two values in each place; ``share``: how often the first."""
@@ -118,7 +123,12 @@ def _kind(tensor: torch.Tensor, bounds: Mapping[int, str]) -> tuple[str, dict[st
     first = values.reshape(-1, values.shape[-1])[0]
     if values.dim() == tensor.dim() and bool((values == torch.arange(low, low + len(first))).all()):
         return "counted", {"start": str(low)} if low else {}, torch.int64
-    return "integers", {"low": str(low), "below": bounds.get(high + 1, str(high + 1))}, torch.int64
+    range_of = {"low": str(low), "below": bounds.get(high + 1, str(high + 1))}
+    rest = values[values != low]
+    if low < 0 <= (above := int(rest.min())):  # a label that a loss ignores; what lies between is no class
+        share = f"{1 - rest.numel() / values.numel():.3g}"
+        return "marked", {"mark": str(low), "share": share, **range_of, "low": str(above)}, torch.int64
+    return "integers", range_of, torch.int64
 
 
 def _values(tensor: torch.Tensor) -> torch.Tensor | None:

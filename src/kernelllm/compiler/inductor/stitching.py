@@ -109,7 +109,7 @@ class StitchedWrapper:
             name = self._fresh()
             member = node.target is operator.getitem
             text = self.text_of(node.args[0]) + f"[{node.args[1]}]" if member else self._called(node)
-            self.whole.steps.append(Assign(name, expression(text)))
+            self.whole.steps.append(Assign(name, expression(text), None if member else _layout(node.meta.get("val"))))
             self.values[node] = ast.Name(name, ast.Load())
 
     def _called(self, node: Node) -> str:
@@ -147,6 +147,13 @@ class StitchedWrapper:
             yield step
             if i in dead:
                 yield Free(dead[i])
+
+
+def _layout(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Size and strides that the regions after an operator rely on, where they are numbers."""
+    if not isinstance(value, torch.Tensor) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        return None
+    return tuple(value.shape), tuple(value.stride())
 
 
 def _buffers(node: ast.expr) -> list[str]:

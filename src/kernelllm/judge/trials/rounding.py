@@ -107,7 +107,8 @@ def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.T
 
 @contextlib.contextmanager
 def in_float64(*, conversions: bool) -> Iterator[None]:
-    """New floating-point tensors are float64. Without ``conversions`` those of float64 to another floating-point type do nothing."""
+    """New floating-point tensors are float64. Without ``conversions`` those of float64 to another floating-point type do nothing, and
+    what names such a type itself is float64 too."""
     old = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -121,9 +122,16 @@ class _KeepsFloat64(OperatorMode):
     """A module that sums in float32 and goes on in half precision multiplies float64 by half precision otherwise, which is an error."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if str(func) in _CONVERSIONS and args[0].dtype is torch.float64:
+        kwargs, name = dict(kwargs or {}), str(func)
+        wide = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.float64
+        if name in _CONVERSIONS and wide:
             wanted = kwargs.get("dtype") or (args[1] if len(args) > 1 else None)
             if isinstance(wanted, torch.dtype) and wanted.is_floating_point:
                 return args[0].clone()
+        if getattr(kwargs.get("dtype"), "is_floating_point", False) and torch.Tag.nondeterministic_seeded not in func.tags:
+            kwargs["dtype"] = torch.float64  # a constant, a sum; other random numbers would be drawn
+        if operator(name) in ("_softmax", "_log_softmax") and wide:
+            args = (*args[:2], False)  # half_to_float
+        if operator(name) in ("_softmax_backward_data", "_log_softmax_backward_data") and wide:
+            args = (*args[:3], torch.float64)
         return func(*args, **kwargs)
