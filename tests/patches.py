@@ -250,6 +250,12 @@ LAUNCHES = (
            "JITFunction.__call__(self, args, kwargs)"),
     *_each("the worker without a GPU", "the interpreter leaves no names among the candidate's", "triton.runtime.interpreter",
            "FunctionRewriter._compile_and_exec(self, transformed_ast)"),
+    *_each("the worker without a GPU", "a kernel's source is looked up once", "triton.runtime.interpreter",
+           "FunctionRewriter._find_def(self, lines);FunctionRewriter._prepare_source(self, lines);"
+           "FunctionRewriter._transform_ast(self, src)", "called"),
+    *_each("the worker without a GPU", "no folder is made for each file of a compile", "triton", "knobs.cache.manager_class"),
+    *_each("the worker without a GPU", "no folder is made for each file of a compile", "triton.runtime.cache",
+           "FileCacheManager.put(self, data, filename, binary);FileCacheManager._make_path(self, filename)", "overridden"),
 )  # fmt: skip
 
 DEVICE = (
@@ -334,6 +340,7 @@ EMULATOR = (
            "_patch_lang(fn);FunctionRewriter.rewrite_ast(self)"),
     *_each("the emulator", "True and False are arguments of a launch", _BUILDER, "_implicit_cvt(arg)"),
     *_each("the emulator", "types are worked out once", _BUILDER, "_get_np_dtype(tt_dtype)"),
+    *_each("the emulator", "constants are told apart by their class", "triton.language.core", "_unwrap_if_constexpr(o)"),
     *_each("the emulator", "types are worked out once", "triton.language.core",
            "tensor.__init__(self, handle, type);block_type.__init__(self, element_ty, shape)"),
     *_each(

@@ -17,6 +17,7 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True, **options)
+    mode.cache_enabled = False  # a mode lives for one problem: making keys takes longer than what is found again
     if mode.avoid_device_init:
         _keep_device_guard()
     return mode

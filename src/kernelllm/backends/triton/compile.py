@@ -10,11 +10,14 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 from triton.runtime import autotuner, jit
+from triton.runtime.cache import FileCacheManager
 
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
 from kernelllm.backends.triton import autotuning
@@ -74,6 +77,16 @@ class CompiledLaunches(Launches):
         self.only_listed = True
 
 
+class _Files(FileCacheManager):  # type: ignore[misc]
+    """A folder that one process writes to, so that each file is written in its place. Triton's own makes and removes a folder for each."""
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        """Write one file; returns its path."""
+        path = Path(self._make_path(filename))
+        path.write_bytes(data if isinstance(data, bytes) else str(data).encode())
+        return str(path)
+
+
 def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
@@ -130,6 +143,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                     seen.errors.append((f"{LAUNCH}{error}", 0))
         return kernel
 
+    triton.knobs.cache.manager_class = _Files
     jit.JITFunction.run = run
     autotuner.Autotuner.run = autotuning.run_first
 
@@ -203,9 +217,10 @@ class StoreInstruction:
     elements: float
 
 
-def stores(ttir: str) -> list[StoreInstruction]:
+@lru_cache(maxsize=64)
+def stores(ttir: str) -> tuple[StoreInstruction, ...]:
     """All that a kernel stores to, its helpers inlined."""
-    return list(_stores(ttir.splitlines()))
+    return tuple(_stores(ttir.splitlines()))
 
 
 def _stores(lines: list[str]) -> Iterator[StoreInstruction]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -96,9 +97,15 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
+@cache
+def source_lines(function: Callable[..., Any]) -> tuple[list[str], int]:
+    """The lines of a kernel and the number of the first. Raises OSError or TypeError where there are none. Finding them reads tokens."""
+    return inspect.getsourcelines(function)
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """Source text of a kernel, empty when there is none."""
     try:
-        return inspect.getsource(function)
+        return "".join(source_lines(function)[0])
     except (OSError, TypeError):
         return ""

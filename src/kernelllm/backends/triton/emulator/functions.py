@@ -7,12 +7,13 @@ is a copy of its source, compiled here. The copy's additional names live in a cl
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
+
+from kernelllm.backends.triton.kernel_arguments import source_lines
 
 _SEMANTIC = "interpreter semantic"
 """No name that a source could hold."""
@@ -59,22 +60,22 @@ class Running:
 def install() -> None:
     """Have Triton's rewriter compile functions apart from the candidate's globals, for good."""
     rewriter: Any = ti.FunctionRewriter
-    rewriter.rewrite_ast = _with_source(rewriter.rewrite_ast)
+    rewriter.rewrite_ast = _rewritten
     rewriter._compile_and_exec = _compiled
 
 
-def _with_source(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-    def rewrite_ast(self: Any) -> Any:
-        try:
-            inspect.getsourcelines(self.fn)
-        except (OSError, TypeError) as error:
-            raise ValueError("@jit functions should be defined in a Python file") from error
-        made = rewrite(self)
-        # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
-        made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
-        return made
-
-    return rewrite_ast
+def _rewritten(self: Any) -> Any:
+    """As Triton's own, which looks the source up three times."""
+    try:
+        lines, first = source_lines(self.fn)
+    except (OSError, TypeError) as error:
+        raise ValueError("@jit functions should be defined in a Python file") from error
+    before = next((i for i, line in enumerate(lines) if line.strip().startswith("def ")), 0)
+    self.filename, self.def_file_lineno, self.def_lineno = self.fn.__code__.co_filename, first + before, self._find_def(lines)
+    made = self._compile_and_exec(self._transform_ast(self._prepare_source(lines)))
+    # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
+    made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
+    return made
 
 
 def _compiled(self: Any, tree: ast.Module) -> Any:
@@ -87,14 +88,15 @@ def _compiled(self: Any, tree: ast.Module) -> Any:
         if isinstance(node, ast.Name) and node.id == "interpreter_semantic":
             node.id = _SEMANTIC
     parameters = function.args
-    parameters.defaults = [ast.Constant(None) for _ in parameters.defaults]
+    parameters.defaults = [ast.copy_location(ast.Constant(None), old) for old in parameters.defaults]
     closure = {name: cell.cell_contents for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True)}
     around = ast.parse("def enclosing(): pass")
     outer = around.body[0]
     assert isinstance(outer, ast.FunctionDef)
-    outer.args.args = [ast.arg(name) for name in (_SEMANTIC, *closure)]
-    outer.body = [function, ast.Return(ast.Name(function.name, ast.Load()))]
-    code = compile(ast.fix_missing_locations(around), self.filename, "exec")
+    outer.args.args = [ast.copy_location(ast.arg(name), outer) for name in (_SEMANTIC, *closure)]
+    result = ast.copy_location(ast.Name(function.name, ast.Load()), outer)
+    outer.body = [function, ast.copy_location(ast.Return(result), outer)]
+    code = compile(around, self.filename, "exec")
     found: dict[str, Any] = {}
     exec(code, self.fn.__globals__, found)  # the candidate's own kernel, in the worker that runs the candidate
     made = found["enclosing"](ti.interpreter_semantic, *closure.values())

@@ -28,6 +28,8 @@ _FLOAT_OPS = (
     "create_clampf", "create_fma", "create_cos", "create_exp", "create_exp2", "create_floor", "create_ceil", "create_log", "create_log2",
     "create_precise_sqrt", "create_sqrt", "create_sin", "create_erf", "create_rsqrt",
 )  # fmt: skip
+_USUAL = ("sum", "max", "min", "zeros", "cdiv", "sigmoid")
+"""Jitted functions of the language that many kernels call."""
 
 
 def bf16_to_f32(data: Any) -> Any:
@@ -83,6 +85,8 @@ def install() -> None:
     ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, sanitize_overflow=False)
     lockstep.install()
     emulated_launches.install()
+    for name in _USUAL:  # in the forkserver, once for all workers
+        functions.interpreted(getattr(tl.standard, name).fn)
 
 
 def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -248,6 +252,14 @@ def _remember_types() -> None:
             known = numpy_types[kind.name] = numpy_type(kind)
         return known
 
+    unwrap = tl.core._unwrap_if_constexpr
+    plain = {int, float, bool, str, type(None), tensor, block, tl.core.dtype, tl.core.pointer_type}
+
+    def unwrap_if_constexpr(value: Any) -> Any:
+        kind = type(value)
+        return value.value if kind is tl.constexpr else value if kind in plain else unwrap(value)
+
+    tl.core._unwrap_if_constexpr = unwrap_if_constexpr
     semantic = type(ti.interpreter_semantic)
     same_shape = semantic.broadcast_impl_value
 
