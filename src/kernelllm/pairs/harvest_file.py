@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,18 +28,19 @@ from kernelllm.core.types import to_json
 from kernelllm.pairs import guessed_arguments
 from kernelllm.pairs.canonical import fingerprint
 from kernelllm.pairs.package_module import OWN_FORMS, scope_of
-from kernelllm.pairs.recording import Arguments, ModuleRecorder, positional
+from kernelllm.pairs.recording import ModuleRecorder, positional
 from kernelllm.pairs.stand_ins import imported
 from kernelllm.pairs.standalone import ModuleUse, problem_of
+from kernelllm.pairs.variations import variations
 
 MOST_USES: Final = 4
 """Uses of one class that are tried, over all files."""
 MOST_MODULES: Final = 40
 """Layers in one problem."""
 MOST_FACTORIES: Final = 6
-SWITCHED: Final = 2
-"""Switches of a constructor that are turned, one at a time."""
-FORMS: Final = 3
+VARIED: Final = 8
+"""Other arguments of a constructor that are tried, one at a time."""
+FORMS: Final = 8
 """Problems that differ in numbers alone."""
 SECONDS: Final = 12
 """For building and running one class."""
@@ -99,15 +101,25 @@ class HarvestedFile:
                 with time_limit(SECONDS / 3):
                     source, packages = problem_of(ModuleUse(cls, built, given, recorder.constructor), self._allowed)
                     self._write(cls, source, packages)
-                    for other in itertools.islice(switched(cls, built), SWITCHED):
-                        with suppress(UsageError):  # a switch that cannot be turned is nothing lost
-                            self._write(cls, *problem_of(ModuleUse(cls, other, given, recorder.constructor), self._allowed))
             except UsageError as error:
                 self.reasons[error.what] += 1
             except TooLong:
                 self.reasons["its text takes too long"] += 1
             except Exception as error:  # noqa: BLE001 - as above
                 self.reasons[f"its text cannot be made ({type(error).__name__})"] += 1
+            else:
+                self._vary(ModuleUse(cls, built, given, recorder.constructor))
+
+    def _vary(self, use: ModuleUse) -> None:
+        """The class with other arguments; those that do not fit are nothing lost."""
+        with suppress(TooLong), time_limit(SECONDS / 3):
+            for other in itertools.islice(variations(use.cls, use.constructor), VARIED):
+                try:
+                    self._write(use.cls, *problem_of(replace(use, constructor=other), self._allowed))
+                except TooLong:
+                    raise
+                except Exception:  # noqa: BLE001 - the code of others raises what it likes
+                    continue
 
     def _first(self, name: str, key: str) -> bool:
         """Whether this use of the class is new, and not one too many."""
@@ -156,23 +168,6 @@ class HarvestedFile:
                 found.append(make)
         step = max(1, len(found) / MOST_FACTORIES)
         return [found[int(i * step)] for i in range(min(len(found), MOST_FACTORIES))]
-
-
-def switched(cls: Any, built: Arguments) -> Iterator[Arguments]:
-    """The constructor's arguments with one of its switches the other way."""
-    try:
-        signature = inspect.signature(cls.__init__)
-        bound = signature.bind(None, *built[0], **built[1]).arguments
-    except (TypeError, ValueError):
-        return
-    parameters = list(signature.parameters.values())[1:]
-    if any(p.kind is not p.POSITIONAL_OR_KEYWORD and p.name in bound for p in parameters):
-        return
-    given = {p.name: bound[p.name] for p in parameters if p.name in bound}
-    for p in parameters:
-        value = given.get(p.name, p.default)
-        if isinstance(value, bool):
-            yield (), {**given, p.name: not value}
 
 
 def run_once(make: Callable[..., Any], recorder: ModuleRecorder) -> str:
@@ -229,18 +224,23 @@ def _ran(model: torch.nn.Module) -> bool:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TooLong in the main thread after that time, and again each second where code of others swallows it."""
+    """Raise TooLong in the main thread after that time of the processor, or three times as much on the clock, whatever else the machine
+    does; and again each second where code of others swallows it."""
 
     def over(*_: object) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 3 * seconds))
+    before = [signal.signal(number, over) for number, _, _ in timers]
+    for _, timer, limit in timers:
+        signal.setitimer(timer, limit, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for _, timer, _ in timers:
+            signal.setitimer(timer, 0)
+        for (number, _, _), handler in zip(timers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _short(value: Any) -> str:

@@ -6,7 +6,9 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
+import re
 import sys
+import traceback
 from types import ModuleType
 from typing import Any, Final
 
@@ -19,27 +21,44 @@ MOST: Final = 30
 
 
 def imported(module: str) -> ModuleType:
-    """Import a module; what it cannot find is stood in for. Raises what its import raises otherwise."""
+    """Import a module; what it cannot find, or cannot load, is stood in for. Raises what its import raises otherwise."""
+    own = module.partition(".")[0]
     for _ in range(MOST):
         try:
             return importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            top = str(error.name or "").partition(".")[0]
-            if not top or top in _MISSING or top == module.partition(".")[0] or top in sys.modules:
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
+            operator = re.match(r"operator ((\w+)::\w+) does not exist", str(error))
+            top = operator[2] if operator else _lacking(error, own)
+            if not top or top in _MISSING:
                 raise
-            for name in [n for n in sys.modules if n.partition(".")[0] == module.partition(".")[0]]:
+            for name in [n for n in sys.modules if n.partition(".")[0] in (own, top)]:
                 del sys.modules[name]  # half of it is there
+            if operator:  # its library was built for another torch: what is written in Python works without
+                torch.library.define(operator[1], "(Tensor x) -> Tensor")
+                continue
             forms = {name: own for name, own in OWN_FORMS.items() if name.partition(".")[0] == top}
             for name, own in forms.items():
                 sys.modules[name] = importlib.import_module(own)
             if forms:
                 continue
             if not _MISSING:
-                sys.meta_path.append(_Finder())
+                sys.meta_path.insert(0, _Finder())  # before those that find what is broken
             _MISSING.add(top)
     return importlib.import_module(module)
 
 
+def _lacking(error: Exception, own: str) -> str:
+    """The package that an import failed for: one that is not there, or one whose own import raises. Empty where it is the module itself."""
+    if isinstance(error, ModuleNotFoundError):
+        top = str(error.name or "").partition(".")[0]
+        return "" if top == own or top in sys.modules else top
+    frames = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    found = [name for name in frames if name not in _NEVER]
+    return found[-1] if found and found[-1] != own else ""
+
+
+_NEVER: Final = {"torch", "kernelllm", "numpy", "", *sys.stdlib_module_names}
+"""Packages that are not stood in for."""
 _MISSING: set[str] = set()
 
 
