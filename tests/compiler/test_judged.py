@@ -13,6 +13,7 @@ from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.problems.shrink import shrunk
 
 RANDOM = """
 class Model(nn.Module):
@@ -242,6 +243,43 @@ def test_adaptive_maxima_over_windows_that_divide_evenly_stay_general(judge: Jud
     verdict = judge.judge(wanted, Candidate(source=source))
     assert verdict.correct, verdict.message
     assert not any(finding.check == "torch_fallback" for finding in verdict.findings)
+
+
+COUNTED_PLACES = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x, y, codes):
+        ordered = torch.sort(x, dim=-1).values
+        place = torch.searchsorted(ordered, y).clamp(1, length - 1)
+        step = torch.gather(ordered, 1, place) - torch.gather(ordered, 1, place - 1)
+        return torch.zeros(bins, y.shape[1]).index_add(0, codes, step)
+
+
+rows, length, asked, bins = 20, 64, 50, 30
+
+
+def get_inputs():
+    return [torch.randn(rows, length), torch.randn(rows, asked), torch.randint(0, bins, (rows,))]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_places_are_integers_and_a_constant_that_forward_alone_reads_stays(judge: Judge) -> None:
+    """Nobody who gets the inputs can see ``bins`` change; ``length`` is a dimension of one."""
+    wanted = Problem(name="places", source=COUNTED_PLACES)
+    source = compiled(wanted, Options())
+    verdict = judge.judge(wanted, Candidate(source=source))
+    assert verdict.correct, verdict.message
+    assert "FIXED_SIZES" not in source
+    changed = {name for overrides in shrunk(wanted) for name in overrides}
+    assert "length" in changed
+    assert "bins" not in changed
 
 
 def test_nothing_beside_an_integer_index_becomes_a_float() -> None:

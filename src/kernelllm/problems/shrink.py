@@ -23,6 +23,7 @@ from kernelllm.problems.instance import Instance
 from kernelllm.problems.nested import tensors
 from kernelllm.problems.relations import COUNT, SMALL, Budget, DryRuns, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
 from kernelllm.problems.trace import Trace
+from kernelllm.problems.unseen import unseen_constants
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ STRUCTURAL_OPS = 1_500
 
 @lru_cache(maxsize=512)
 def _shrunk(problem: Problem, count: int, budget: Budget, fixed: frozenset[str] = frozenset()) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    found = _search(problem, count, budget, fixed)
+    found = _search(problem, count, budget, fixed | unseen_constants(problem))
     return tuple(tuple(overrides.items()) for overrides in found)
 
 
@@ -60,7 +61,8 @@ def shrunk(
     same sets. The first set is the smallest found, the next ones differ from it in every size
     that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
     these are small already. Fewer sets come back where fewer work.
-    Constants named in ``fixed`` stay as they are. Raises ProblemError where the reference works at no size.
+    Constants named in ``fixed`` stay as they are, and so do those that :mod:`kernelllm.problems.unseen` finds.
+    Raises ProblemError where the reference works at no size.
     """
     budget = replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE))
     return [dict(items) for items in _shrunk(problem, count, budget, fixed)]

@@ -29,6 +29,7 @@ from kernelllm.problems import sizes
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import SMALL
+from kernelllm.problems.unseen import unseen_constants
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -114,7 +115,8 @@ def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
 
 def fixed_constants(captured: Captured) -> dict[str, Any]:
     """Name to value. Kernel sizes and other small numbers, which nobody changes, are not among them, a small batch is."""
-    known = sizes.constants(captured.problem)
+    unseen = unseen_constants(captured.problem)
+    known = {n: v for n, v in sizes.constants(captured.problem).items() if n not in unseen}
     if captured.way == "make_fx":
         pinned = {key.partition("[")[0] for key in captured.specialized}
         fixed = {n: v for n, v in known.items() if n in pinned}

@@ -203,7 +203,7 @@ class Simplifier(ast.NodeTransformer):
         if isinstance(left.operand if isinstance(left, ast.UnaryOp) else left, ast.Constant):
             left, right = right, left
         kinds = {self.facts.type(left), self.facts.type(right)}
-        if kinds <= {"int8", "uint8", "int16", "int32", "int64", "size"}:
+        if kinds <= {"int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "size"}:
             return call(f"tl.{which}", left, right)
         if isinstance(right, ast.Constant) and isinstance(right.value, int):
             right = ast.Constant(float(right.value))

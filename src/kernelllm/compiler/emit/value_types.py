@@ -104,6 +104,8 @@ class Facts:
             return TYPES.get(ast.unparse(node.args[0]))
         if name in ("tl.full", "tl.zeros"):
             return TYPES.get(ast.unparse(node.args[-1]))
+        if name == "count_below":
+            return TYPES.get(ast.unparse(node.args[6]))
         if name == "tl.load":
             pointer = next((n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name) and n.id in self._pointers), None)
             return self._pointers[pointer] if pointer else None
