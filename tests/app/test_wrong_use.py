@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,18 @@ def test_folder_instead_of_file() -> None:
 
 def test_empty_file() -> None:
     refused(kernelllm("optimize", problem("")), "empty")
+
+
+def test_a_folder_that_cannot_be_made() -> None:
+    refused_by_click = kernelllm("pairs", "build", "synth/1", "-o", "/dev/null/pairs")
+    assert refused_by_click.exit_code == 2
+    assert "/dev/null is no folder that can be written to" in refused_by_click.stderr
+
+
+@pytest.mark.parametrize("missing", ["torch", "triton"])
+def test_a_package_that_everything_needs_is_missing(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    refused(kernelllm("optimize", problem(GOOD.replace("relu", "tan"))), f"pip install {missing}", "kernelllm doctor")
 
 
 def test_not_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "bool")
+
+
+class NewFolder(click.Path):
+    """A folder that the command makes: what stands in its way is said before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        folder = Path(os.fsdecode(super().convert(value, param, ctx)))
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            self.fail(f"{there} is no folder that can be written to.", param, ctx)
+        return folder
 
 
 def _remember(key: str) -> Callable[[click.Context, click.Parameter, bool], bool]:

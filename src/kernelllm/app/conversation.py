@@ -208,7 +208,7 @@ class Repl:
         from kernelllm.app.pipeline import header
 
         path = Path(file).expanduser()
-        check_writable(path)
+        check_writable(path, option="/save")
         assert self.problem is not None
         write_text(path, header(self.problem, chosen) + chosen.candidate.source)
         self._say(f"Written to {path} ({chosen.verdict.status}).")

@@ -42,6 +42,12 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What the system says where a disk, a quota or a limit on files is used up."""
 
 
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""What the system says where a person may not write or read."""
+NEEDED = {"torch", "triton", "numpy"}
+"""Packages without which no command that works on problems does."""
+
+
 class Verbs(KnownCommands):
     """A click group whose commands are imported when they are asked for."""
 
@@ -83,6 +89,13 @@ class Verbs(KnownCommands):
             if isinstance(error, OSError) and error.errno in FULL:
                 fail(ctx, f"Nothing more can be written: {error}. Free some space (see 'kernelllm doctor') or raise the limit.", error)
                 ctx.exit(1)
+            if isinstance(error, OSError) and error.filename and error.errno in REFUSED:
+                fail(ctx, f"{error.filename} cannot be used: {error.strerror}. Choose another place, or change its permissions.", error)
+                ctx.exit(2)
+            if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
+                text = f"{error.name} is not installed, and kernelllm needs it: pip install {error.name}. See 'kernelllm doctor'."
+                fail(ctx, text, error)
+                ctx.exit(2)
             text = f"This is a fault in kernelllm: {type(error).__name__}: {error}. Please report it with the output of 'kernelllm doctor'"
             text += "." if ctx.meta.get("kernelllm.verbose") else " and the traceback that --verbose shows."
             fail(ctx, text, error)

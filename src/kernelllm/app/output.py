@@ -22,27 +22,27 @@ class OutputError(KernelLLMError):
     """A result could not be written although the path was writable when the work began."""
 
 
-def check_writable(path: Path, *, force: bool = False) -> None:
+def check_writable(path: Path, *, force: bool = False, option: str = "--out") -> None:
     """Raise UsageError when ``path`` could not be written, or holds something that kernelllm did not write.
 
-    With ``force`` an existing file may be anything.
+    With ``force`` an existing file may be anything. ``option``: what named the path.
     """
     folder = path.parent
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, so no file can be written there.", fix="Name a file with --out FILE.")
+        raise UsageError(f"{path} is a folder, so no file can be written there.", fix=f"Name a file with {option} FILE.")
     if not folder.is_dir():
-        raise UsageError(f"The folder {folder} does not exist.", fix=f"Make it (mkdir -p {folder}) or choose another --out.")
+        raise UsageError(f"The folder {folder} does not exist.", fix=f"Make it (mkdir -p {folder}) or choose another {option}.")
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".kernelllm-"):
             pass
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written to: {error.strerror}.", fix="Choose another place with --out FILE.") from error
+        raise UsageError(f"{folder} cannot be written to: {error.strerror}.", fix=f"Choose another place with {option} FILE.") from error
     if not path.exists():
         return
     if not os.access(path, os.W_OK):
-        raise UsageError(f"{path} exists and is read-only.", fix="Choose another --out.")
+        raise UsageError(f"{path} exists and is read-only.", fix=f"Choose another {option}.")
     if not force and not _ours(path):
-        raise UsageError(f"{path} exists and was not written by kernelllm.", fix="Choose another --out, or overwrite it with --force.")
+        raise UsageError(f"{path} exists and was not written by kernelllm.", fix=f"Choose another {option}, or overwrite it with --force.")
 
 
 def _ours(path: Path) -> bool:

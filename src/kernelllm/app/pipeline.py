@@ -182,7 +182,7 @@ def make_folder(keep: str | os.PathLike[str] | None) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"The folder {folder} cannot be made: {error.strerror}.", fix="Choose another --keep DIR.") from error
-    output.check_writable(folder / "candidate.py", force=True)
+    output.check_writable(folder / "candidate.py", force=True, option="--keep")
     return folder
 
 

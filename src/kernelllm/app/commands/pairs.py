@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, key_value, together, verbose_option
+from kernelllm.app.cli_options import NewFolder, json_option, key_value, together, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
@@ -44,7 +44,7 @@ def pairs() -> None:
 
 @pairs.command()
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the problem files.")
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the problem files.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU core]")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Stop after that time; the same command goes on.")
 @verbose_option
@@ -68,7 +68,7 @@ def harvest(packages: tuple[str, ...], output: Path, workers: int | None, second
 
 @pairs.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
 @click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
 @click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer.  [default: short=true]")
@@ -102,7 +102,7 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 
 @pairs.command()
 @click.argument("folders", metavar="SET...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the whole set.")
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the whole set.")
 @click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
 @click.option("--per-form", type=click.IntRange(min=1), default=1, show_default=True, help="Modules that differ in numbers alone.")
 @click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]")
@@ -127,7 +127,7 @@ def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, agains
 
 @pairs.command("import")
 @click.argument("dataset", metavar="DATASET")
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the set.")
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
 @click.option("--answer", metavar="COLUMN", default="", help="The column with the kernel.  [default: triton_code and its like]")
 @click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged.")
 @click.option("--track", type=click.Choice(TRACKS), default=KERNELS_ONLY, show_default=True, help="What torch may do in a kernel's file.")
@@ -173,7 +173,7 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
 
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder for the larger set.")
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the larger set.")
 @click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, help="Other writings of each module.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of names and habits.")
 @verbose_option
@@ -243,6 +243,7 @@ def show(folder: Path, number: int) -> None:
 @verbose_option
 def export(folder: Path, form: str, split: str | None, template: str, output: Path | None) -> None:
     """Write a set as JSON lines."""
+    from kernelllm.app.output import check_writable
     from kernelllm.pairs import pair_files
 
     rows = (row for row in pair_files.read(folder) if split in (None, row.split))
@@ -251,6 +252,7 @@ def export(folder: Path, form: str, split: str | None, template: str, output: Pa
         for line in lines:
             click.echo(line)
         return
+    check_writable(output, force=True, option="-o")
     with output.open("w", encoding="utf-8") as out:
         count = sum(out.write(line + "\n") > 0 for line in lines)
     click.echo(f"{count} rows in {output}")

@@ -50,9 +50,9 @@ def report(
     from kernelllm.bench import summary
     from kernelllm.core.types import to_json
 
-    for path in (html, csv_path, parquet):
+    for option, path in (("--html", html), ("--csv", csv_path), ("--parquet", parquet)):
         if path is not None:
-            check_writable(path, force=True)
+            check_writable(path, force=True, option=option)
     views = list(wiring.views(runs, db, names))
     scores = [(v.name, summary.by_group(v.outcomes, summary.level_of)) for v in views]
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, together, verbose_option
+from kernelllm.app.cli_options import NewFolder, json_option, together, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 recipe_options = together(
     click.argument("config", metavar="CONFIG"),
     click.option("--pairs", "sets", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="A set of pairs; again for more."),
-    click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder of the run."),
+    click.option("-o", "--output", type=NewFolder(), required=True, help="The folder of the run."),
     click.option("--set", "changes", metavar="KEY=VALUE", multiple=True, help="Change the recipe, e.g. training.max_steps=100."),
     click.option("--fresh", is_flag=True, help="Begin anew where the folder holds checkpoints."),
     json_option,
