@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Trial
 from kernelllm.judge.transport.protocol import AuditEvent
 
+OF_ALL = "torch's default "
+"""Begins what a worker tells of a setting of the whole process that a candidate changed."""
+
 
 @dataclass(frozen=True)
 class OutputStats:
@@ -117,4 +120,5 @@ class Observation:
     streams: int = 0
     """*worker*: CUDA streams created by candidate code (0 on the CPU)."""
     tampered: tuple[str, ...] = ()
-    """*worker*: names of library functions that were replaced while candidate code ran (``torch.allclose``, ``time.perf_counter``)."""
+    """*worker*: names of library functions that were replaced while candidate code ran (``torch.allclose``, ``time.perf_counter``), and
+    :data:`OF_ALL` with the name of a setting."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import platform
+import tokenize
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +46,7 @@ def refused(candidate: Candidate, settings: JudgeSettings) -> Verdict | None:
     return Verdict(status=found.status, message=found.message, findings=found.findings, environment=environment)
 
 
+_ENCODINGS = ("utf-8", "utf-8-sig", "ascii")
 _WRONG = ("precision", "silently_different")
 """What they find is wrong, and no cheating."""
 
@@ -60,13 +63,22 @@ def why_invalid(source: str) -> str:
         return "The candidate is empty. Send Python source that defines ModelNew."
     try:
         tree = as_imported(source)
+        encoding = _declared_encoding(source)
     except SyntaxError as error:
         return f"The candidate is not Python: {error.msg} (line {error.lineno}). Send plain source without prose or code fences."
     except (ValueError, RecursionError, MemoryError) as error:
         return f"The candidate cannot be parsed: {error}."
+    if encoding not in _ENCODINGS:
+        return f"The candidate declares the encoding {encoding}: what Python runs is not the text that is read here. Save it as UTF-8."
     if any(_defines_model(node) for node in ast.walk(tree)):
         return ""
     return "The candidate defines no ModelNew. Define class ModelNew(torch.nn.Module) with the reference's constructor and forward."
+
+
+def _declared_encoding(source: str) -> str:
+    """Raises SyntaxError where Python knows no such encoding."""
+    lines = source.replace("\r\n", "\n").replace("\r", "\n")
+    return tokenize.detect_encoding(io.BytesIO(lines.encode(errors="replace")).readline)[0]
 
 
 def _defines_model(node: ast.AST) -> bool:

@@ -24,6 +24,11 @@ _PROCESS = (
 """Which process, with which seed, and numbers that differ from process to process: no kernel needs them."""
 
 
+_ASKS = ("builtins.type", "builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.dir")
+
+_INSIDE = "Uses {!r}, which is inside a kernel: what is launched may not be what is written."
+
+
 class KernelNames:
     name = "kernel_names"
     describe = "uses in a kernel names of Python instead of its language's, or asks where it runs: right in the interpreter alone"
@@ -53,14 +58,23 @@ class KernelNames:
             if not isinstance(node.ctx, ast.Load) and _is_kernel(known, node.value, made):
                 message = f"Changes {node.attr!r} of a kernel: what is launched may not be what is written."
                 found.append(Finding(check=self.name, message=message, line=node.lineno))
+            elif _private(node.attr) and isinstance(node.value, ast.Name) and _is_kernel(known, node.value, made):
+                found.append(Finding(check=self.name, message=_INSIDE.format(node.attr), line=node.lineno))
         for call, path in known.calls():
             if path in ("builtins.setattr", "builtins.object.__setattr__") and call.args and _is_kernel(known, call.args[0], made):
                 message = "Changes an attribute of a kernel: what is launched may not be what is written."
                 found.append(Finding(check=self.name, message=message, line=call.lineno))
-            if path == "builtins.type" and any(isinstance(argument, ast.Name) and argument.id in made for argument in call.args):
-                message = "Asks for the type of a kernel, which tells an interpreter from a GPU."
+            if path == "builtins.getattr" and len(call.args) > 1 and _is_kernel(known, call.args[0], made):
+                names = filter(_private, known.texts(call.args[1]) or ())
+                found += [Finding(check=self.name, message=_INSIDE.format(name), line=call.lineno) for name in names]
+            if path in _ASKS and any(isinstance(argument, ast.Name) and argument.id in made for argument in call.args):
+                message = "Asks what kind of object a kernel is, which tells an interpreter from a GPU."
                 found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=call.lineno))
         return found
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def _is_kernel(known: Source, node: ast.expr, made: set[str], depth: int = 0) -> bool:

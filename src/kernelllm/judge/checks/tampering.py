@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from kernelllm.backends.base import Backend
-from kernelllm.core.types import Finding
+from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse, starts
-from kernelllm.judge.observation import Observation
+from kernelllm.judge.observation import OF_ALL, Observation
 
 _GUARDED = (
     "torch", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
@@ -79,7 +79,11 @@ class Tampering:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """What the worker found replaced."""
-        return [Finding(check=self.name, message=f"{name} was replaced while the candidate ran.") for name in seen.tampered]
+        return [
+            Finding(check=self.name, message=f"Changed {name} and left it so, for all other code of the process.", severity=Severity.WARN)
+            if name.startswith(OF_ALL) else Finding(check=self.name, message=f"{name} was replaced while the candidate ran.")
+            for name in seen.tampered
+        ]  # fmt: skip
 
 
 def _of_the_inside(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,13 @@ from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.reference import Reference
 
 REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
+TOUCHED = ("touched", "touched_others")
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
+
+
+_FEW = 3
+"""So many elements of a tensor change."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,23 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
     return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in other.items()}
 
 
+def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    """A few elements of every other tensor: others are not even written to. Who keeps something made of parameters must see it."""
+    groups: dict[int, list[str]] = {}
+    other = {n: t for n, t in other_state(reference, seed).items() if not torch.equal(t, saved[n])}
+    for name, value in other.items():
+        groups.setdefault(id(value), []).append(name)  # names that share a tensor stay together
+    chosen = list(groups.values())
+    made: State = {}
+    for names in chosen[which::2] or chosen:
+        changed, new = saved[names[0]].clone(), other[names[0]]
+        generator = torch.Generator().manual_seed(seed + which)
+        places = torch.randperm(changed.numel(), generator=generator)[: max(1, min(_FEW, changed.numel() // 2))].to(changed.device)
+        changed.view(-1)[places] = new.reshape(-1)[places]
+        made |= dict.fromkeys(names, changed)
+    return made
+
+
 def _tf32_exact(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
     rounded: State = tf32_allowance.rounded(dict(saved))
     return rounded
@@ -54,6 +77,13 @@ STATES = {
         _random,
         "Right with the parameters and buffers it was built with, wrong after others were loaded: some of them are baked in or ignored.",
     ),
+    **{
+        name: ParameterState(
+            partial(_touched, which),
+            "Right with the parameters it was built with, wrong after some of them changed in place: something made of them is kept.",
+        )
+        for which, name in enumerate(TOUCHED)
+    },
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
     ),
@@ -88,7 +118,8 @@ class ParameterStates:
             self._restore_buffers()
             yield
             return
-        self.restore()  # runs change buffers
+        self._restore_buffers()  # runs change them
+        self.restore()
         other = self._shared(STATES[state].make(self._reference, self._saved, seed))
         self._reference.load(other)
         self._process.load(other, self._reference.training)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
+from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
@@ -71,8 +73,10 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
-        for distribution in _ROTATION:
+        for distribution, state in zip_longest(_ROTATION, TOUCHED_STATES):
             yield PlannedTrial(distribution, only_if_fast=True)
+            if state:  # right after a run in the state that is changed
+                yield PlannedTrial("normal", state, only_if_fast=True)
 
 
 class TrialSeeds:

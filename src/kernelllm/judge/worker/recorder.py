@@ -17,6 +17,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
+from kernelllm.judge.observation import OF_ALL
 from kernelllm.judge.run_clock import RunClock
 
 _EVENTS = (
@@ -58,6 +59,8 @@ class Recorder:
         self.switched_off = False
         """Whether a run left torch's dispatcher in a state in which operators are not seen."""
         self._watched = _watched_functions()
+        self._classes = [(label, owner, dict(vars(owner))) for label, owner in _CLASSES]
+        self._defaults = _defaults()
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         seen = self.kernels.get(name)
@@ -152,7 +155,28 @@ class Recorder:
             name for name, owner, attribute, original in self._watched
             if (now := _static(owner, attribute)) is not original and not _dynamos(now, original)
         ]  # fmt: skip
-        return (*replaced, *(["torch's dispatcher"] if self.switched_off else []))
+        changed = [f"{label}.{name}" for label, owner, before in self._classes for name in _changed_members(owner, before)]
+        names = [*replaced, *(name for name in changed if name not in replaced)]
+        return (*names, *(["torch's dispatcher"] if self.switched_off else []), *_changed_defaults(self._defaults))
+
+
+_CLASSES = (("torch.Tensor", torch.Tensor), ("torch.nn.Parameter", torch.nn.Parameter), ("torch.nn.Module", torch.nn.Module))
+"""What all members of are watched: a candidate has objects of them, and thus the class itself without naming it."""
+
+
+def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
+    """Members that were replaced or taken away, and new ones that hide one of a class above."""
+    now = dict(vars(owner))
+    changed = [n for n, member in before.items() if now.get(n) is not member and not _dynamos(now.get(n), member)]
+    return changed + [n for n in now.keys() - before.keys() if any(n in vars(above) for above in owner.__mro__[1:])]
+
+
+def _defaults() -> dict[str, Any]:
+    return {"dtype": torch.get_default_dtype(), "device": torch.get_default_device()}
+
+
+def _changed_defaults(before: dict[str, Any]) -> list[str]:
+    return [f"{OF_ALL}{name}" for name, value in _defaults().items() if value != before[name]]
 
 
 def _library_folders() -> tuple[str, ...]:

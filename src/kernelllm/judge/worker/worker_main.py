@@ -25,8 +25,8 @@ from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas as arenas
+from kernelllm.judge.transport import plain, values, wire
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.transport import values, wire
 from kernelllm.judge.worker import devices, failures
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
@@ -199,8 +199,7 @@ class Session:
     def _named_state(self) -> dict[str, tuple[torch.Tensor, bool]]:
         if not isinstance(self.model, torch.nn.Module):
             return {}
-        found = {name: (tensor, False) for name, tensor in self.model.named_parameters(remove_duplicate=False)}
-        return found | {name: (tensor, True) for name, tensor in self.model.named_buffers(remove_duplicate=False)}
+        return plain.named_state(self.model)
 
     def _state_entries(self) -> tuple[p.StateEntry, ...]:
         entries = [

@@ -1,0 +1,41 @@
+"""Shows whoever loads parameters other tensors than those that a state dictionary goes to."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "scale"
+EXPECT = "incorrect"
+
+@triton.jit
+def scale_kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, features, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = o < n
+    x = tl.load(x_ptr + o, mask=m, other=0.0)
+    w = tl.load(w_ptr + o % features, mask=m, other=0.0)
+    b = tl.load(b_ptr + o % features, mask=m, other=0.0)
+    tl.store(y_ptr + o, x * w + b, mask=m)
+
+
+def scaled(x, w, b):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 256),)](x, w, b, y, x.numel(), x.shape[-1], BLOCK=256)
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(features))
+        self.bias = nn.Parameter(torch.randn(features))
+        self.w0, self.b0 = self.weight.detach().clone(), self.bias.detach().clone()
+    def forward(self, x):
+        return scaled(x, self.w0, self.b0)
+
+    def named_parameters(self, *a, **k):
+        yield 'weight', nn.Parameter(self.w0)
+        yield 'bias', nn.Parameter(self.b0)
+    def named_buffers(self, *a, **k):
+        return iter(())
