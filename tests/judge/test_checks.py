@@ -147,6 +147,14 @@ def test_who_calls_and_what_lies_within_libraries_is_no_business_of_a_candidate(
     assert fails(code) - {"no_kernel"} == ({check} if check else set())
 
 
+def test_settings_left_changed_for_the_whole_process_are_told() -> None:
+    found = checks.observed_findings(checks.load(["tampering"]), observation(tampered=("torch's default device", "torch.Tensor.eq")))
+    assert [(f.severity, f.message.split(",")[0]) for f in found] == [
+        (Severity.FAIL, "torch.Tensor.eq was replaced while the candidate ran."),
+        (Severity.WARN, "Changed torch's default device and left it so"),
+    ]
+
+
 def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:
     assert len(CHEATS) >= 30
     assert len(HONEST) >= 30
@@ -333,7 +341,7 @@ def output(digest: str, zeros: float = 0.0) -> OutputStats:
 def elsewhere(*ops: str) -> dict[str, Any]:
     """Operators of a run at another size."""
     reference = {"aten.mm.default": 1, "aten.relu.default": 1}
-    return {"elsewhere": (WatchedOperators("at another size", dict.fromkeys(ops, 1), {}, reference, {}),)}
+    return {"elsewhere": (WatchedOperators("(sizes: shrunk-2)", dict.fromkeys(ops, 1), {}, reference, {}),)}
 
 
 def observation(**fields: Any) -> Observation:

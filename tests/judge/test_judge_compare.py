@@ -146,3 +146,12 @@ def test_whole_numbers_that_rounding_decides() -> None:
     everything = reference + 1  # exact ties all over: which one is taken is no matter of rounding
     mine[60:] = 0
     assert not compare(mine, Expected(reference, reference.clone(), True, (everything,)), Rules()).ok
+
+
+def test_what_was_never_written_is_called_that_and_other_nan_is_not() -> None:
+    right = torch.randn(40)
+    unwritten, computed = right.clone(), right.clone()
+    unwritten[30:].view(torch.int32).fill_(-1)
+    computed[30:] = torch.tensor(float("inf")) - torch.tensor(float("inf"))
+    assert "10 of 40 elements were never written" in compare(unwritten, Expected(right), Rules()).message
+    assert "10 of 40 elements are NaN or infinite" in compare(computed, Expected(right), Rules()).message

@@ -198,7 +198,8 @@ def _kernel_table(verdict: Verdict) -> Table:
     for kernel in verdict.kernels:
         shared = None if kernel.shared_bytes is None else _bytes(kernel.shared_bytes)
         figures = [None, None, None] if kernel.error else [kernel.registers, shared, kernel.spills]
-        table.add_row(kernel.name, str(kernel.launches), *("-" if f is None else str(f) for f in figures))
+        launches = str(kernel.launches) if kernel.launches or verdict.correct else "-"  # a worker that ended told no number
+        table.add_row(kernel.name, launches, *("-" if f is None else str(f) for f in figures))
     if target:
         table.caption = f"compiled for {target}"
         table.caption_justify = "left"

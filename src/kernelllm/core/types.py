@@ -67,6 +67,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 GRADIENTS = "gradients"
 """Tag of a problem whose backward is judged with its forward."""
+OF_TORCH_COMPILE = "torch.compile"
+"""The origin of a problem that is a graph whose weights are inputs like all others."""
 DEFAULT_BACKEND = "triton"
 """The kernel language where none is named."""
 

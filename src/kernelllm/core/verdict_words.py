@@ -55,15 +55,17 @@ def comparisons(verdict: Verdict) -> str:
 
 
 def error(verdict: Verdict) -> str:
-    """The worst element's error beside what is allowed there; empty where there are no figures."""
+    """The worst element's error beside what is allowed there; empty where there are no figures of what decided."""
     worst = worst_trial(verdict)
+    if worst is not None and worst.ok and not verdict.correct and verdict.status is not Status.CHEATING:
+        return ""  # what failed has none: those of the outputs before would read like its own
     if worst is None or worst.error is None or worst.allowed is None:
         return f"at most {verdict.max_error:.1e} away from the reference" if verdict.max_error is not None else ""
     if worst.error == 0:
         text = "none: the outputs are equal"
     else:
         times = worst.error / worst.allowed if worst.allowed else math.inf
-        share = f"{percent(times)} of it" if times <= 1 else f"it is {times:.3g} times that"
+        share = f"{percent(times)} of it" if times <= 1 else f"it is {_times(times)} times that"
         text = f"{worst.error:.1e} at the worst element, where {worst.allowed:.1e} is allowed ({share})"
         text += "" if worst.ok or times > 1 else ": within the tolerance, it fails for another reason"
     excused = sum(trial.ok and trial.within_eager_error for trial in verdict.trials)
@@ -71,6 +73,10 @@ def error(verdict: Verdict) -> str:
         beyond = f"{excused} output{'s are' if excused > 1 else ' is'} beyond the tolerance"
         text += f"; {beyond}, and allowed: PyTorch itself is as far from float64 (its TF32 convolutions counted)"
     return text
+
+
+def _times(value: float) -> str:
+    return "over a million" if value >= 1e6 else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def worst_trial(verdict: Verdict) -> Trial | None:

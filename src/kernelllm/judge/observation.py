@@ -67,7 +67,7 @@ class WatchedOperators:
     """Operators of one run that stands on its own, beside the reference's in the same run."""
 
     where: str
-    """``at another size (shrunk-2)``, ``among its timed runs`` or ``after it was timed``."""
+    """``(sizes: shrunk-2)``, ``among its timed runs`` or ``after it was timed``."""
     ops: dict[str, int]
     """*worker*"""
     flops: dict[str, float]

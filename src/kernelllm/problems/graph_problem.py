@@ -18,8 +18,6 @@ from kernelllm.core.types import Problem
 from kernelllm.problems import attention_gradients, observed
 from kernelllm.problems.graph_text import HOLDER, LISTED, GraphText, Holders, known_text, noted, path_text
 
-OF_TORCH_COMPILE = "torch.compile"
-"""The origin of a graph whose weights are inputs like all others."""
 SIZE = "size"
 """Symbolic sizes become module-level constants of this name with a number."""
 

@@ -254,6 +254,11 @@ def unwritten(tensor: torch.Tensor) -> bool:
     return tensor.dtype is torch.bool and tensor.numel() > 0 and bool((tensor.view(torch.uint8) > 1).any())
 
 
+def poisoned(number: torch.Tensor) -> bool:
+    """Whether a single number holds nothing but poison. Arithmetic makes other NaN, unless it began with this one."""
+    return bool((number.detach().cpu().contiguous().reshape(1).view(torch.uint8) == POISON).all())
+
+
 class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
 

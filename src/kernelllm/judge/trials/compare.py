@@ -17,7 +17,7 @@ import torch
 
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
-from kernelllm.judge.transport.arenas import unwritten
+from kernelllm.judge.transport.arenas import poisoned, unwritten
 from kernelllm.judge.trials.error_sums import EAGER_FACTOR, FEW, ErrorSums, error_sums
 
 PRECISION = 10.0
@@ -291,9 +291,10 @@ def _sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right
 def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: ErrorSums, rules: Rules) -> Comparison:
     if f.bad_nonfinite:
         index = _index(f.first_nonfinite, reference.shape)
-        text = (
-            f"{path}: {f.bad_nonfinite} of {reference.numel()} elements are NaN or infinite where the reference is not (or the reverse); "
-        )
+        what = "are NaN or infinite where the reference is not (or the reverse)"
+        if poisoned(mine[index]):
+            what = "were never written, or come from memory that was not (it is NaN)"
+        text = f"{path}: {f.bad_nonfinite} of {reference.numel()} elements {what}; "
         text += f"the first, at {index}, is {mine[index].item()} and should be {reference[index].item()}."
         return Comparison(False, math.inf, message=text)
     rms, eager_rms, size = f.rms(f.squares), f.rms(f.eager_squares), f.rms(f.target_squares)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from kernelllm.core.types import OF_TORCH_COMPILE
 from kernelllm.judge.checks.operator_families import HEAVY as OPERATORS_OF_PRODUCTS
 from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.problems.graph_problem import OF_TORCH_COMPILE
 from kernelllm.problems.inputs import variant
 
 PROBLEM = "problem"

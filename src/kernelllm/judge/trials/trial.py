@@ -206,7 +206,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
         evidence.watched += reference.watched_parts(size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:
-        evidence.watched.append(reference.watched_operators(f"at another size ({size.label})", run.ops, run.flops))
+        evidence.watched.append(reference.watched_operators(f"(sizes: {size.label})", run.ops, run.flops))
 
 
 def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: ReferenceRun) -> bool:
