@@ -28,7 +28,7 @@ def canonical(source: str, *, numbers: bool = True) -> str:
     if not numbers:
         tree.body = [s for s in tree.body if not (isinstance(s, ast.FunctionDef) and s.name in _OUTSIDE)]
         tree.body = [s for s in tree.body if not _is_constant(s)]
-    return ast.unparse(_Renamed(_imported(tree), numbers).visit(_without_docstrings(tree)))
+    return ast.unparse(_Renamed(_without_docstrings(tree), numbers).visit(tree))
 
 
 def fingerprint(source: str, *, numbers: bool = True) -> str:
@@ -52,16 +52,15 @@ def _is_constant(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(statement))
 
 
-def _imported(tree: ast.Module) -> frozenset[str]:
-    aliases = [a for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
-    return frozenset((a.asname or a.name).partition(".")[0] for a in aliases)
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
+def _without_docstrings(tree: ast.Module) -> frozenset[str]:
+    """Take docstrings out of a module; the names that it imports."""
+    imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))] or [ast.Pass()]
-    return tree
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imported |= {(a.asname or a.name).partition(".")[0] for a in node.names}
+    return frozenset(imported)
 
 
 class _Renamed(ast.NodeTransformer):

@@ -18,7 +18,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -146,6 +146,7 @@ def _group(package: str, files: list[str], out: Path, until: float) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - packages raise anything where an optional part is missing
         log.info("%s cannot be imported: %s", package, error)
     context: Any = multiprocessing.get_context("fork")
+    _distributions()  # once for all files
     for name in missing:
         left = min(SECONDS, until - time.monotonic())
         if left < 1:
@@ -187,9 +188,15 @@ def allowed(package: str) -> bool:
 
 
 @cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Package to the distributions that bring it. Looks at all that is installed, which takes a second."""
+    return importlib.metadata.packages_distributions()
+
+
+@cache
 def licence_of(package: str) -> tuple[str, str, str]:
     """(licence as SPDX, "name version", link) of the distribution that a package comes from."""
-    names = importlib.metadata.packages_distributions().get(package) or [package]
+    names = _distributions().get(package) or [package]
     try:
         told = importlib.metadata.metadata(names[0]).json
     except importlib.metadata.PackageNotFoundError:

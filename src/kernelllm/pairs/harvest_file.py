@@ -30,7 +30,7 @@ from kernelllm.pairs.canonical import fingerprint
 from kernelllm.pairs.package_module import OWN_FORMS, scope_of
 from kernelllm.pairs.recording import ModuleRecorder, positional
 from kernelllm.pairs.stand_ins import imported
-from kernelllm.pairs.standalone import ModuleUse, problem_of
+from kernelllm.pairs.standalone import ModuleUse, Way, problem_of
 from kernelllm.pairs.variations import variations
 
 MOST_USES: Final = 4
@@ -99,7 +99,7 @@ class HarvestedFile:
                 continue
             try:
                 with time_limit(SECONDS / 3):
-                    source, packages = problem_of(ModuleUse(cls, built, given, recorder.constructor), self._allowed)
+                    source, packages, way = problem_of(ModuleUse(cls, built, given, recorder.constructor), self._allowed)
                     self._write(cls, source, packages)
             except UsageError as error:
                 self.reasons[error.what] += 1
@@ -108,14 +108,14 @@ class HarvestedFile:
             except Exception as error:  # noqa: BLE001 - as above
                 self.reasons[f"its text cannot be made ({type(error).__name__})"] += 1
             else:
-                self._vary(ModuleUse(cls, built, given, recorder.constructor))
+                self._vary(ModuleUse(cls, built, given, recorder.constructor), way)
 
-    def _vary(self, use: ModuleUse) -> None:
+    def _vary(self, use: ModuleUse, way: Way) -> None:
         """The class with other arguments; those that do not fit are nothing lost."""
         with suppress(TooLong), time_limit(SECONDS / 3):
             for other in itertools.islice(variations(use.cls, use.constructor), VARIED):
                 try:
-                    self._write(use.cls, *problem_of(replace(use, constructor=other), self._allowed))
+                    self._write(use.cls, *problem_of(replace(use, constructor=other), self._allowed, way)[:2])
                 except TooLong:
                     raise
                 except Exception:  # noqa: BLE001 - the code of others raises what it likes
@@ -133,9 +133,8 @@ class HarvestedFile:
         return True
 
     def _write(self, cls: type, source: str, packages: set[str]) -> None:
-        same, form = fingerprint(source)[:16], fingerprint(source, numbers=False)[:16]
-        marks = [self.out / ".texts" / same, *(self.out / ".texts" / f"{form}.{i}" for i in range(FORMS))]
-        if not _made(marks[0]) or not any(map(_made, marks[1:])):
+        same, marks = fingerprint(source)[:16], self.out / ".texts"
+        if not _made(marks / same) or not any(_made(marks / f"{fingerprint(source, numbers=False)[:16]}.{i}") for i in range(FORMS)):
             self.reasons["the same module"] += 1
             return
         name = f"{cls.__module__}.{cls.__qualname__}.{same[:4]}"

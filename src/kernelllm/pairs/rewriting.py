@@ -208,8 +208,14 @@ def _kept_decorator(node: ast.expr) -> bool:
 
 
 def _local_names(node: ast.FunctionDef) -> set[str]:
-    found = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-    found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    found |= {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.ExceptHandler) and n.name and n is not node}
-    imports = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
-    return found | {(a.asname or a.name).partition(".")[0] for n in imports for a in n.names}
+    found: set[str] = set()
+    for n in ast.walk(node):
+        if isinstance(n, ast.arg):
+            found.add(n.arg)
+        elif isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
+            found.add(n.id)
+        elif isinstance(n, ast.FunctionDef | ast.ExceptHandler) and n.name and n is not node:
+            found.add(n.name)
+        elif isinstance(n, ast.Import | ast.ImportFrom):
+            found |= {(a.asname or a.name).partition(".")[0] for a in n.names}
+    return found

@@ -27,8 +27,9 @@ def imported(module: str) -> ModuleType:
         try:
             return importlib.import_module(module)
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
-            operator = re.match(r"operator ((\w+)::\w+) does not exist", str(error))
-            top = operator[2] if operator else _lacking(error, own)
+            causes = _causes(error)
+            operator = next((m for e in causes if (m := re.match(r"operator ((\w+)::\w+) does not exist", str(e)))), None)
+            top = operator[2] if operator else next((name for e in causes if (name := _lacking(e, own))), "")
             if not top or top in _MISSING:
                 raise
             for name in [n for n in sys.modules if n.partition(".")[0] in (own, top)]:
@@ -47,7 +48,15 @@ def imported(module: str) -> ModuleType:
     return importlib.import_module(module)
 
 
-def _lacking(error: Exception, own: str) -> str:
+def _causes(error: BaseException) -> list[BaseException]:
+    """What an error was raised from, the first cause first, and the error."""
+    found = [error]
+    while (cause := found[0].__cause__) is not None and len(found) < MOST:
+        found.insert(0, cause)
+    return found
+
+
+def _lacking(error: BaseException, own: str) -> str:
     """The package that an import failed for: one that is not there, or one whose own import raises. Empty where it is the module itself."""
     if isinstance(error, ModuleNotFoundError):
         top = str(error.name or "").partition(".")[0]

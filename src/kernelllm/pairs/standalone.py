@@ -43,12 +43,23 @@ class Missing(str):
     __slots__ = ()
 
 
-def problem_of(use: ModuleUse, allowed: Callable[[str], bool]) -> tuple[str, set[str]]:
-    """The text of the problem and the packages that it is made of. Raises UsageError with the reason where there is none."""
+@dataclass(frozen=True)
+class Way:
+    """How a text is written: which sizes, whether bases stay, and which global names are followed (None: all)."""
+
+    change: Callable[[int], int]
+    plain_bases: bool
+    wanted: frozenset[str] | None
+
+
+def problem_of(use: ModuleUse, allowed: Callable[[str], bool], way: Way | None = None) -> tuple[str, set[str], Way]:
+    """The text of the problem, the packages that it is made of, and the way in which it was written, which is ``way`` where that is given:
+    of the same class with other arguments. Raises UsageError with the reason where there is none."""
     reasons: list[str] = []
-    for wanted, plain_bases in ((None, False), (frozenset[str](), False), (None, True)):
-        best: tuple[str, set[str]] | None = None
-        for change in _changes(use):
+    ways = ((None, False), (frozenset[str](), False), (None, True)) if way is None else ((way.wanted, way.plain_bases),)
+    for wanted, plain_bases in ways:
+        best: tuple[str, set[str], Way] | None = None
+        for change in _changes(use) if way is None else [way.change]:
             try:
                 source, packages, found, wanted = _asked_for(use, change, plain_bases, allowed, wanted)
             except (UsageError, RecursionError) as error:
@@ -60,9 +71,9 @@ def problem_of(use: ModuleUse, allowed: Callable[[str], bool]) -> tuple[str, set
             if isinstance(found, str):
                 reasons.append(found)
             elif found <= SMALL:
-                return source, packages
+                return source, packages, Way(change, plain_bases, wanted)
             else:
-                best = best or (source, packages)
+                best = best or (source, packages, Way(change, plain_bases, wanted))
         if best:
             return best
         if any("chance" in r or "finite" in r or "tensors" in r or "large" in r or "back" in r for r in reasons):
