@@ -44,12 +44,12 @@ def get_init_inputs():
 '''
 """What an empty input stands for, as in the published script."""
 
-HELP = """Paste a PyTorch module (class Model, get_inputs, get_init_inputs) and end it with a line END or Ctrl-D.
-Nothing but END stands for an example (hinge loss).
+HELP = """Paste a PyTorch module (class Model, get_inputs, get_init_inputs).
+End it with a line END or Ctrl-D. Nothing but END is an example (hinge loss).
   /retry        ask again, with the verdict of the last version as feedback
   /best         show the fastest correct version of this module
   /save FILE    write the best version (or else the last one) to a file
-  /model NAME   go on with another model: compiler, hf/REPO_OR_PATH, openai/NAME, ...
+  /model NAME   go on with another model: compiler, hf/REPO, openai/NAME, ...
   /help         this
   exit          leave"""
 
@@ -87,7 +87,7 @@ class Repl:
         """Read, answer, and again, until ``exit`` or the end of the input."""
         if self.terminal:
             self._history()
-            self._say(f"kernelllm with {self.writer.name}. {HELP}\n")
+            self._say(f"kernelllm with {self.writer.name}.\n{HELP}\n")
         try:
             while True:
                 try:
