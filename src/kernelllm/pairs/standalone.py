@@ -137,7 +137,8 @@ def checked(source: str) -> int | str:
         return "its outputs are not finite"
     if not all(torch.equal(x, y) for x, y in zip(*outputs, strict=True)):
         return "its outputs are of chance"
-    if all(x is y for x, y in zip(outputs[0], tree_leaves(inputs), strict=False)):
+    given = [x for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)]
+    if all(any(x.shape == y.shape and torch.equal(x, y) for y in given) for x in outputs[0]):
         return "it gives its inputs back"
     return size + sum(int(x.numel()) for x in outputs[0])
 
