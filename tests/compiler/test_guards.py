@@ -54,6 +54,15 @@ class Model(nn.Module):
 rows = 6
 def get_inputs(): return [torch.randn(rows, 8, 2, 16).transpose(1, 2), torch.randn(rows, 2, 8, 24)[..., 4:20]]
 """
+CACHE = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, cache, x, place):
+        cache.index_copy_(1, place, x)
+        return cache * 2
+rows = 6
+def get_inputs(): return [torch.randn(rows, 8, 16), torch.randn(rows, 1, 16), torch.tensor([3])]
+"""
 PRODUCT = """
 import torch, torch.nn as nn
 class Model(nn.Module):
@@ -132,6 +141,15 @@ def test_inputs_in_other_layouts_than_the_problem_s(file: Path) -> None:
     end = "torch.testing.assert_close(ModelNew()(x, y), torch.tanh(x) * y)"
     turned, holes = "x = x.mT.contiguous().mT; ", "y = torch.randn(5, 2, 8, 24)[..., 4:20]; "
     assert outcomes(file, start + end, start + turned + end, start + holes + end) == ["", "", ""]
+
+
+@written(CACHE)
+def test_an_input_that_is_written_into_keeps_its_layout(file: Path) -> None:
+    start = "c, x, p = torch.zeros(5, 8, 16), torch.randn(5, 1, 16), torch.tensor([2]); "
+    end = "ModelNew()(c, x, p); torch.testing.assert_close(c[:, 2:3], x); assert not c[:, 3:].any()"
+    ran, turned = outcomes(file, start + end, start + "c = c.mT.contiguous().mT; " + end)
+    assert ran == ""
+    assert turned.startswith("ValueError: cache: the kernels write into it")
 
 
 @written(BATCH_NORM)

@@ -12,7 +12,7 @@ from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, PLAIN, closure, library
-from kernelllm.compiler.emit.host_steps import in_layout
+from kernelllm.compiler.emit.host_steps import in_layout, layout_kept
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.specialise import Specialised, specialised
 from kernelllm.core.types import Problem
@@ -76,7 +76,10 @@ class CandidateFile(MainGraph):
         dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
         for few in (dense[i : i + 3] for i in range(0, len(dense), 3)):
             top.append(f"{', '.join(path for path, _ in few)} = {', '.join(text for _, text in few)}")
-        return [*top, *(line for some in layouts if len(some) > 1 for line in some)]
+        written = {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
+        into = [(path, self.program.tensors[v]) for v, path in self.tensor_inputs() if v in written]
+        kept = [line for path, tensor in into for line in layout_kept(path, tensor, self.host.tuple)]
+        return [*top, *kept, *(line for some in layouts if len(some) > 1 for line in some)]
 
     def _numbers(self) -> list[str]:
         """Python floats as the tensors that the kernels read."""

@@ -95,6 +95,16 @@ def moved(order: list[int]) -> str:
     return f".permute({', '.join(map(str, order))})"
 
 
+def layout_kept(path: str, tensor: HostTensor, written: Callable[[list[Any]], str]) -> list[str]:
+    """Statements that refuse an input with other strides than those in which the kernels write into it."""
+    if not tensor.shape or not path.isidentifier():
+        return []
+    order = list(range(len(tensor.shape))) if is_contiguous(tensor) else row_major_order(tensor)
+    fits = f"{path}.stride() == {written(tensor.stride)}" if order is None else f"{path}{moved(order)}.is_contiguous()"
+    message = f"{path}: the kernels write into it, in memory that is laid out in another way"
+    return [f"if not {fits}:", f'    raise ValueError("{message}")']
+
+
 def in_layout(path: str, tensor: HostTensor, written: Callable[[list[Any]], str]) -> list[str]:
     """Statements that give an input the strides that the kernels read, none where it need not. They copy nothing where it has them.
 
