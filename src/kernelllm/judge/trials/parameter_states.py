@@ -51,18 +51,18 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
 
 
 def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    """A few elements of every other tensor: others are not even written to. Who keeps something made of parameters must see it."""
+    """A few elements of every other parameter: others are not even written to. Who keeps something made of parameters must see it."""
     groups: dict[int, list[str]] = {}
-    other = {n: t for n, t in other_state(reference, seed).items() if not torch.equal(t, saved[n])}
-    for name, value in other.items():
-        groups.setdefault(id(value), []).append(name)  # names that share a tensor stay together
-    chosen = list(groups.values())
+    for name, parameter in reference.model.named_parameters(remove_duplicate=False):
+        if parameter.is_floating_point() and parameter.numel():
+            groups.setdefault(id(parameter), []).append(name)  # names that share a tensor stay together
+    chosen, generator = list(groups.values()), torch.Generator().manual_seed(seed + which)
     made: State = {}
     for names in chosen[which::2] or chosen:
-        changed, new = saved[names[0]].clone(), other[names[0]]
-        generator = torch.Generator().manual_seed(seed + which)
-        places = torch.randperm(changed.numel(), generator=generator)[: max(1, min(_FEW, changed.numel() // 2))].to(changed.device)
-        changed.view(-1)[places] = new.reshape(-1)[places]
+        changed = saved[names[0]].clone(memory_format=torch.contiguous_format)
+        flat = changed.view(-1)
+        places = torch.randint(flat.numel(), (_FEW,), generator=generator).to(flat.device)
+        flat[places] += 0.5 * flat[places].abs().max() + 0.1  # larger: who must be positive stays so
         made |= dict.fromkeys(names, changed)
     return made
 
