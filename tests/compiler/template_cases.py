@@ -333,7 +333,12 @@ def scans() -> None:
         x.view(-1)[2], x.view(-1)[1] = float("nan"), float("-inf")
         want = torch.sort(x, dim=dim, descending=descending, stable=True)
         case(f"sort {size, dim}", sorting.sort(x, dim, descending), tuple(want))
+        case(f"topk_long {size, dim}", sorting.topk_long(x, 2, dim, descending), tuple(t.narrow(dim, 0, 2).contiguous() for t in want))
         case(f"topk {size, dim}", sorting.topk(x, 2, dim, descending), tuple(t.narrow(dim, 0, 2).contiguous() for t in want))
+    for size, dim, k in [((2, 5000), 1, 7), ((1025, 3), 0, 40), ((9000,), 0, 300), ((2, 2049), -1, 1)]:
+        x = (draw(*size) * 30).round()
+        want = torch.sort(x, dim=dim, descending=True, stable=True)
+        case(f"topk_long {size, k}", sorting.topk_long(x, k, dim, True), tuple(t.narrow(dim, 0, k).contiguous() for t in want))
 
 
 def factors() -> None:

@@ -245,6 +245,39 @@ def test_adaptive_maxima_over_windows_that_divide_evenly_stay_general(judge: Jud
     assert not any(finding.check == "torch_fallback" for finding in verdict.findings)
 
 
+RANKED = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        middle, where = x.median(dim=1)
+        low = x.round().kthvalue(7, dim=0, keepdim=True)
+        best = y.topk(20, dim=-1)
+        return middle, where, low, best.values.softmax(-1), best.indices
+
+
+rows, length, words = 12, 61, 5000
+
+
+def get_inputs():
+    return [torch.randn(rows, length), torch.randn(3, words)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_medians_the_kth_smallest_and_the_largest_of_long_rows_are_kernels(judge: Judge) -> None:
+    """Which of equal values has the seventh place is nobody's promise."""
+    wanted = Problem(name="ranked", source=RANKED)
+    verdict = judge.judge(wanted, Candidate(source=compiled(wanted, Options())))
+    assert verdict.correct, verdict.message
+    assert not any(finding.check == "torch_fallback" for finding in verdict.findings)
+
+
 COUNTED_PLACES = """
 import torch
 import torch.nn as nn

@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, pooling_rules, special_functions, symbols, taken_apart
+from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, selection_rules, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
@@ -43,7 +43,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
     own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
            aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
-           **pooling_rules.rules(table)}
+           **selection_rules.rules(table, library=options is not None and options.library)}
     if options is None or (options.extern != "allow" and not options.library):
         own |= linear_algebra.rules()
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -248,17 +249,24 @@ def _sort(w: Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable
 
 
 def _topk(w: Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
-    return _ranked(w, x, dim, "topk", k, dim, largest)
+    name = "topk_long" if isinstance(k, int) and k <= 1024 and _row(x, dim) > _LONGEST_SORT else "topk"
+    return _ranked(w, x, dim, name, k, dim, largest)
 
 
-_LONGEST_SORT = 32768
+_LONGEST_SORT = 4096
 
 
-def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+def _row(x: Node, dim: int) -> float:
+    """How long a row is at the problem's own sizes."""
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 1
     known = length if isinstance(length, int) else length.node.hint
-    return w.template(name, x, *args) if known is not None and known <= _LONGEST_SORT else None
+    return math.inf if known is None else known
+
+
+def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
+    serves = x.meta["val"].dtype not in (torch.float64, torch.int64) and (name == "topk_long" or _row(x, dim) <= _LONGEST_SORT)
+    return w.template(name, x, *args) if serves else None
 
 
 def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:

@@ -85,6 +85,8 @@ output_size) -> (T, T)``
 ``concat(a, b, dim) -> T``       joining      ``torch.cat((a, b), dim)`` of two tensors of one dtype
 ``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index; rows as for sort
 -> (T, T)``
+``topk_long(x, k, dim, largest)  sorting      as topk, of rows of any length; k up to 1024 (ValueError beyond)
+-> (T, T)``
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
 -> (T, T)``
 ``permutation(pivots, m) -> T``  factorize    the order of m rows, int64, that pivots stand for

@@ -66,3 +66,43 @@ def sort(x, dim, descending):
 def topk(x, k, dim, largest):
     """The k largest (or smallest) along ``dim``, sorted: (values, int64 positions), ties by the lower position."""
     return sort_run(x, k, dim, largest)
+
+
+@triton.jit
+def chunk_topk_kernel(x_ptr, from_ptr, out_ptr, index_ptr, length, pitch, kept, FIRST: tl.constexpr, LARGEST: tl.constexpr,
+                      BLOCK: tl.constexpr):
+    """x [rows, pitch], of which ``length`` count -> the first ``kept`` of each sorted chunk of BLOCK: out, index [rows, chunks, kept]."""
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    i = tl.arange(0, BLOCK)
+    place = chunk * BLOCK + i
+    key = sort_key(tl.load(x_ptr + row * pitch + place, mask=place < length, other=0))
+    if LARGEST:
+        key = ~key
+    keys = tl.where(place < length, (key.to(tl.int64) << 32) | i.to(tl.int64), 0x7FFFFFFFFFFFFFFF)
+    source = chunk * BLOCK + (tl.sort(keys) & 0xFFFFFFFF)
+    mask = (i < kept) & (source < length)
+    target = (row * tl.num_programs(1) + chunk) * kept + i
+    tl.store(out_ptr + target, tl.load(x_ptr + row * pitch + source, mask=mask, other=0), mask=mask)
+    if not FIRST:
+        source = tl.load(from_ptr + row * pitch + source, mask=mask, other=0)
+    tl.store(index_ptr + target, source, mask=mask)
+
+
+def topk_long(x, k, dim, largest):
+    """As ``topk``, of rows of any length and k up to 1024: chunks are sorted, and the first k of each again until one is left."""
+    if k > 1024 or x.dtype in (torch.float64, torch.int64):
+        raise ValueError("topk takes up to 1024 elements of at most 32 bits")
+    values = x.movedim(dim, -1).contiguous()
+    rows, length = values.shape[:-1], values.shape[-1]
+    index, pitch, block = None, length, 1024 if k <= 256 else 4096
+    while index is None or pitch > k:
+        chunks = triton.cdiv(length, block)
+        out = torch.empty((*rows, chunks * k), device=x.device, dtype=x.dtype)
+        place = torch.empty((*rows, chunks * k), device=x.device, dtype=torch.int64)
+        if out.numel() > 0:
+            chunk_topk_kernel[(out.numel() // (chunks * k), chunks)](
+                values, place if index is None else index, out, place, length, pitch, k, index is None, largest, block, num_warps=4
+            )
+        values, index, pitch = out, place, chunks * k
+        length = (chunks - 1) * k + min(k, length - (chunks - 1) * block)
+    return values.movedim(-1, dim).contiguous(), index.movedim(-1, dim).contiguous()

@@ -1,4 +1,7 @@
-"""Positions that ``topk`` and ``sort`` choose: among equal values torch promises no order, so that others are as right."""
+"""Positions that ``topk``, ``sort``, ``kthvalue`` and ``median`` choose.
+
+Among equal values torch promises no order, so that others are as right.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import torch
 
 from kernelllm.problems.nested import mapped, tensors
 from kernelllm.problems.without_dynamo import OperatorMode
+
+_DIM = {"aten::topk": 2, "aten::sort": 1, "aten::kthvalue": 2, "aten::median": 1}
+"""Which argument says along which dimension is chosen, by operator."""
 
 
 @dataclass
@@ -23,6 +29,8 @@ class Choice:
     def as_right(self, other: torch.Tensor) -> bool:
         """Whether other positions hold the same numbers, each position once."""
         length = self.numbers.shape[self.dim] if self.numbers.dim() else 1
+        if other.dim() < self.numbers.dim():
+            return Choice(self.numbers, self.dim, self.positions.unsqueeze(self.dim)).as_right(other.unsqueeze(self.dim))
         if not self.numbers.dim() or bool(((other < 0) | (other >= length)).any()):
             return False
         once = bool((other.sort(self.dim).values.diff(dim=self.dim) != 0).all())
@@ -30,7 +38,7 @@ class Choice:
 
 
 class ChoicesOfARun(OperatorMode):
-    """Notes what ``topk`` and ``sort`` chose; a sort that is asked to be stable has one answer."""
+    """Notes what these operators chose; a sort that is asked to be stable has one answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,8 +47,8 @@ class ChoicesOfARun(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, kwargs = func(*args, **(kwargs or {})), kwargs or {}
         name = func._schema.name
-        if name in ("aten::topk", "aten::sort") and not kwargs.get("stable"):
-            place = 2 if name == "aten::topk" else 1
+        if name in _DIM and not kwargs.get("stable") and isinstance(result, tuple | list):
+            place = _DIM[name]
             dim = kwargs.get("dim", args[place] if len(args) > place else -1)
             self.found.append(Choice(args[0], dim, result[1]))
         return result
