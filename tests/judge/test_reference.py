@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelllm.core.types import Problem, SizeSet
-from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference import prepare
 from kernelllm.judge.trials.reference_run import ReferenceRun
 
@@ -157,6 +157,14 @@ def test_who_is_as_exact_as_eager_is_right_however_far_rounding_takes_both() -> 
     assert not found.compared((right * 1.1).bfloat16(), Rules()).ok, "a wrong factor is no rounding"
     some_wrong = torch.cat([right[:60], torch.zeros_like(right[60:])])
     assert not found.compared(some_wrong.bfloat16(), Rules()).ok
+
+
+def test_an_output_that_is_zero_but_for_rounding_may_be_as_far_from_it_as_eager_s() -> None:
+    noise, rules = torch.randn(512).mul(1e-4).bfloat16(), Rules(far=True)
+    expected = Expected(noise, torch.randn(512).double() * 1e-17, has_exact=True)
+    for right in (noise.flip(0), torch.zeros_like(noise)):
+        assert compare(right, expected, rules).ok
+    assert not compare(noise * 500, expected, rules).ok
 
 
 def test_random_numbers_are_not_explained_by_rounding() -> None:

@@ -17,6 +17,8 @@ NEAR = 0.05
 """A float64 run that is apart from eager's by less than this share of its norm is nearly the same."""
 _NOISE = 0.25
 """Eager's output says nothing itself where it is off by more than this share."""
+_ZERO = 1e6
+"""Times the output that eager is off by where the right output is zero, such as the gradient of a key's bias, and float64 rounds too."""
 _CHUNK = 2**26
 
 
@@ -58,9 +60,12 @@ class ErrorSums:
         return self.elements >= FEW and abs(self.along) > most
 
     def bound_far_error(self) -> None:
-        """Eager's error counts by half of itself, and by no less than :data:`NEAR`: who is as exact as eager is right, and nobody else."""
+        """Eager's error counts by half of itself, and by no less than :data:`NEAR`: who is as exact as eager is right, and nobody else.
+
+        Where the output is zero but for rounding, no share of it says anything; eager's error counts as it is.
+        """
         share = math.sqrt(self.eager_squares / max(self.target_squares, 1e-300))
-        if share > NEAR:
+        if NEAR < share < _ZERO:
             self.far = True
             scale = (NEAR if share > _NOISE else max(NEAR, share / EAGER_FACTOR)) / share
             self.eager_squares *= scale**2
