@@ -6,7 +6,8 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse, starts
+from kernelllm.judge.checks.attribute_names import own_object
+from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.observation import OF_ALL, Observation
 
 _GUARDED = (
@@ -42,7 +43,9 @@ _AROUND = {
     "kernel_load_end_hook", "jit_cache_hook", "jit_post_compile_hook", "_op_dk", "py_kernels", "_dispatch_cache",
     "_backend_fns", "_init_fn", "_opoverload",
 }
+_DEPTH = 3
 _BY_NAME = ("builtins.getattr", "builtins.setattr", "builtins.object.__setattr__", "inspect.getattr_static")
+_SETTERS = ("builtins.setattr", "builtins.delattr", "builtins.type.__setattr__")
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
 
 
@@ -67,12 +70,18 @@ class Tampering:
             elif ".__dict__." in use.path and use.path.rpartition(".")[2] in _CHANGES and starts(use.path, *guarded):
                 found.append(Finding(check=self.name, message=f"Replaces members of {use.path.partition('.__dict__')[0]}.", line=use.line))
         for node in known.attributes():
+            if not isinstance(node.ctx, ast.Load) and _class_of_another(known, node.value):
+                message = f"Changes {node.attr!r} of a class that it reaches through an object."
+                found.append(Finding(check=self.name, message=message, line=node.lineno))
             if node.attr in _AROUND:
                 found.append(Finding(check=self.name, message=f"Uses {node.attr!r}, which goes around what watches.", line=node.lineno))
         for call, path in known.calls():
             named = (known.texts(call.args[1]) or set()) & _AROUND if len(call.args) > 1 and path in _BY_NAME else set()
             if named:
                 found.append(Finding(check=self.name, message=f"Uses {min(named)!r}, which goes around what watches.", line=call.lineno))
+            if path in _SETTERS and call.args and _class_of_another(known, call.args[0]):
+                message = "Changes a class that it reaches through an object."
+                found.append(Finding(check=self.name, message=message, line=call.lineno))
             if path in _OVERRIDES and call.args and (target := known.text(call.args[0])) and target.startswith(("aten", "prim")):
                 found.append(Finding(check=self.name, message=f"Replaces an operator of torch itself ({target}).", line=call.lineno))
         return found
@@ -84,6 +93,18 @@ class Tampering:
             if name.startswith(OF_ALL) else Finding(check=self.name, message=f"{name} was replaced while the candidate ran.")
             for name in seen.tampered
         ]  # fmt: skip
+
+
+def _class_of_another(known: Source, node: ast.expr, depth: int = 0) -> bool:
+    """``type(x)``, ``x.__class__`` or a name for it, where ``x`` is no object of a class of the candidate's own."""
+    match node:
+        case ast.Call(args=[of]) if "builtins.type" in known.paths(node.func):
+            return not own_object(known, of)
+        case ast.Attribute(value=of, attr="__class__"):
+            return not own_object(known, of)
+        case ast.Name() if depth < _DEPTH:
+            return any(isinstance(value, ast.expr) and _class_of_another(known, value, depth + 1) for value in known.bindings(node) or ())
+    return False
 
 
 def _of_the_inside(name: str) -> bool:
