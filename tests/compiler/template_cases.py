@@ -23,7 +23,7 @@ from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
-from kernelllm.compiler.templates import factorize, joining, rows, sorting  # noqa: E402
+from kernelllm.compiler.templates import factorize, joining, rows, scattering, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
@@ -339,6 +339,13 @@ def scans() -> None:
         x = (draw(*size) * 30).round()
         want = torch.sort(x, dim=dim, descending=True, stable=True)
         case(f"topk_long {size, k}", sorting.topk_long(x, k, dim, True), tuple(t.narrow(dim, 0, k).contiguous() for t in want))
+    for shape, dim in [((50,), 0), ((3, 40), 1), ((20, 3, 5), 0)]:
+        into = [7 if d == dim else size for d, size in enumerate(shape)]
+        for dtype in (torch.float32, torch.bfloat16):
+            x, src, index = draw(*into).to(dtype), (draw(*shape) * 3).to(dtype), torch.randint(0, 6, shape)
+            for name, own in (("amax", True), ("amin", False)):
+                made = scattering.scatter_extreme(x, dim, index, src, name == "amax", own)
+                case(f"scatter {shape, dtype, name}", made, x.scatter_reduce(dim, index, src, name, include_self=own))
 
 
 def factors() -> None:

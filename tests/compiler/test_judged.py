@@ -251,18 +251,19 @@ import torch.nn as nn
 
 
 class Model(nn.Module):
-    def forward(self, x, y):
+    def forward(self, x, y, codes):
         middle, where = x.median(dim=1)
         low = x.round().kthvalue(7, dim=0, keepdim=True)
         best = y.topk(20, dim=-1)
-        return middle, where, low, best.values.softmax(-1), best.indices
+        most = torch.zeros(9, length).scatter_reduce(0, codes[:, None].expand_as(x), x, "amax")
+        return middle, where, low, best.values.softmax(-1), best.indices, most
 
 
 rows, length, words = 12, 61, 5000
 
 
 def get_inputs():
-    return [torch.randn(rows, length), torch.randn(3, words)]
+    return [torch.randn(rows, length), torch.randn(3, words), torch.randint(0, 9, (rows,))]
 
 
 def get_init_inputs():
@@ -270,7 +271,7 @@ def get_init_inputs():
 """
 
 
-def test_medians_the_kth_smallest_and_the_largest_of_long_rows_are_kernels(judge: Judge) -> None:
+def test_medians_the_kth_smallest_the_largest_of_long_rows_and_of_scattered_are_kernels(judge: Judge) -> None:
     """Which of equal values has the seventh place is nobody's promise."""
     wanted = Problem(name="ranked", source=RANKED)
     verdict = judge.judge(wanted, Candidate(source=compiled(wanted, Options())))

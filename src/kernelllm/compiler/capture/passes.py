@@ -260,13 +260,27 @@ def _row(x: Node, dim: int) -> float:
     """How long a row is at the problem's own sizes."""
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 1
-    known = length if isinstance(length, int) else length.node.hint
+    known: float | None = _hint(length)
     return math.inf if known is None else known
 
 
 def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     serves = x.meta["val"].dtype not in (torch.float64, torch.int64) and (name == "topk_long" or _row(x, dim) <= _LONGEST_SORT)
     return w.template(name, x, *args) if serves else None
+
+
+def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True) -> Node | None:
+    whole, placed, given = (n.meta["val"] for n in (x, index, src))
+    alike = whole.dim() and whole.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if reduce not in ("amax", "amin") or not alike or [_hint(n) for n in placed.shape] != [_hint(n) for n in given.shape]:
+        return None
+    if any(_hint(a) != _hint(b) for d, (a, b) in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim % whole.dim()):
+        return None
+    return w.template("scatter_extreme", x, dim, index, src, reduce == "amax", include_self)
+
+
+def _hint(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.hint
 
 
 def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:
@@ -322,6 +336,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.index_put: _index_put,
     aten.sort: _sort,
     aten.topk: _topk,
+    aten.scatter_reduce: _scatter_reduce,
 }
 
 

@@ -87,6 +87,9 @@ output_size) -> (T, T)``
 -> (T, T)``
 ``topk_long(x, k, dim, largest)  sorting      as topk, of rows of any length; k up to 1024 (ValueError beyond)
 -> (T, T)``
+``scatter_extreme(x, dim,        scattering   ``x.scatter_reduce(dim, index, src, "amax" or "amin")`` of floats up to 32 bits; ``index``
+index, src, largest,                          and ``src`` have one shape (ValueError else), which is that of ``x`` but for ``dim``
+include_self) -> T``
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
 -> (T, T)``
 ``permutation(pivots, m) -> T``  factorize    the order of m rows, int64, that pivots stand for
