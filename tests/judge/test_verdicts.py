@@ -13,7 +13,7 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.trials import reference
+from kernelllm.judge.trials import reference_run
 from kernelllm.judge.trials.configurations import unseen
 from kernelllm.judge.trials.other_uses import refused_sizes
 from kernelllm.judge.verdict import compile_failure
@@ -56,7 +56,7 @@ def test_memory_that_the_judge_itself_lacks_ends_one_verdict_not_the_run(warm: J
         raise torch.OutOfMemoryError("Tried to allocate 8.00 GiB.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(reference, "compare", starved)
+        patched.setattr(reference_run, "compare", starved)
         verdict = warm.judge(SQUARE, elementwise("v * v * 1.0"))
     assert verdict.status is Status.OUT_OF_MEMORY
     assert "8.00 GiB" in verdict.message
@@ -130,7 +130,7 @@ def power_kernel(x_ptr, y_ptr, n, POWER: tl.constexpr, BLOCK: tl.constexpr):
     with Judge(JudgeSettings(device="cpu", seeds=1, cache=False)) as judge:  # one run at the other size, whose output is sent twice
         verdict = judge.judge(large, candidate(kernel, forward))
     assert verdict.status is Status.CHEATING, verdict.message
-    assert "(sizes: original)" in verdict.message
+    assert "(sizes: shrunk-2)" in verdict.message
 
 
 @pytest.mark.parametrize(("forward", "status"), [("x * self.scale", Status.INCORRECT), ("x + 0 * self.scale", Status.CORRECT)])
