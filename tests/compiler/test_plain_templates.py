@@ -8,6 +8,7 @@ import pytest
 
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.types import Problem
+from kernelllm.judge import Judge
 from tests.support import interpreted
 
 MODULE = """import torch
@@ -135,3 +136,34 @@ def test_a_layer_alone_has_no_number_of_its_own(layer: str) -> None:
     calls = [line for line in forward.splitlines() if re.search(r"= (max_pool|avg_pool|group_norm|channel_norm)", line)]
     assert calls
     assert not re.search(r"(?<![\w.])(?:[3-9]|1e-0?[35])(?![\w.])", forward.partition(calls[-1])[2])
+
+
+STACK = """
+import torch
+import torch.nn as nn
+
+
+class Stack(nn.Sequential):
+    def __init__(self, layers):
+        super().__init__(*layers)
+
+
+class Model(Stack):
+    def __init__(self):
+        super().__init__([nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU()])
+
+
+def get_inputs():
+    return [torch.randn(2, 3, 10, 10)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_layers_of_a_stack_are_found_by_their_numbers(judge: Judge) -> None:
+    """A file whose constructor is made of names and shapes reads no settings off layers that it lacks."""
+    wanted = Problem(name="stack", source=STACK)
+    verdict = judge.judge(wanted, next(Compiler(short=True, extern="forbid").write_here(wanted, 1)))
+    assert verdict.correct, verdict.message

@@ -31,8 +31,8 @@ def read_settings(source: str, module: nn.Module) -> str:
     tree = ast.parse(source)
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "ModelNew"), None)
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)} if model else {}
-    if model is None or not {"__init__", "forward"} <= methods.keys():
-        return source
+    if model is None or not {"__init__", "forward"} <= methods.keys() or any(ast.unparse(base) == "Holder" for base in model.bases):
+        return source  # holders have parameters and buffers, not all layers and settings
     before = ast.unparse(model)
     reader = _SettingsRead(module)
     reader.visit(methods["forward"])

@@ -34,6 +34,8 @@ def from_shapes(problem: Problem, captured: Captured) -> KeptParts:
     ties = [f"self.{path_text(new)} = self.{path_text(first)}" for new, first in _tied(model).items()]
     modes = [f"{_at(path)}.eval()" for path in _evaluated(model) if root.has(path)]
     body = "\n".join("        " + s for s in (*statements, f"super().__init__({root.arguments()})", *ties, *modes))
+    if any(name.isdigit() for name in root.children):  # a subclass of nn.Sequential
+        body += "\n\n    def __getitem__(self, index):\n        return self.get_submodule(str(index))"
     made = ast.parse(f"class ModelNew(Holder):\n    def __init__({', '.join(['self', *parameters])}):\n{body}").body[0]
     assert isinstance(made, ast.ClassDef)
     forward = ast.parse(f"def forward({', '.join(['self', *captured.forward_arguments])}): pass").body[0]
