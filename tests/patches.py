@@ -85,6 +85,10 @@ CAPTURE = (
         "group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);"
         "max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode)",
     ),
+    *_each(
+        "compiler/capture/intercept.py", "ATen's windows fix the length, and have no lowering", "torch",
+        "hann_window;hamming_window;blackman_window;bartlett_window",
+    ),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
     *_each(
@@ -102,6 +106,10 @@ CAPTURE = (
     *_each(
         "compiler/capture/intercept.py", "a decision that only refuses is passed", "torch._subclasses.functional_tensor",
         "FunctionalTensor.__bool__(self)",
+    ),
+    *_each(
+        "compiler/capture/intercept.py", "a known value is a real tensor", "torch.utils._python_dispatch", "_disable_current_modes()",
+        "called",
     ),
     *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
     *_each(

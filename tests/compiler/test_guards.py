@@ -285,3 +285,46 @@ def get_inputs(): return [torch.rand(24, 40)]
 def test_a_diagonal_is_as_long_as_the_shorter_side(file: Path) -> None:
     code = "x = torch.rand(40, 24); line, power = ModelNew()(x); assert line.equal(x.diagonal() * 2) and power.allclose(x.double() ** 1.7)"
     assert outcomes(file, code) == [""]
+
+
+REMAINDERS = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, width, kernel):
+        super().__init__()
+        self.width, self.mix = width, nn.Conv1d(6, 6, kernel, padding=kernel // 2, groups=6)
+        self.register_buffer("pairs", torch.rand(3, width // 2))
+    def forward(self, t, x):
+        y = t[:, None] * torch.arange(self.width // 2)
+        y = nn.functional.pad(y, (0, 1)) if self.width % 2 == 1 else y
+        return y.sum(1), x + self.mix(x), torch.stack([self.pairs, -self.pairs], 2).view(3, self.width) * 2
+width, kernel = 32, 17
+def get_inputs(): return [torch.rand(7), torch.rand(4, 6, 40)]
+def get_init_inputs(): return [width, kernel]
+"""
+
+
+@written(REMAINDERS)
+def test_sizes_that_tracing_and_lowering_found_equal(file: Path) -> None:
+    """An odd width takes the other way in the forward, and has no pairs; an even window gives one position more."""
+    inputs = "torch.rand(5), torch.rand(3, 6, 30)"
+    ran, odd, even = outcomes(file, *(f"ModelNew({sizes})({inputs})" for sizes in ("32, 17", "33, 17", "32, 18")))
+    assert (ran, "written for" in odd, "written for" in even) == ("", True, True)
+
+
+OUTER = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, y): return torch.relu(x), y[:, None] * y
+rows = 12
+def get_inputs(): return [torch.rand(rows, 40), torch.rand(20)]
+"""
+
+
+@written(OUTER)
+def test_more_elements_than_offsets_of_32_bits_reach(file: Path) -> None:
+    few, many = "torch.rand(3, 4)", "torch.zeros(1, 1).expand(2**20, 4096)"
+    ran, given, made = outcomes(
+        file, *(f"ModelNew()({x}, torch.zeros(1).expand({n}))" for x, n in ((few, 70), (many, 70), (few, 70_000)))
+    )
+    assert (ran, "x: the kernels take" in given, "written for offsets of 32 bits" in made) == ("", True, True)

@@ -38,6 +38,25 @@ def many_kernel(x, y, n, BLOCK: tl.constexpr):
     assert verdict.kernels[0].registers
 
 
+def test_float8(lenient: Judge) -> None:
+    """Halves go to even numbers, a carry into the exponent; beyond the largest number stands that number."""
+    reference = "torch.cat([x.clamp(-448, 448).to(torch.float8_e4m3fn).float(), x.to(torch.float8_e5m2).float()])"
+    kernel = """
+@triton.jit
+def both_kernel(x, y, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + offs, offs < n)
+    tl.store(y + offs, v.to(tl.float8e4nv).to(tl.float32), offs < n)
+    tl.store(y + n + offs, v.to(tl.float8e5).to(tl.float32), offs < n)
+"""
+    forward = """        y = torch.empty((2 * x.shape[0], x.shape[1]), device=x.device)
+        both_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y"""
+    rounded = problem(reference, "[torch.randn(ROWS, 16) * 10 ** torch.linspace(-3, 3, 16)]", extra="ROWS = 32")
+    verdict = lenient.judge(rounded, candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+
+
 AUTOTUNED = """@triton.autotune(
     configs=[triton.Config({"BLOCK": 128}, num_warps=2), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"],
     prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]},

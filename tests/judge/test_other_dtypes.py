@@ -80,6 +80,9 @@ def test_rounding_is_no_difference() -> None:
     assert different((exact * 1.005).bfloat16(), eager, exact) == ""
     assert different([eager, eager], [eager, eager.clone()], [exact, exact]) == ""  # one tensor that is returned twice
     assert different((exact * 1.5).bfloat16(), eager, exact) != ""
+    wide = exact.float()  # a forward that computes in float32 whatever it is given: float64 gives the same numbers to all digits
+    assert different((exact * (1 + 2e-5)).float(), wide, wide.double()) == ""
+    assert different((exact * (1 + 1e-3)).float(), wide, wide.double()) != ""
     few = eager.clone()
     few[:10] = 0
     assert different([few, torch.arange(4)], [eager, torch.zeros(4, dtype=torch.int64)], [exact, torch.arange(4)]) == ""

@@ -67,3 +67,20 @@ def test_a_missing_name_matters_where_the_output_depends_on_it(forward: str, mis
     before = {name: value.clone() for name, value in one.state().items()}
     assert missing_that_matter(one, missing, 7) == matter
     assert all(torch.equal(value, before[name]) for name, value in one.state().items())
+
+
+def test_float8_parameters_get_other_values() -> None:
+    made = "self.w = nn.Parameter(torch.rand(8).to(torch.float8_e4m3fn), False); "
+    made += "self.register_buffer('s', torch.ones(8).to(torch.float8_e5m2))"
+    one = reference(made, "x * self.w.float() * self.s.float()")
+    before, other = one.state(), other_state(one, 7)
+    assert {n: t.dtype for n, t in other.items()} == {n: t.dtype for n, t in before.items()}
+    assert not any(torch.equal(other[n].float(), before[n].float()) for n in before)
+
+
+def test_what_a_forward_keeps_is_no_state() -> None:
+    one = reference("self.register_buffer('seen', None)", "self.register_buffer('seen', x[:3]) or self.seen * 2")
+    one.run(one.inputs(3), 3)
+    assert one.model.seen is not None
+    assert one.state() == {}
+    assert missing_that_matter(one, ("seen",), 7) == ()

@@ -68,6 +68,10 @@ class SizeExpression:
     text: str
 
 
+Condition = tuple[str, str, str]
+"""Two size expressions as Python with a comparison between them: ``("2 * s0", "<=", "s1")``."""
+
+
 @dataclass
 class Captured:
     """A problem's forward as a functional ATen graph on fake CPU tensors."""
@@ -88,7 +92,7 @@ class Captured:
     """Constants that started as symbols and that the module's code pinned to their value."""
     fixed: dict[str, Any] = field(default_factory=dict)
     """Constants of the problem for whose value alone the graph holds."""
-    guards: tuple[str, ...] = ()
+    guards: tuple[Condition, ...] = ()
     """Conditions on the symbols under which the graph holds, beyond the pinned ones."""
     forward_arguments: tuple[str, ...] = ()
     """Names of the forward's arguments that the problem passes, in order."""

@@ -6,7 +6,6 @@ import keyword
 import operator
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import sympy
@@ -14,14 +13,13 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results
+from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
 
-_TORCH = Path(torch.__file__).parent
 _PRODUCTS = re.compile(r"aten\.((add)?m[mv]|(badd)?bmm|convolution|_scaled_dot)|kernelllm\.(\w*(attention|conv)|(torch_)?(rnn|gru|lstm))")
 
 
@@ -71,7 +69,7 @@ def to_captured(
     autocasts = any(map(_autocast, graph.graph.nodes))
     passes.run(graph, options)
     _restore_hints(built)
-    arguments, roots, computed = _size_arguments(built, graph, leaf_of, leaves, unknown)
+    arguments, roots, computed, merged = _size_arguments(built, graph, leaf_of, leaves, unknown)
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if not node.users and node not in arguments:
             graph.graph.erase_node(node)
@@ -79,6 +77,8 @@ def to_captured(
     graph.recompile()
     replaced = {k: env.replace(s.node._expr) for k, s in built.table.items()}
     output, classes = results.written(*out_spec, plain=options.short)
+    decided = [*(env.replace(c) for c in map(size_conditions.needed, env.guards) if c is not None), *merged]
+    sizes = sizes_of(built, leaves, _with_compared(built, leaves, roots, decided)) + computed
     return Captured(
         problem=built.problem,
         graph=graph,
@@ -87,7 +87,7 @@ def to_captured(
             _graph_input(n, arguments[n][0] if n in arguments else leaf_of[n].name, leaf_of.get(n), built)
             for n in graph.graph.find_nodes(op="placeholder")
         ),
-        sizes=sizes_of(built, leaves, roots) + computed,
+        sizes=sizes,
         output=output,
         result_classes=classes,
         way=way,
@@ -95,13 +95,21 @@ def to_captured(
         symbolic=bool(built.table) or not built.values,
         counted=bool(unknown),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
-        guards=tuple(str(g.expr) for g in env.guards if _decides_results(g)),
+        guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor={name: _described(value, env) for name, value in built.constructor.items()},
         plain_inputs={name: _described(value, env) for name, value in _plain_inputs(built)},
         modes=dict(built.modes),
         autocasts=autocasts,
     )
+
+
+def _with_compared(built: FakeModule, leaves: list[Leaf], roots: dict[str, str], decided: list[Any]) -> dict[str, str]:
+    """The symbols that the file reads, with those that only conditions are about."""
+    names = _size_names(built)
+    readable = {s for _, e in sources(built, leaves) for s in e.free_symbols}
+    compared = {s for e in decided for s in e.free_symbols if s in readable and s in names and built.env.replace(s) == s}
+    return roots | {str(s): names[s] for s in sorted(compared, key=str) if str(s) not in roots}
 
 
 def _autocast(node: torch.fx.Node) -> bool:
@@ -112,16 +120,6 @@ def _autocast(node: torch.fx.Node) -> bool:
 def _results(value: Any) -> torch.dtype | None:
     first = value[0] if isinstance(value, list | tuple) else value
     return first.dtype if isinstance(first, torch.Tensor) else None
-
-
-def _decides_results(guard: Any) -> bool:
-    """Whether a decision about sizes is more than one about speed, such as torch's operators make by the size of a batch."""
-    if isinstance(guard.expr, sympy.Eq):
-        return True
-    frame = guard.sloc.framework_loc
-    if frame is None or not Path(frame.filename).is_relative_to(_TORCH):
-        return frame is not None
-    return not isinstance(guard.expr, sympy.Ne) and frame.name != "conv" and "_prims_common" not in frame.filename
 
 
 def _plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:
@@ -181,11 +179,11 @@ def _restore_hints(built: FakeModule) -> None:
 def _size_arguments(
     built: FakeModule, graph: torch.fx.GraphModule, leaf_of: dict[torch.fx.Node, Leaf], leaves: list[Leaf],
     unknown: frozenset[sympy.Symbol],
-) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...]]:
+) -> tuple[dict[torch.fx.Node, tuple[str, sympy.Symbol]], dict[str, str], tuple[Size, ...], list[sympy.Basic]]:
     """Give every symbol in use an argument of the graph, ahead of all others.
 
     Returns the arguments' nodes with their name and symbol, the symbols that are read off tensors or attributes (to their
-    names), and the sizes that are computed from others, each after those it needs.
+    names), the sizes that are computed from others, each after those it needs, and what those must be equal to besides.
     """
     env = built.env
     traced = {node: env.replace(leaf.value.node._expr) for node, leaf in leaf_of.items() if leaf.kind == "size"}
@@ -197,6 +195,7 @@ def _size_arguments(
         definitions.setdefault(env.replace(symbol), env.replace(expression))  # the first: later ones may lead back to it
     readable = {env.replace(e) for _, e in sources(built, leaves)}
     definitions = {s: e for s, e in definitions.items() if s.is_Symbol and s not in e.free_symbols and s not in readable}
+    definitions |= size_conditions.solved(env, definitions.keys() | {s for e in readable for s in e.free_symbols})
     order: list[sympy.Symbol] = []
     open_: set[sympy.Symbol] = set()
 
@@ -220,7 +219,8 @@ def _size_arguments(
         _redirect(graph, old, expression, nodes)
     hints = derived_sizes.hints(env)
     computed = [Size(str(s), names[s], int(hints[s]), (), size_text(definitions[s])) for s in order if s in definitions]
-    return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed)
+    merged = list(size_conditions.merged(env, definitions))
+    return {n: (names[s], s) for s, n in nodes.items()}, {str(s): names[s] for s in order if s not in definitions}, tuple(computed), merged
 
 
 def _size_names(built: FakeModule) -> dict[sympy.Symbol, str]:

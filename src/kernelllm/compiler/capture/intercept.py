@@ -18,11 +18,13 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, selection_rules, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
+from kernelllm.compiler.capture.window_functions import FUNCTIONS as WINDOWS
 from kernelllm.compiler.options import Options
 
 
@@ -85,8 +87,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "grid_sample", taken_apart.grid_sample),
         (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d),
-        *((torch, name, rule) for name, rule in taken_apart.FUNCTIONS.items()),
-        *((torch, name, rule) for name, rule in plain_rules.FUNCTIONS.items()),
+        *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
@@ -339,7 +340,7 @@ def known(tensor: Any, values: Callable[[], torch.Tensor]) -> Any:
     """The tensor as one that answers ``.item()`` and ``.tolist()``, though it is fake."""
     fake = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
     if isinstance(fake, FakeTensor):
-        with torch._subclasses.fake_tensor.unset_fake_temporarily():
+        with _disable_current_modes():  # a real tensor: torch computes with it, and with those that follow from it
             fake.constant = values()
         fake.fake_mode.fake_tensor_converter.add_constant_storage_mapping(fake)
     return tensor

@@ -70,7 +70,8 @@ class CandidateFile(MainGraph):
             compared |= elsewhere
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
-        top = [*self.guards.given(), *entry, *self.guards.first(lines)]
+        first = self.guards.first(lines)
+        top = [*self.guards.given(), *entry, *first, *self.guards.too_large([*first, *relations])]
         lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
         top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
@@ -134,7 +135,7 @@ class CandidateFile(MainGraph):
         model = self._model(body)
         rest = code + model + "\n".join(definitions)
         imports = self._imports(rest)
-        if re.findall(r"\bnn\.\w+", rest) == ["nn.Module"]:
+        if re.findall(r"\bnn\.\w+", rest) == ["nn.Module"] and "(nn.Module)" in model:
             imports, model = imports.replace("import torch.nn as nn\n", ""), model.replace("(nn.Module)", "(torch.nn.Module)")
         types = self.guards.types()
         parts = [f"{imports}\n\n{types}" if types else imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]

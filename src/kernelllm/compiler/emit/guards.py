@@ -7,6 +7,7 @@ follow from each other. Results refuse a backward pass.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
-from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit import index_limits, integers, size_examples
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.readable_names import fresh_name
@@ -27,6 +28,7 @@ _CHECK = '''
 def check(name, tensor, dtypes, shape, device=None):
     """Refuse a tensor that the kernels were not written for; a size of None may be any."""
     fits = torch.is_tensor(tensor) and tensor.dtype in dtypes and device in (None, tensor.device)
+    fits = fits and tensor.numel() < 2**31  # offsets have 32 bits
     if not fits or len(shape) != tensor.dim() or any([n not in (None, m) for n, m in zip(shape, tensor.shape)]):
         came = (tensor.dtype, tuple(tensor.shape), tensor.device) if torch.is_tensor(tensor) else type(tensor)
         raise ValueError(f"{name}: the kernels take {dtypes}, {shape}, {device or 'any device'}; got {came}")
@@ -51,12 +53,14 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
+        self.conditions, self.offsets = index_limits.split(captured.guards)
+        self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
         """Tensors are taken as they come; only what changes the meaning of a call is refused."""
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
-        wanted = [_CHECK] if "check" in self._called else []
+        wanted = [_CHECK if self._limited else re.sub(r".*offsets have 32 bits\n", "", _CHECK)] if "check" in self._called else []
         wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
         return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
 
@@ -172,7 +176,22 @@ class Guards:
         lines = [self._check(g, self._shape(g)) for g in loose]
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
         conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
+        hints = {size.symbol: size.hint for size in self.captured.sizes}
+        large = index_limits.uncovered(self.offsets, [g.shape for g in self.inputs] if self._limited else [], hints)
+        if large and (count := self._size(large[0])):
+            conditions[f"{count} > {large[2]}"] = "offsets of 32 bits"
         return lines + refused(conditions, "the kernels were written for", "ValueError")
+
+    def too_large(self, checked: list[str]) -> list[str]:
+        """Statements that refuse tensors of too many elements, for inputs that no statement in ``checked`` looks at."""
+        unseen = [self.host.paths[g.variable] for g in self.inputs if self._limited and not any(f'("{g.name}", ' in s for s in checked)]
+        conditions = {f"{path}.numel() >= 2**31": f"fewer elements of {path}" for path in unseen}
+        return refused(conditions, "the kernels were written for", "ValueError")
+
+    def _elements(self, given: GraphInput) -> int:
+        """How many elements the problem's own tensor has."""
+        hints = {size.symbol: size.hint for size in self.captured.sizes}
+        return math.prod(eval(as_python(d), {"__builtins__": {}}, hints) for d in given.shape)
 
     def read_elsewhere(self, reading: list[str]) -> set[str]:
         """Names of inputs with a size that these statements read off another tensor."""
@@ -239,33 +258,22 @@ class Guards:
     def _comparisons(self) -> Iterator[tuple[str, str, str]]:
         """What sizes have to be to each other: equal where the graph relies on it, else as the module's code decided; and arguments
         that are sizes."""
-        for guard in dict.fromkeys(self.captured.guards):
-            match = re.fullmatch(r"(?:(Eq|Ne)\()?(.*?)(?:, | (<|<=|>|>=) )(-?\d+|[^,()]+)\)?", guard)
-            if not match or bool(match[1]) == bool(match[3]):
-                continue
-            left, sign, right = match[2], match[3] or {"Eq": "==", "Ne": "!="}[match[1]], match[4]
-            texts = [self._size(side) for side in (left, right)] if not self._always(left, sign, right) else [None]
-            if all(texts) and texts[0] != texts[-1]:
-                yield str(texts[0]), sign, str(texts[1])
+        written = [c for c in self.conditions if None not in (sides := [self._expression(c[i]) for i in (0, 2)]) and sides[0] != sides[1]]
+        for left, sign, right in size_examples.independent(written, self.captured.sizes):
+            yield str(self._size(left)), sign, str(self._size(right))
         for name, value in self.captured.plain_inputs.items():
             text = self._size(value.text) if isinstance(value, SizeExpression) else None
             if text is not None and text != name:
                 yield name, "==", text
 
-    def _always(self, left: str, sign: str, right: str) -> bool:
-        """Whether a comparison of two size expressions holds whatever the sizes are, as far as a few examples tell."""
-        symbols = sorted(set(re.findall(r"\bs\d+\b", left + right)))
-        try:
-            whole = ast.unparse(ast.parse(f"({as_python(left)}) {sign} ({as_python(right)})", mode="eval"))
-            examples = [{s: 2 + (7 + k) * abs(i - k) for i, s in enumerate(symbols)} for k in range(len(symbols) + 4)]
-            return all(eval(whole, {"__builtins__": {}, "min": min, "max": max}, example) for example in examples)
-        except (SyntaxError, NameError, ArithmeticError, TypeError):
-            return False
-
     def _size(self, text: str) -> str | None:
         """A size expression of the graph as the file writes it; None where it is more than integer arithmetic."""
+        expression = self._expression(text)
+        return None if expression is None else self.host.size(expression)
+
+    def _expression(self, text: str) -> Any:
         try:
-            return self.host.size(self.host.sizes.expression(ast.parse(as_python(text), mode="eval").body))
+            return self.host.sizes.expression(ast.parse(as_python(text), mode="eval").body)
         except (integers.NotInteger, SyntaxError, TypeError):
             return None
 

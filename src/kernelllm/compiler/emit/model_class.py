@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import symtable
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,9 +72,27 @@ def kept_parts(source: str) -> KeptParts:
     inherited = _method(model, "__init__", top)
     if inherited is not None and inherited not in model.body and ast.unparse(inherited.args) != "self":
         new.body.insert(0, _handed_on(inherited.args))
-    Rename({"Model": "ModelNew", new.name: "ModelNew"}).visit(new)
+    renamed = Rename({"Model": "ModelNew", new.name: "ModelNew"})
+    for part in (*definitions, new):  # other classes may name it: Model.helper(), isinstance(m, Model)
+        renamed.visit(part)
     new.name = "ModelNew"
+    calls = (n.func for part in (*definitions, new) for n in ast.walk(part) if isinstance(n, ast.Call))
+    if any(isinstance(f, ast.Name) and f.id == "ModelNew" for f in calls):
+        raise CaptureError("The constructor makes further models of its own class, with other arguments.", where="emit")
+    _all_bound([*imports, *definitions, new])
     return KeptParts(imports, definitions, new, forward, foreign)
+
+
+def _all_bound(statements: list[ast.stmt]) -> None:
+    """Raises CaptureError where the kept parts read a name that none of them binds: the problem has it from elsewhere."""
+    text = "\n".join(map(ast.unparse, statements)) + (" pass" if not getattr(statements[-1], "body", True) else "")
+    tables = [symtable.symtable(text, "kept", "exec")]
+    known = {*(n for s in statements for n in bound_names(s)), *dir(builtins), "torch", "__name__", "__file__"}
+    for table in tables:  # grows while it is walked
+        tables += table.get_children()
+        free = sorted(s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced() and s.get_name() not in known)
+        if free:
+            raise CaptureError(f"The constructor reads {', '.join(free)}, which the problem's text does not define.", where="emit")
 
 
 def _handed_on(arguments: ast.arguments) -> ast.stmt:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import constants, derived_sizes, faster_templates
+from kernelllm.compiler.capture import constants, derived_sizes, faster_templates, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import regions, row_reductions, size_extremes, split_reductions, wrapper_lines
@@ -192,6 +192,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
     from torch._inductor.virtualized import V
 
     derived_sizes.freeze(captured.env)
+    env, decided = captured.env, len(captured.env.guards)
     if options.library:
         rewritten(captured, options)
     mode = on_cuda(captured)
@@ -231,6 +232,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
     gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
+    known = {size.symbol for size in captured.sizes}
+    captured.guards += size_conditions.written(env, [c for c in map(size_conditions.needed, env.guards[decided:]) if c is not None], known)
     return Lowered(wrapper, captured, options, gradients)
 
 

@@ -50,7 +50,7 @@ def missing_that_matter(reference: Reference, missing: Collection[str], seed: in
         return ()
     saved = {n: t.clone() for n, t in reference.state().items()}
     other = other_state(reference, seed)
-    varied = [n for n in missing if not torch.equal(other[n], saved[n])]
+    varied = [n for n in missing if n in other and not torch.equal(other[n], saved[n])]  # what a forward leaves behind is no state
 
     def output(kept: Collection[str]) -> Any:
         """With the other state, but the reference's own values under the names ``kept``."""
@@ -72,10 +72,16 @@ def missing_that_matter(reference: Reference, missing: Collection[str], seed: in
         reference.load(saved)
 
 
+def computable(value: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; one of float8, which knows hardly any operation, in float32."""
+    return value.float() if value.is_floating_point() and value.element_size() == 1 else value
+
+
 def _moved(value: torch.Tensor, generator: torch.Generator, noise: tuple[float, float]) -> torch.Tensor:
     share, least = noise
     drawn = torch.empty(value.shape, device=value.device).normal_(generator=generator)
-    return (value + share * drawn.to(value.dtype) * value.float().abs().mean().clamp(min=least)).to(value.dtype)
+    wide = computable(value)
+    return (wide + share * drawn.to(wide.dtype) * value.float().abs().mean().clamp(min=least)).to(value.dtype)
 
 
 def _other_buffer(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -84,8 +90,9 @@ def _other_buffer(value: torch.Tensor, generator: torch.Generator) -> torch.Tens
         return value
     if not value.is_floating_point():
         return value + torch.randint(1, 9, value.shape, device=value.device, generator=generator, dtype=value.dtype)
-    if bool((value >= 0).all()) and bool((value > 0).any()):
-        return (value * (0.5 + 1.5 * torch.rand(value.shape, device=value.device, generator=generator))).to(value.dtype)
+    wide = computable(value)
+    if bool((wide >= 0).all()) and bool((wide > 0).any()):
+        return (wide * (0.5 + 1.5 * torch.rand(value.shape, device=value.device, generator=generator))).to(value.dtype)
     return _moved(value, generator, _BUFFER_NOISE)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials import tf32_allowance
-from kernelllm.judge.trials.other_states import State, other_state
+from kernelllm.judge.trials.other_states import State, computable, other_state
 from kernelllm.judge.trials.reference import Reference
 
 REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
@@ -47,7 +47,7 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
     """Random parameters at a hundredth of their size. Functions that are flat far from zero (a GELU) show there what they are given."""
     buffers = reference.buffers()
     other = other_state(reference, seed)
-    return {n: t if n in buffers or not t.is_floating_point() else t * 0.01 for n, t in other.items()}
+    return {n: t if n in buffers or not t.is_floating_point() else (computable(t) * 0.01).to(t.dtype) for n, t in other.items()}
 
 
 def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:

@@ -61,6 +61,7 @@ class Reference:
             self.model = self.built(seed)
         self._seeded = device == "cpu"
         self.training = self.model.training
+        self._buffers = frozenset(name for name, _ in self.model.named_buffers(remove_duplicate=False))
         self.gradients: Gradients | None = gradient_outputs.of_reference(self.model) if backward else None
         """What its calls give gradients of, beside the output; None where they run no backward."""
         self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
@@ -101,11 +102,11 @@ class Reference:
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name, detached."""
         found = {n: t.detach() for n, t in self.model.named_parameters(remove_duplicate=False)}
-        return found | {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+        return found | self.buffers()
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Buffers by name, detached."""
-        return {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False)}
+        """Buffers by name, detached, without those that a forward has registered to keep what it computed."""
+        return {n: t.detach() for n, t in self.model.named_buffers(remove_duplicate=False) if n in self._buffers}
 
     @contextlib.contextmanager
     def buffers_restored(self) -> Iterator[None]:

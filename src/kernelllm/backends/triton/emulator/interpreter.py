@@ -107,6 +107,24 @@ def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
+_FLOAT8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+
+
+def _by_torch(builder: Any, src: Any, dst_type: Any) -> Any:
+    """From or to float8, as a GPU does it: rounded to the nearest, to the largest number beyond it. Triton's interpreter loses carries."""
+    source, target = src.dtype.scalar, dst_type.scalar
+    if source in _FLOAT8:
+        data = torch.from_numpy(np.ascontiguousarray(src.data)).view(_FLOAT8[source]).float().numpy()
+    else:
+        data = bf16_to_f32(src.data) if source is BF16 else src.data.astype(np.float32)
+    if target not in _FLOAT8:
+        return builder.cast_impl(ti.TensorHandle(data.reshape(src.data.shape), tl.float32), dst_type)
+    kind = _FLOAT8[target]
+    most = torch.finfo(kind).max
+    rounded = torch.from_numpy(np.ascontiguousarray(np.clip(data, -most, most))).to(kind).view(torch.uint8).numpy()
+    return ti.TensorHandle(rounded.reshape(src.data.shape), target)
+
+
 def _patch_casts(builder: Any) -> None:
     cast, convert = builder.cast_impl, builder.create_fp_to_fp
 
@@ -125,6 +143,8 @@ def _patch_casts(builder: Any) -> None:
     def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
         pair = {src.dtype.scalar, dst_type.scalar}
         toward_zero = rounding_mode is not None and "RTZ" in str(rounding_mode)
+        if pair & _FLOAT8.keys() and not toward_zero:
+            return _by_torch(self, src, dst_type)
         if pair <= {BF16, tl.float32, tl.float16, tl.float64} and not toward_zero:
             return cast_impl(self, src, dst_type)
         return convert(self, src, dst_type, rounding_mode)

@@ -1,0 +1,86 @@
+"""Conditions on sizes under which a graph holds, in terms that the written file can check."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+from sympy.core.relational import Relational
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelllm.compiler.capture import derived_sizes
+from kernelllm.compiler.capture.captured import Condition
+from kernelllm.compiler.capture.size_sources import size_text
+
+log = logging.getLogger(__name__)
+_OFFSETS = 2**24
+_TORCH, _OURS = Path(torch.__file__).parent, Path(__file__).parents[2]
+
+
+def written(env: ShapeEnv, expressions: Iterable[sympy.Basic], known: Collection[str]) -> tuple[Condition, ...]:
+    """The conditions as comparisons of ``known`` sizes: computed sizes that the file does not have become what they are computed from."""
+    meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
+    found = (_comparison(_expanded(part, meaning)) for e in expressions for part in sympy.And.make_args(e))
+    return tuple(dict.fromkeys(c for c in found if c is not None))
+
+
+def needed(guard: Any) -> sympy.Basic | None:
+    """What a decision about sizes relies on; None for those that are about speed alone.
+
+    Decisions of the problem's own code hold as they are. Those of torch's operators that compare sizes come out alike where the sizes
+    are equal (a slice as long as its tensor), and dimensions of 1 do no harm where others were seen.
+    """
+    condition, frame = guard.expr, guard.sloc.framework_loc
+    if isinstance(condition, sympy.Eq):
+        return condition
+    if frame is None or (not Path(frame.filename).is_relative_to(_TORCH) and not Path(frame.filename).is_relative_to(_OURS)):
+        return condition if frame is not None else None
+    if isinstance(condition, sympy.Ne) or frame.name == "conv" or "_prims_common" in frame.filename:
+        return None
+    weak = {sympy.StrictLessThan: sympy.Le, sympy.StrictGreaterThan: sympy.Ge}.get(type(condition))
+    return weak(*condition.args) if weak else condition
+
+
+def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, sympy.Expr]:
+    """Symbols that are in a computed size alone, which has since been found to be that symbol and a number: they follow from it."""
+    found: dict[sympy.Expr, sympy.Expr] = {}
+    for expression, symbol in derived_sizes.table(env).items():
+        size, formula = env.replace(symbol), env.replace(expression)
+        for unknown in size.free_symbols - known - found.keys():
+            if (size - unknown).is_Integer and unknown not in formula.free_symbols:
+                found[unknown] = formula - (size - unknown)
+    return found
+
+
+def merged(env: ShapeEnv, definitions: Mapping[sympy.Expr, sympy.Expr]) -> Iterator[sympy.Basic]:
+    """That computed sizes are what the code found them equal to. ``definitions``: those that the file computes, by symbol."""
+    for expression, symbol in derived_sizes.table(env).items():
+        size, formula = env.replace(symbol), env.replace(expression)
+        if definitions.get(size) != formula and size != formula:
+            yield sympy.Eq(formula, size, evaluate=False)
+
+
+def _expanded(condition: sympy.Basic, meaning: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Basic:
+    while hidden := {s: meaning[s] for s in condition.free_symbols if s in meaning and s not in meaning[s].free_symbols}:
+        condition = condition.xreplace(hidden)
+    return condition
+
+
+def _comparison(condition: sympy.Basic) -> Condition | None:
+    if condition in (sympy.true, sympy.false):
+        return None
+    if not isinstance(condition, Relational):
+        log.info("A condition on sizes is not checked: %s", condition)
+        return None
+    left, right = condition.args
+    number, rest = right.as_coeff_Add()
+    if number.is_Integer and abs(number) >= _OFFSETS and rest:  # a bound of offsets, as a number alone
+        left, right = left - rest, number
+    common = Counter(a for a in sympy.Mul.make_args(left) if a.is_Symbol) & Counter(sympy.Mul.make_args(right))
+    left, right = (sympy.Mul(*(Counter(sympy.Mul.make_args(side)) - common).elements()) for side in (left, right))  # sizes are positive
+    return size_text(left), condition.rel_op, size_text(right)

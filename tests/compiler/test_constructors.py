@@ -1,0 +1,92 @@
+"""Constructors that stay in a written file: it has every name that they read, and builds the same parameters."""
+
+from __future__ import annotations
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.problems.instance import Instance
+
+SEVERAL_BASES = """
+class Named:
+    title = "net"
+class Model(Named, nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+    def forward(self, x): return torch.tanh(x) * self.width
+"""
+KEPT_BASE = """
+class Base(nn.Module):
+    def __init__(self, width):
+        super(Base, self).__init__()
+        self.width = width
+class Model(Base):
+    def forward(self, x): return torch.tanh(x) * self.width
+"""
+NAMED_BY_OTHERS = """
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, Model.wide(width))
+    def forward(self, x): return self.fc(x)
+class Model(nn.Module):
+    @staticmethod
+    def wide(width): return 2 * width
+    def __init__(self, width):
+        super().__init__()
+        self.block = Block(width)
+    def forward(self, x): return torch.tanh(self.block(x))
+"""
+OF_ITS_OWN_CLASS = """
+class Tree(nn.Module):
+    def __init__(self, width, depth=2):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+        self.inner = Tree(width, depth - 1) if depth else None
+    def forward(self, x):
+        x = torch.tanh(self.fc(x))
+        return x if self.inner is None else self.inner(x)
+Model = Tree
+"""
+ALL_NAMES = """
+from torch.nn import *
+from math import *
+class Model(Module):
+    def __init__(self, width) -> None:
+        super().__init__()
+        self.fc = Linear(width, int(sqrt(width)))
+    def forward(self, x): return self.fc(x).tanh()
+"""
+INPUTS = """
+def get_inputs(): return [torch.randn(12, 36)]
+"""
+WIDTH = """
+def get_init_inputs(): return [36]
+"""
+
+
+@pytest.mark.parametrize("model", [SEVERAL_BASES, KEPT_BASE, NAMED_BY_OTHERS, OF_ITS_OWN_CLASS, ALL_NAMES])
+def test_the_file_has_what_its_constructor_reads(model: str) -> None:
+    one = problem(model + INPUTS + WIDTH)
+    namespace: dict = {"__name__": "written"}
+    exec(compiled(one, Options()).replace("@triton.jit", ""), namespace)
+    mine, reference = namespace["ModelNew"](36), Instance(one).model(0)
+    assert {n: t.shape for n, t in mine.state_dict().items()} == {n: t.shape for n, t in reference.state_dict().items()}
+
+
+def test_windows_are_computed_in_kernels() -> None:
+    """They depend on no input, and keep a length that varies."""
+    windows = " * ".join(f"torch.{name}_window(x.shape[1])" for name in ("hann", "hamming", "blackman", "bartlett"))
+    text = compiled(problem(f"class Model(nn.Module):\n    def forward(self, x): return x * {windows}\n{INPUTS}"), Options())
+    assert "_window(" not in text
+    assert "FIXED_SIZES" not in text
+
+
+def test_grids_of_one_point() -> None:
+    """A tensor whose values tracing knows may go through any operator."""
+    forward = "y, z = torch.meshgrid(torch.linspace(0, 1, x.shape[2]), torch.linspace(0, 1, 1), indexing='ij'); return x + y + z"
+    source = f"class Model(nn.Module):\n    def forward(self, x): {forward}\ndef get_inputs(): return [torch.randn(4, 3, 1, 1)]\n"
+    assert "class ModelNew" in compiled(problem(source), Options())
