@@ -28,7 +28,9 @@ class AotPart(Protocol):
     """A graph of AOTAutograd's, or a subgraph of one."""
 
     record: GraphRecord
-    kept: bool
+
+    @property
+    def kept(self) -> bool: ...
 
     @property
     def begun(self) -> bool: ...

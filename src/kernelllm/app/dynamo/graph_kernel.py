@@ -43,8 +43,6 @@ class GraphKernel:
         compile_report().graphs.append(self.record)
         choice.parts.append(self)
         self._run: Run = self._eager
-        self.kept = False
-        """Whether what became of it is the same in a later process."""
         self._decided = self._waited = False
         self._lock = threading.Lock()
         self._answer: Future[Written] | None = None
@@ -71,6 +69,13 @@ class GraphKernel:
     def begun(self) -> bool:
         """Whether it was called."""
         return self._decided or self._answer is not None
+
+    @property
+    def kept(self) -> bool:
+        """Whether what became of it is the same in a later process."""
+        from kernelllm.app.dynamo import disk
+
+        return not self._key or disk.get(self._key) is not None
 
     def settle(self, *, wait: bool = True) -> bool:
         """Take the file if it is there; ``wait`` for it as a first call does. Whether it is decided what runs the graph."""
@@ -120,7 +125,6 @@ class GraphKernel:
 
         parts = self._parts = apart(self._graph)
         computed = decomposed(parts.computed)
-        self.kept = True
         if not any(n.op == "call_function" for n in computed.graph.nodes):
             return self._leave("there is nothing to compute")
         if left_to_libraries(computed.graph):
@@ -136,7 +140,6 @@ class GraphKernel:
             self.record.from_disk = True
             self._answer = Future()
             return self._answer.set_result(found)
-        self.kept = False
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
         problem = msgspec.structs.replace(problem, origin=OF_TORCH_COMPILE)
         order = f"{self._key} {self._options.verify == 'off'}"
@@ -160,7 +163,6 @@ class GraphKernel:
             return Written(message=error.what)
         if self._options.cache:
             disk.put(self._key, found)
-            self.kept = True
         return found
 
     def _take(self, found: Written) -> None:
