@@ -38,6 +38,7 @@ def expressions() -> st.SearchStrategy[str]:
 
 @settings(max_examples=150)
 @example("(2 * (ks1 // ks0))", [2, 1, 1, 1, 1])
+@example("((ks0 % 4) * (2 * (ks1 // ks0)))", [2, 1, 1, 1, 1])
 @given(expressions(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
 def test_rewritten_integers_keep_their_value(text: str, numbers: list[int]) -> None:
     values = dict(zip((*SIZES, *INDICES), numbers, strict=True))

@@ -304,7 +304,7 @@ def _group(rest: Any, weight: Any) -> str:
     if rest == -1:
         return f"-{weight_text}" if weight.is_Symbol else f"-({weight_text})"
     if rest.is_Integer:
-        return f"{text_of(rest)} * ({weight_text})" if isinstance(weight, FLOORDIV | MOD) else f"{text_of(rest)} * {weight_text}"
+        return f"{text_of(rest)} * ({weight_text})" if weight.has(FLOORDIV, MOD) else f"{text_of(rest)} * {weight_text}"
     rest_text = text_of(rest)
     if rest.is_Add:
         rest_text = f"({rest_text})"
