@@ -156,7 +156,7 @@ def test_wrong_paths(tmp_path: Path) -> None:
         (GOOD.replace("return [torch.rand(4, 8)]", "return 7"), ["returned int"]),
         (GOOD.replace("return [torch.rand(4, 8)]", "return None"), ["returned NoneType"]),
         (GOOD.replace("return []", "return [1, 2]"), ["Model(...)", "TypeError"]),
-        (GOOD.replace("(nn.Module)", ""), ["not a torch.nn.Module"]),
+        (GOOD.replace("(nn.Module)", ""), ["no torch.nn.Module"]),
         ("raise RuntimeError('broken file')\n" + GOOD, ["the file", "line 1", "broken file"]),
         ("import a_package_that_is_not_there\n" + GOOD, ["ModuleNotFoundError", "Install"]),
         ("import sys; sys.exit(3)\n" + GOOD, ["SystemExit"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import re
 import signal
 import traceback
 from importlib import import_module
@@ -44,8 +45,6 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 """What the system says where a person may not write or read."""
-NEEDED = {"torch", "triton", "numpy"}
-"""Packages without which no command that works on problems does."""
 
 
 class Verbs(KnownCommands):
@@ -92,7 +91,7 @@ class Verbs(KnownCommands):
             if isinstance(error, OSError) and error.filename and error.errno in REFUSED:
                 fail(ctx, f"{error.filename} cannot be used: {error.strerror}. Choose another place, or change its permissions.", error)
                 ctx.exit(2)
-            if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
+            if isinstance(error, ModuleNotFoundError) and error.name in _required():
                 text = f"{error.name} is not installed, and kernelllm needs it: pip install {error.name}. See 'kernelllm doctor'."
                 fail(ctx, text, error)
                 ctx.exit(2)
@@ -100,6 +99,17 @@ class Verbs(KnownCommands):
             text += "." if ctx.meta.get("kernelllm.verbose") else " and the traceback that --verbose shows."
             fail(ctx, text, error)
             ctx.exit(1)
+
+
+def _required() -> set[str]:
+    """Packages without which kernelllm does not work: those that it was to be installed with."""
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires("kernelllm") or []
+    except metadata.PackageNotFoundError:
+        return set()
+    return {re.split(r"[^\w-]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line}
 
 
 def fail(ctx: click.Context, text: str, error: BaseException) -> None:
