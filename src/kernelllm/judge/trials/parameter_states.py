@@ -54,7 +54,7 @@ def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor]
     """A few elements of every other parameter: others are not even written to. Who keeps something made of parameters must see it."""
     groups: dict[int, list[str]] = {}
     for name, parameter in reference.model.named_parameters(remove_duplicate=False):
-        if parameter.is_floating_point() and parameter.numel():
+        if parameter.is_floating_point() and parameter.itemsize > 1 and parameter.numel():  # 8 bits cannot be computed with
             groups.setdefault(id(parameter), []).append(name)  # names that share a tensor stay together
     chosen, generator = list(groups.values()), torch.Generator().manual_seed(seed + which)
     made: State = {}

@@ -6,6 +6,7 @@ Everything here may be subverted by the candidate; the judge relies on none of i
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import time
@@ -33,6 +34,8 @@ from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
 
 _synchronize = torch.cuda.synchronize  # taken before any candidate code runs
+_LARGE = 2**27
+"""Bytes of a model of which not many fit."""
 
 
 class NotACandidate(Exception):
@@ -178,6 +181,8 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        if sum(tensor.nbytes for tensor, _ in self._named_state().values()) > _LARGE:
+            gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
             self.model = self._built(kind, args, kwargs, command)
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
