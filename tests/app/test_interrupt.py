@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kernelllm.app.main import cli
 from kernelllm.app.progress import remembered
 
 
@@ -59,3 +64,18 @@ def test_a_handler_of_somebody_else_stays() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, theirs)
+
+
+def test_an_interrupt_that_a_tokenizer_swallowed_stops_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = pytest.importorskip("kernelllm.train.sft")
+
+    def swallows(recipe: Any, folder: Path, *, told: Callable[[str], None], fresh: bool) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        told("16 pairs in 4 rows")
+        pytest.fail("it went on")
+
+    monkeypatch.setattr(module, "sft", swallows)
+    result = CliRunner().invoke(cli, ["train", "sft", "mini", "-o", str(tmp_path / "run")])
+    assert result.exit_code == 130
+    assert "goes on from the last checkpoint" in result.stderr

@@ -85,3 +85,17 @@ def test_what_cannot_be_read_is_said(offline: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             list(open_suite(spec).problems())
+
+
+def test_without_a_network_the_cause_is_said_at_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    datasets, hub = pytest.importorskip("datasets"), pytest.importorskip("huggingface_hub")
+
+    def unanswered(*args: Any, **kwargs: Any) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(hub.HfApi, "dataset_info", unanswered)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    with pytest.raises(UsageError, match=r"the hub gives no answer \(Name or service not known\)"):
+        list(open_suite("hf/owner/rows").problems())
+    assert not any("Retry" in line for line in caplog.messages)
+    assert not datasets.config.HF_HUB_OFFLINE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +24,7 @@ from kernelllm.suites import contract, file
 CODE_COLUMNS = ("code", "python_code", "pytorch_code", "pytorch_module", "reference", "ref_code", "source", "module_code", "text")
 NAME_COLUMNS = ("name", "problem_id", "task_id", "uuid", "id", "entry_point", "module_name")
 CLASS_COLUMNS = ("entry_point", "module_name", "class_name")
+_HUB_S = 10
 OPTIONS = ("split", "config", "column", "revision", "limit")
 
 
@@ -115,13 +117,35 @@ def _table(datasets: Any, dataset: str, split: str, config: str | None, revision
     if path.suffix == ".parquet":
         return datasets.load_dataset("parquet", data_files=str(path), split="train")
     if not (path / "dataset_dict.json").is_file() and not (path / "state.json").is_file():
-        return datasets.load_dataset(str(path) if path.is_dir() else dataset, config, split=split, revision=revision)
+        with nullcontext() if path.is_dir() else _cache_where_unreachable(datasets, dataset):
+            return datasets.load_dataset(str(path) if path.is_dir() else dataset, config, split=split, revision=revision)
     saved = datasets.load_from_disk(str(path))
     if not isinstance(saved, dict):
         return saved
     if split not in saved:
         raise ValueError(f'Unknown split "{split}"; it has {", ".join(saved)}')
     return saved[split]
+
+
+@contextmanager
+def _cache_where_unreachable(datasets: Any, dataset: str) -> Iterator[None]:
+    """Where the hub gives no answer, only the cache is looked at, at once: the hub's client itself tries for half a minute."""
+    hub: Any = import_module("huggingface_hub")
+    before, why = datasets.config.HF_HUB_OFFLINE, ""
+    try:
+        if not before:
+            hub.HfApi().dataset_info(dataset, timeout=_HUB_S)
+    except (hub.errors.HTTPError, OSError, ValueError) as error:
+        if getattr(error, "response", None) is None and not isinstance(error, hub.errors.HFValidationError):
+            why, datasets.config.HF_HUB_OFFLINE = str(error) or type(error).__name__, True
+    try:
+        yield
+    except ConnectionError:
+        if why:
+            raise ConnectionError(f"the hub gives no answer ({why})") from None
+        raise
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
 
 
 def revision(dataset: str, wanted: str | None = None) -> str:
@@ -131,8 +155,8 @@ def revision(dataset: str, wanted: str | None = None) -> str:
     except ImportError:
         return ""
     try:
-        return f"hf:{hub.HfApi().dataset_info(dataset, revision=wanted).sha}"
-    except (hub.errors.HfHubHTTPError, OSError):
+        return f"hf:{hub.HfApi().dataset_info(dataset, revision=wanted, timeout=_HUB_S).sha}"
+    except (hub.errors.HTTPError, OSError, ValueError):
         return ""
 
 

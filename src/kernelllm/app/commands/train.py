@@ -102,12 +102,20 @@ def gguf(folder: Path, output: Path, weights: str) -> None:
 
 def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, as_json: bool) -> None:
     """Run with a line of progress for each log, and say what came of it."""
-    from kernelllm.app.progress import Console
+    from kernelllm.app.progress import Console, remembered
     from kernelllm.core.types import to_json
     from kernelllm.train.weights import processes
 
-    with Console() as console:
-        found = run(recipe, output, told=console.note, fresh=fresh)
+    def told(line: str) -> None:
+        interrupted()  # a tokenizer's threads can swallow Ctrl-C
+        console.note(line)
+
+    try:
+        with Console() as console, remembered() as interrupted:
+            found = run(recipe, output, told=told, fresh=fresh)
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted. The same command goes on from the last checkpoint in {output}, if there is one.", err=True)
+        raise click.exceptions.Exit(130) from None
     if not processes().is_main_process:
         return
     if as_json:

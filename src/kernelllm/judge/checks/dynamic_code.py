@@ -11,7 +11,7 @@ from kernelllm.judge.checks.syntax import MATTER_WHEN_IMPORTED, Source, Use, ana
 
 _CERTAIN = (
     "builtins.exec", "builtins.eval", "builtins.compile", "builtins.__builtins__", "builtins.__loader__", "builtins.__spec__",
-    "marshal", "pickle", "cPickle", "dill", "cloudpickle", "types.CodeType", "types.FunctionType", "types.MethodType.__code__",
+    "marshal", "pickle", "cPickle", "dill", "cloudpickle", "types.CodeType", "types.FunctionType", "types.LambdaType",
     "code", "codeop", "runpy", "imp", "importlib.util", "importlib.machinery", "importlib.reload", "zipimport", "base64.b64decode",
     "zlib.decompress", "ast.parse", "dis", "torch.load", "torch.jit.load", "torch.package", "torch.hub", "inspect.getsource",
     "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil", "typing.get_type_hints", "typing.ForwardRef", "typing._eval_type",
