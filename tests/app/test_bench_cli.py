@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from kernelllm.app import progress
 from kernelllm.app.main import cli
+from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
 from tests.bench import fakes
@@ -164,3 +165,13 @@ def test_plain_progress_comes_soon_and_then_less_often(monkeypatch: pytest.Monke
     assert lines[0] <= 5
     assert max(b - a for a, b in itertools.pairwise(lines)) <= 61
     assert len(lines) < 100
+
+
+def test_options_of_judging_reach_the_judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plans: list[BenchPlan] = []
+    monkeypatch.setattr("kernelllm.app.commands.bench.run_shown", lambda one, limited: plans.append(one.plan))
+    given = ["--device", "cpu", "--limit", "1", "--db", str(tmp_path / "runs.db"), "--backward", "--tolerance", "0.5", "--no-measure"]
+    result = CliRunner().invoke(cli, ["bench", "builtin/activation", *given])
+    assert result.exit_code == 0, result.output
+    judge = plans[0].judge
+    assert (judge["backward"], judge["tolerance"], judge["measure"]) == (True, 0.5, False)

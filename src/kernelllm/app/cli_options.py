@@ -46,12 +46,26 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, bool], bool
     return note
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several decorators as one, in reading order."""
+class Sectioned(click.Command):
+    """A command whose ``--help`` lists shared options under headings of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def together(*options: Callable[[F], F], section: str = "Options") -> Callable[[F], F]:
+    """Several decorators as one, in reading order. ``section``: the heading above them in the help of a command that is Sectioned."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
+            vars(function)["__click_params__"][-1].section = section
         return function
 
     return decorate
@@ -69,6 +83,11 @@ verbose_option = click.option(
     "-v", "--verbose", is_flag=True, is_eager=True, expose_value=False, callback=_remember("kernelllm.verbose"),
     help="Say more, and show tracebacks.",
 )
+output_options = together(json_option, verbose_option)
+db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
+workers_option = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes per device.  [default: 3 on a GPU, or one for each CPU core]"
+)
 
 problem_options = together(
     click.option("--inputs", metavar="NAME", help="For FILE.py:Class: a callable in the file that returns the list of inputs."),
@@ -80,8 +99,8 @@ problem_options = together(
     click.option("--submodule", metavar="PATH", help="A part of the module, e.g. model.layers.0; its inputs come from a run of the whole."),
     click.option("--model-dtype", type=click.Choice(FLOATS), help="For modules: parameters and inputs are cast to this type."),
     click.option("--eval/--train", "eval_mode", default=None, help="For modules: the mode.  [default: eval() where a layer depends on it]"),
+    section="The module",
 )
-
 
 
 def problem_of(spec: str, given: dict[str, Any]) -> Problem:
@@ -143,6 +162,7 @@ judge_options = together(
     ),
     click.option("--no-measure", is_flag=True, help="Do not measure time on a GPU."),
     click.option("--no-cache", is_flag=True, help="Take no verdict, and no model's answer, from earlier runs: judge and ask again."),
+    section="Judging",
 )
 
 asking_options = together(
@@ -174,7 +194,8 @@ asking_options = together(
     click.option(
         "--write-time", type=click.FloatRange(min=1), metavar="SECONDS", help="How long the compiler may write a problem.  [default: 60]"
     ),
-    click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]"),
+    db_option,
+    section="Writing",
 )
 
 

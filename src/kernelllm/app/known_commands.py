@@ -8,7 +8,10 @@ import click
 
 
 class KnownCommands(click.Group):
-    """A click group; its error for an unknown command names the nearest and all."""
+    """A click group whose help lists commands as they are written; its error for an unknown command names the nearest and all."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0] if args else "", self.list_commands(ctx)

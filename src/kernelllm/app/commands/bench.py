@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import EXTERN, json_option, judge_options, verbose_option
+from kernelllm.app.cli_options import EXTERN, Sectioned, db_option, judge_options, output_options, workers_option
 
 if TYPE_CHECKING:
     from kernelllm.bench.runner import Bench
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("suites", metavar="SUITE...", nargs=-1, required=True)
 @click.option("-m", "--model", "models", metavar="NAME", multiple=True, help="Who writes; may be given again.  [default: compiler]")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), help="Samples for each problem.  [default: 1]")
-@click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
-@click.option("--top-p", type=click.FloatRange(min=0, max=1), help="Nucleus sampling.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("--template", metavar="NAME", help="Prompt template.")
-@click.option("--base-url", metavar="URL", help="Server of openai/NAME.")
-@click.option("--max-tokens-total", type=click.IntRange(min=1), help="Stop when this many tokens are spent.")
-@click.option("--max-cost", type=float, help="Stop when this many dollars are spent.")
-@click.option("--extern", type=click.Choice(EXTERN), help="For the compiler.  [default: avoid; with --track hybrid: auto]")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first problems.")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N", help="Samples for each problem.  [default: 1]")
+@click.option("--temperature", type=click.FloatRange(min=0), metavar="X", help="Sampling temperature.")
+@click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), metavar="X", help="Nucleus sampling.")
+@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
+@click.option("--template", metavar="NAME", help="The prompt; see 'kernelllm prompt --list'.")
+@click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
+@click.option("--max-tokens-total", type=click.IntRange(min=1), metavar="N", help="Stop when the run has spent this many tokens.")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop when the run has cost this much.")
+@click.option("--extern", type=click.Choice(EXTERN), help="As in optimize.  [default: avoid; with --track hybrid: auto]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]")
+@workers_option
 @click.option("--rejudge", metavar="RUN", help="Judge the answers of a run, or of a folder of KernelBench's generations; asks no model.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--db", metavar="URL", help="The attempt store.")
+@db_option
 @judge_options
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Score models on a suite of problems. The same command again goes on where it stopped.
@@ -77,11 +77,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     from kernelllm.core.writer import require
 
     require(model)
-    names = (
-        "device", "target", "profile", "tolerance", "checks", "track", "time_limit", "require_sandbox", "baselines", "no_measure",
-        "no_cache",
-    )  # fmt: skip
-    settings = judge_settings(**{k: options[k] for k in names})
+    settings = judge_settings(**{name: options[name] for name in signature(judge_settings).parameters if name in options})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
     known = wiring.known_answers(options["rejudge"], store) if options["rejudge"] else None

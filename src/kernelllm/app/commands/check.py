@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, judge_options, problem_of, problem_options, verbose_option
+from kernelllm.app.cli_options import Sectioned, judge_options, output_options, problem_of, problem_options
 from kernelllm.core.types import DEFAULT_BACKEND
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("candidate")
 @click.option(
     "--against", "problem", required=True, metavar="PROBLEM", help="The reference: FILE.py, or FILE.py:Class with --inputs or --shape."
@@ -18,8 +18,7 @@ from kernelllm.core.types import DEFAULT_BACKEND
 @click.option("--backend", default=DEFAULT_BACKEND, show_default=True, metavar="NAME", help="The kernel language of the candidate.")
 @problem_options
 @judge_options
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def check(
     ctx: click.Context,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kernelllm.app.cli_options import json_option, verbose_option
+from kernelllm.app.cli_options import output_options
 
 
 @click.command()
 @click.option("--measure", "measured", is_flag=True, help="Also measure what the GPU really reaches, and use it for floors from now on.")
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def doctor(ctx: click.Context, /, measured: bool, as_json: bool) -> None:
     """Say what this machine can do and what is missing.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kernelllm.app.cli_options import json_option, verbose_option
+from kernelllm.app.cli_options import output_options
 
 KINDS = ("models", "writers", "backends", "suites", "checks", "strategies")
 
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(KINDS))
-@json_option
-@verbose_option
+@output_options
 def list_(kind: str, as_json: bool) -> None:
     """List models, writers, backends, suites, checks or strategies.
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import EXTERN, asking_options, json_option, judge_options, problem_options, verbose_option
+from kernelllm.app.cli_options import EXTERN, Sectioned, asking_options, judge_options, output_options, problem_options
 
 if TYPE_CHECKING:
     from kernelllm.app.result import Result
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("problem")
 @click.option("-m", "--model", metavar="NAME", help="Who writes: compiler, or provider/name.  [default: compiler]")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), help="How many candidates to write.  [default: 1; with --extern auto: 4]")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N", help="Candidates.  [default: 1; with --extern auto: 4]")
 @click.option(
     "--extern",
     type=click.Choice(EXTERN),
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite --out even when kernelllm did not write it.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep every candidate and its verdict in this folder.")
 @click.option("--cuda-graph", is_flag=True, help="Add a class that replays the module's launches as one CUDA graph.")
-@asking_options
 @problem_options
+@asking_options
 @judge_options
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def optimize(
     ctx: click.Context,

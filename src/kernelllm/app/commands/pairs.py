@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, json_option, key_value, together, verbose_option
+from kernelllm.app.cli_options import NewFolder, db_option, key_value, output_options, together, verbose_option, workers_option
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
@@ -28,12 +28,19 @@ Dropped = tuple[str, str, str]
 
 PROVENANCE = "provenance.json"
 
-
+at_least_one: dict[str, Any] = {"type": click.IntRange(min=1), "default": 1, "show_default": True, "metavar": "N"}
+kept_options = together(
+    click.option("--per-module", **at_least_one, help="Kernels kept for a module."),
+    click.option("--per-form", **at_least_one, help="Modules kept of those that differ in numbers alone."),
+)
+against_option = click.option(
+    "--against", metavar="SUITE", multiple=True, help="Drop modules that resemble its problems.  [default: builtin, kernelbench]"
+)
 set_options = together(
-    click.option("--workers", type=click.IntRange(min=1), help="Processes a device.  [default: 3 a GPU, or one a CPU core]"),
-    click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto."),
-    click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]"),
-    click.option("--db", metavar="URL", help="The attempt store."),
+    workers_option,
+    click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Where kernels run."),
+    against_option,
+    db_option,
 )
 
 
@@ -45,14 +52,14 @@ def pairs() -> None:
 @pairs.command()
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the problem files.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU core]")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each CPU core]")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Stop after that time; the same command goes on.")
 @verbose_option
 def harvest(packages: tuple[str, ...], output: Path, workers: int | None, seconds: float | None) -> None:
-    """Write the nn.Module classes of installed packages as problem files, each with all that it needs, under free licences only.
+    """Write the modules of installed packages as problem files.
 
-    Whatever of a package can be built is run once, and each module inside of it becomes a problem with the arguments that it had. The same
-    command resumes.
+    Each file has all that its module needs, and a free licence. Whatever of a package can be built is run once, and each module inside of
+    it becomes a problem with the arguments that it had. The same command resumes.
     """
     from kernelllm.app.progress import Console
     from kernelllm.pairs.harvest import Harvest
@@ -69,19 +76,17 @@ def harvest(packages: tuple[str, ...], output: Path, workers: int | None, second
 @pairs.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
-@click.option("-m", "--model", default="compiler", show_default=True, help="Who writes the kernels.")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are tried for a module.")
+@click.option("-m", "--model", default="compiler", show_default=True, metavar="NAME", help="Who writes the kernels.")
+@click.option("-n", "--samples", "n", **at_least_one, help="Kernels tried for a module.")
 @click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer.  [default: short=true]")
-@click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged; quick: three seeds at two sizes alone.")
+@click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, quick or kernelbench.")
 @click.option("--shard", metavar="I/N", help="Only every N-th module from the I-th on (I from 0).")
-@click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
-@click.option("--per-form", type=click.IntRange(min=1), default=1, show_default=True, help="Modules that differ in numbers alone.")
+@kept_options
 @set_options
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
-    """Write and judge a kernel for each module of the SOURCEs, and keep the pairs that are right. The same command resumes.
+    """Write and judge kernels for modules; keep the right pairs. The same command resumes.
 
     A SOURCE is a suite (synth/1000, hf/DATASET), a folder that `kernelllm pairs harvest` made, or run:ID for what a stored run found.
 
@@ -103,16 +108,15 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 @pairs.command()
 @click.argument("folders", metavar="SET...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the whole set.")
-@click.option("--per-module", type=click.IntRange(min=1), default=1, show_default=True, help="Kernels that are kept for a module.")
-@click.option("--per-form", type=click.IntRange(min=1), default=1, show_default=True, help="Modules that differ in numbers alone.")
-@click.option("--against", metavar="SUITE", multiple=True, help="Drop what is like its problems.  [default: builtin, kernelbench]")
-@json_option
-@verbose_option
+@kept_options
+@against_option
+@output_options
 @click.pass_context
 def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, against: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Make one set of several, made on other machines or at other times: without duplicates, held against the benchmarks, split anew.
+    """Make one set of several.
 
-    The order of the SETs does not matter. Other writings of a module are left out: augment the whole set.
+    Duplicates and what is like a benchmark's problem go, and the rest is split anew. The order of the SETs does not matter. Other
+    writings of a module are left out: augment the whole set.
     """
     from kernelllm.pairs import pair_files
     from kernelllm.pairs.cleaning import cleaned, in_order
@@ -129,14 +133,13 @@ def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, agains
 @click.argument("dataset", metavar="DATASET")
 @click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
 @click.option("--answer", metavar="COLUMN", default="", help="The column with the kernel.  [default: triton_code and its like]")
-@click.option("--profile", default=STRICT, show_default=True, help="How kernels are judged.")
+@click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, quick or kernelbench.")
 @click.option("--track", type=click.Choice(TRACKS), default=KERNELS_ONLY, show_default=True, help="What torch may do in a kernel's file.")
 @set_options
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **options: Any) -> None:
-    """Judge the pairs of another DATASET anew, and keep those that are right. The same command resumes.
+    """Judge the pairs of a data set anew; keep the right ones. The same command resumes.
 
     DATASET is a name on the Hugging Face hub, or a Parquet or JSON-lines file, such as KernelBook. Each row that goes is counted with its
     reason. ?limit=100 takes the first rows, ?column=NAME says where the module is.
@@ -174,11 +177,14 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the larger set.")
-@click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, help="Other writings of each module.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of names and habits.")
+@click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, metavar="N", help="Other writings of each module.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses names and habits.")
 @verbose_option
 def augment(folder: Path, output: Path, times: int, seed: int) -> None:
-    """Add other writings of the training split's modules: other names, other order of independent lines, other habits."""
+    """Add other writings of the training split's modules.
+
+    They have other names, another order of independent lines, other habits.
+    """
     from kernelllm.pairs import pair_files
     from kernelllm.pairs.augment import augmented
 
@@ -194,7 +200,7 @@ def augment(folder: Path, output: Path, times: int, seed: int) -> None:
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @verbose_option
 def push(folder: Path, repository: str, private: bool) -> None:
-    """Upload a set with its card to a data set on the Hugging Face hub, with the login of the `hf` command."""
+    """Upload a set with its card to the Hugging Face hub. It uses the login of the `hf` command."""
     from kernelllm.pairs import pair_files
 
     click.echo(f"{pair_files.push(folder, repository, private=private)}")
@@ -202,8 +208,7 @@ def push(folder: Path, repository: str, private: bool) -> None:
 
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@json_option
-@verbose_option
+@output_options
 def stats(folder: Path, as_json: bool) -> None:
     """Count what is in a set."""
     from kernelllm.pairs import pair_files

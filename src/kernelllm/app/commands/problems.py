@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, problem_of, problem_options, verbose_option
+from kernelllm.app.cli_options import Sectioned, output_options, problem_of, problem_options
 from kernelllm.app.known_commands import KnownCommands
 
 
@@ -17,10 +17,12 @@ def problems() -> None:
 
 @problems.command("list")
 @click.argument("suite")
-@json_option
-@verbose_option
+@output_options
 def list_(suite: str, as_json: bool) -> None:
-    """List the problems of SUITE: a folder, a registered suite, or one file. What is left out, and why, goes to standard error."""
+    """List the problems of a suite.
+
+    SUITE is a folder, a registered suite, or one file. What is left out, and why, goes to standard error.
+    """
     from kernelllm.app.problem_specs import left_out, rows
     from kernelllm.suites import open_suite
 
@@ -30,13 +32,12 @@ def list_(suite: str, as_json: bool) -> None:
         click.echo(line, err=True)
 
 
-@problems.command()
+@problems.command(cls=Sectioned)
 @click.argument("problem")
 @problem_options
-@json_option
-@verbose_option
+@output_options
 def show(problem: str, as_json: bool, **given: Any) -> None:
-    """Show a problem: where it comes from, its sizes, its inputs and its source."""
+    """Show a problem: origin, sizes, inputs and source."""
     from kernelllm.app.problem_specs import describe
 
     told = describe(problem_of(problem, given))
@@ -50,14 +51,13 @@ def show(problem: str, as_json: bool, **given: Any) -> None:
     click.echo(f"{'inputs':10} {', '.join(told['inputs'])}\n\n{told['source'].rstrip()}")
 
 
-@problems.command()
+@problems.command(cls=Sectioned)
 @click.argument("problem")
 @click.option("-n", "--count", type=click.IntRange(min=1), default=2, show_default=True, help="How many sets of sizes.")
 @problem_options
-@json_option
-@verbose_option
+@output_options
 def shrink(problem: str, count: int, as_json: bool, **given: Any) -> None:
-    """Show the smaller sizes at which the judge would verify PROBLEM on a machine with no GPU."""
+    """Show the smaller sizes that are judged where there is no GPU."""
     from kernelllm.app.problem_specs import shrunk
 
     found = shrunk(problem_of(problem, given), count)
@@ -72,11 +72,12 @@ def shrink(problem: str, count: int, as_json: bool, **given: Any) -> None:
 
 @problems.command()
 @click.argument("suite")
-@json_option
-@verbose_option
+@output_options
 @click.pass_context
 def lint(ctx: click.Context, /, suite: str, as_json: bool) -> None:
-    """Measure whether zeros, a constant or a replayed output would pass as a solution.
+    """Look for problems that a wrong kernel would pass.
+
+    Zeros, a constant and a replayed output are tried.
 
     SUITE is one file, a folder, or a registered suite. Exit code 0: no problem lets a wrong kernel pass; 1: some do.
     """

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, problem_of, problem_options, verbose_option
+from kernelllm.app.cli_options import Sectioned, output_options, problem_of, problem_options
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("problem", required=False)
 @click.option("--template", metavar="NAME", help="Which template.  [default: category]")
 @click.option(
@@ -20,8 +20,7 @@ from kernelllm.app.cli_options import json_option, problem_of, problem_options, 
 @click.option("--list", "list_them", is_flag=True, help="List the templates.")
 @click.option("--target", metavar="ARCH", help="The device that the prompt tells of.  [default: sm_90]")
 @problem_options
-@json_option
-@verbose_option
+@output_options
 def prompt(
     problem: str | None,
     template: str | None,

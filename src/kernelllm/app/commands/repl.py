@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import judge_options, verbose_option
+from kernelllm.app.cli_options import Sectioned, judge_options, verbose_option
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.option(
     "-m", "--model", metavar="NAME", help="Who writes: provider/name, or compiler.  [default: the weights of KernelLLM(), or else mini]"
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelllm.app.cli_options import json_option, verbose_option
+from kernelllm.app.cli_options import db_option, output_options
 
 if TYPE_CHECKING:
     from kernelllm.bench.metrics import PairedComparison
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one self-contained page.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="The table as Markdown.")
-@click.option("--csv", "csv_path", type=click.Path(path_type=Path, dir_okay=False), help="Write one line an attempt.")
+@click.option("--csv", "csv_path", type=click.Path(path_type=Path, dir_okay=False), help="Write one line for each attempt.")
 @click.option("--parquet", type=click.Path(path_type=Path, dir_okay=False), help="The same as Parquet.")
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots as PNG and SVG into this folder.")
 @click.option("--kernelbench", "export", type=click.Path(path_type=Path, file_okay=False), help="Write KernelBench's own files here.")
-@click.option("--name", "names", multiple=True, help="What to call the runs, in order.")
-@click.option("--db", metavar="URL", help="The attempt store.")
-@json_option
-@verbose_option
+@click.option("--name", "names", multiple=True, metavar="NAME", help="What to call a run; once for each, in their order.")
+@db_option
+@output_options
 def report(
     runs: tuple[str, ...],
     html: Path | None,
@@ -38,9 +37,7 @@ def report(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Show the scores of runs; write pages and tables.
-
-    Also plots and KernelBench's own files.
+    """Show the scores of runs; write pages, tables and plots.
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """
@@ -110,13 +107,12 @@ def _export(views: list, folder: Path) -> None:  # type: ignore[type-arg]
 @click.option("--baseline", type=click.Choice(("eager", "compile", "max-autotune")), default="eager", show_default=True,
               help="What speed-ups are over.")  # fmt: skip
 @click.option("--each", is_flag=True, help="Every shared problem on a line of its own.")
-@click.option("--db", metavar="URL", help="The attempt store.")
-@json_option
-@verbose_option
+@db_option
+@output_options
 def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: str | None, as_json: bool) -> None:
-    """Hold runs against the first, problem by problem.
+    """Compare runs with the first one, problem by problem.
 
-    Paired differences over the problems that both have, with 95 % intervals.
+    Shows paired differences over the problems that both have, with 95 % intervals.
 
     RUN is an id, its start, last, or an eval_results.json of KernelBench.
     """

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import json_option, judge_options, together, verbose_option
+from kernelllm.app.cli_options import Sectioned, db_option, judge_options, output_options, together, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 
-db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
-common = together(db_option, json_option, verbose_option)
+common = together(db_option, output_options)
 
 
 @click.group(cls=KnownCommands)
@@ -62,12 +61,12 @@ def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_
 @runs.command()
 @click.argument("run")
 @click.option(
-    "--status", "statuses", metavar="STATUS", multiple=True, help="Make attempts with this status again as well; may be given again."
+    "--status", "statuses", metavar="STATUS", multiple=True, help="Repeat attempts of this status as well; may be given again."
 )
 @common
 @click.pass_context
 def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | None, as_json: bool) -> None:
-    """Go on with a run that was stopped or killed, with its own settings.
+    """Go on with a run that was stopped or killed. It keeps its own settings.
 
     Exit code 0: it has a correct attempt; 1: it has none.
     """
@@ -83,12 +82,12 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
     ctx.exit(0 if any(a.verdict.correct for a in attempts) else 1)
 
 
-@runs.command()
+@runs.command(cls=Sectioned)
 @click.argument("run")
 @judge_options
 @common
 def rescore(run: str, db: str | None, as_json: bool, **judging: Any) -> None:
-    """Judge a run's candidates again, as a run of its own; no model is asked."""
+    """Judge a run's candidates again, as a run of its own. No model is asked."""
     from kernelllm.app import stored
     from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.progress import Console
@@ -105,7 +104,7 @@ def rescore(run: str, db: str | None, as_json: bool, **judging: Any) -> None:
 
 @runs.command()
 @click.argument("run")
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to.  [default: standard output]")
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="The file.  [default: standard output]")
 @click.option("--replay", is_flag=True, help="Write the answers for -m replay/FILE in place of the attempts.")
 @db_option
 @verbose_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, json_option, together, verbose_option
+from kernelllm.app.cli_options import NewFolder, output_options, together, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 
 if TYPE_CHECKING:
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 recipe_options = together(
     click.argument("config", metavar="CONFIG"),
-    click.option("--pairs", "sets", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="A set of pairs; again for more."),
+    click.option("--pairs", "sets", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="A set of pairs; may be repeated."),
     click.option("-o", "--output", type=NewFolder(), required=True, help="The folder of the run."),
     click.option("--set", "changes", metavar="KEY=VALUE", multiple=True, help="Change the recipe, e.g. training.max_steps=100."),
     click.option("--fresh", is_flag=True, help="Begin anew where the folder holds checkpoints."),
-    json_option,
-    verbose_option,
+    output_options,
 )
 
 
@@ -41,17 +40,17 @@ METHODS = {
     kernelllm train sft mini --pairs my-pairs -o runs/mini
     kernelllm train sft my.toml -o runs/mine --set training.max_steps=200
     """,
-    "reject": """Sample kernels from a trained model, judge them, keep what is right, and train again.
+    "reject": """Sample kernels, judge them, keep the right ones, train again.
 
     \b
     kernelllm train reject mini --set base=runs/mini/model --pairs my-pairs -o runs/mini-2
     """,
-    "rl": """Reinforcement learning whose reward is the judge's verdict: 0 unless right and honest.
+    "rl": """Reinforcement learning whose reward is the verdict. It is 0 unless a kernel is right and honest.
 
     \b
     kernelllm train rl mini --set base=runs/mini/model --set training.max_steps=200 --pairs my-pairs -o runs/mini-rl
     """,
-    "dpo": """Preference training: the right kernel against the wrong one, the fast one against the slow one.
+    "dpo": """Preference training: right against wrong, fast against slow.
 
     \b
     kernelllm train dpo mini --set base=runs/mini/model --pairs runs/mini-2/round-1/kept -o runs/mini-dpo
@@ -75,10 +74,10 @@ for _name, _help in METHODS.items():
 @train.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("repository", metavar="OWNER/NAME")
-@click.option("--private", is_flag=True, help="Others do not see it.")
+@click.option("--private", is_flag=True, help="Make a new repository private.")
 @verbose_option
 def push(folder: Path, repository: str, private: bool) -> None:
-    """Upload a finished run with its card to the Hugging Face hub, with the login of the `hf` command."""
+    """Upload a finished run with its card to the Hugging Face hub. It uses the login of the `hf` command."""
     from kernelllm.train.card import push as run
 
     click.echo(run(folder, repository, private=private))
@@ -90,7 +89,9 @@ def push(folder: Path, repository: str, private: bool) -> None:
 @click.option("--weights", type=click.Choice(("bf16", "f16", "q8_0", "f32")), default="bf16", show_default=True, help="Their type.")
 @verbose_option
 def gguf(folder: Path, output: Path, weights: str) -> None:
-    """Write a model, FOLDER is the run's model/, as one GGUF file, which llama.cpp and servers built on it run.
+    """Write a trained model as one GGUF file, for llama.cpp.
+
+    FOLDER is the folder model/ of a run.
 
     \b
     kernelllm train gguf runs/mine/model -o mine.gguf
