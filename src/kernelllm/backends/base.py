@@ -138,6 +138,9 @@ class Observer(Protocol):
     def stores(self, memory: int, elements: float) -> None:
         """In COMPILE mode: a launch writes at most so many elements of the storage of this identity; 0: it may be any."""
 
+    def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """In INTERPRET mode: a launch wrote into the storages at these addresses, from the first to before the second."""
+
     request_access: Callable[[DeviceAccess], None]
     """Hold the GPU in another way; returns when it is so. For languages that compile or tune in the middle of a run."""
 

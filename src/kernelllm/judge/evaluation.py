@@ -25,6 +25,7 @@ from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_oth
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
+from kernelllm.judge.trials.sizes_of_one import try_sizes_of_one
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
@@ -130,7 +131,7 @@ class Evaluation:
             if len(workers) > 1 or not measured:
                 suppress()
             if not measured or len(workers) > 1:
-                self._try_other_uses(workers[0], references[0])
+                self._try_other_uses(workers[0], references)
             if not context.on_gpu and self._rules.profile == STRICT and seen.trials.failure is None:
                 self._try_other_launches(workers[0], references)
             for worker in workers[:-1]:
@@ -153,12 +154,14 @@ class Evaluation:
             failure.message = f"Built and run once more, after its trials: {failure.message}"
             trials.failure = failure.kept()
 
-    def _try_other_uses(self, worker: CandidateProcess, reference: Reference) -> None:
-        """The other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
-        trials = self._seen.trials
+    def _try_other_uses(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
+        """Sizes of 1, the other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
+        trials, reference = self._seen.trials, references[0]
         if trials.failure is not None or self._rules.profile != STRICT:
             return
         try:
+            with self._context.references.of_one(self._problem, frozenset(self._seen.fixed), references) as of_one:
+                trials.findings += try_sizes_of_one(worker, of_one).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if reference.gradients:
                 trials.findings += try_frozen(worker, reference, seed).findings()

@@ -24,13 +24,14 @@ _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 class OperatorCounter(OperatorMode):
     """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now;
-    ``note``: called with the name of each that computes or moves something."""
+    ``note``: called with the name of each that computes or moves something; ``changed``: with each tensor that one writes into."""
 
     def __init__(
-        self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False, note: Callable[[str], None] | None = None
-    ) -> None:
+        self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False, note: Callable[[str], None] | None = None,
+        changed: Callable[[torch.Tensor], None] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.ops, self.flops, self._paused, self._note = ops, flops, paused, note
+        self.ops, self.flops, self._paused, self._note, self._changed = ops, flops, paused, note, changed
 
     def works(self) -> bool:
         """Whether the counter sees an operator now. Candidate code may have switched the dispatch to it off."""
@@ -48,6 +49,9 @@ class OperatorCounter(OperatorMode):
                 return inside(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         name = str(func)
+        if self._changed is not None and func._schema.is_mutable:
+            for tensor in _written(func._schema, args, kwargs or {}):
+                self._changed(tensor)
         if not self._paused():
             for read in _to_the_host(name, args, result):
                 self.ops[ON_THE_HOST if read.is_floating_point() or read.is_complex() else _WHOLE] += read.numel()
@@ -69,6 +73,13 @@ class OperatorCounter(OperatorMode):
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result
+
+
+def _written(schema: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors among its arguments that an operator writes into."""
+    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
+    written = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [t for t in tree_leaves(written) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
 def _values(tensor: torch.Tensor) -> int:

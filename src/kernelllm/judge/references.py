@@ -13,10 +13,11 @@ from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
-from kernelllm.judge.trials.sampled_programs import LARGE, LargeRun, affordable, prepared
+from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepared
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
+from kernelllm.problems.with_one import sets_with_one
 
 _KEPT_PROBLEMS = 8
 SMALL_SETS = 2
@@ -30,7 +31,8 @@ class References:
         self._settings, self._device = settings, device
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, frozenset[str], bool], list[Reference]] = OrderedDict()
-        self._large: tuple[tuple[str, frozenset[str]], LargeRun | None] | None = None
+        self._large: tuple[tuple[str, frozenset[str]], PreparedRun | None] | None = None
+        self._of_one: OrderedDict[tuple[str, frozenset[str], bool], list[PreparedRun]] = OrderedDict()
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
@@ -51,7 +53,7 @@ class References:
                 self._kept.popitem(last=False)
 
     @contextlib.contextmanager
-    def large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[LargeRun | None]:
+    def large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[PreparedRun | None]:
         """The reference's run at the original size, or the largest that a CPU runs it at. None where that was tried or cannot be had."""
         key = (problem.digest, fixed)
         with self._lock:
@@ -62,7 +64,7 @@ class References:
         with self._lock:
             self._large = kept
 
-    def _run_large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> LargeRun | None:
+    def _run_large(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> PreparedRun | None:
         if any(not reference.sizes.changed for reference in tried):
             return None
         described, overrides = shrink.describe(problem, {}), dict[str, Any]()
@@ -74,6 +76,31 @@ class References:
         with own_generators(), failures_logged("No large size could be tried", ProblemError):
             return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED)
         return None
+
+    @contextlib.contextmanager
+    def of_one(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
+        """The reference's runs with one size after the other at 1, where it works and stays finite; on a GPU, one alone."""
+        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem))
+        with self._lock:
+            runs = self._of_one.pop(key, None)
+        yield (runs := self._run_at_one(problem, tried) if runs is None else runs)
+        with self._lock:
+            self._of_one[key] = runs
+            while len(self._of_one) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
+                self._of_one.popitem(last=False)
+
+    def _run_at_one(self, problem: Problem, tried: Sequence[Reference]) -> list[PreparedRun]:
+        runs: list[PreparedRun] = []
+        own = [{name: new for name, (_, new) in reference.sizes.changed.items()} for reference in tried]
+        for overrides in sets_with_one(problem, own):
+            with own_generators(), failures_logged("A size of one is not tried", ProblemError):
+                reference = prepare(
+                    problem, shrink.describe(problem, overrides), overrides, self._device, INIT_SEED, True, bool(tried[0].gradients)
+                )
+                runs += [run for run in [prepared(reference, INIT_SEED)] if run is not None]
+            if runs and self._device != "cpu":
+                break
+        return runs
 
     def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:
         """The constants that a candidate declares as fixed, where any of them would be changed otherwise."""
@@ -88,6 +115,7 @@ class References:
         """Drop all references."""
         self._kept.clear()
         self._large = None
+        self._of_one.clear()
 
     def _build(self, problem: Problem, fixed: frozenset[str]) -> list[Reference]:
         exact = self._settings.profile != KERNELBENCH

@@ -81,12 +81,7 @@ class RelationSearch:
 
     def overrides(self, values: Sizes) -> dict[str, Any]:
         """The constants to override for these slot values: only those that differ from the original."""
-        known = sizes.constants(self.problem)
-        changed: dict[str, Any] = {}
-        for (name, path), value in values.items():
-            if value != self.original[(name, path)]:
-                changed[name] = _put(changed.get(name, known[name]), path, value)
-        return changed
+        return overridden(self.problem, self.original, values)
 
     def run(self, values: Sizes) -> Trace | None:
         """A dry run; None where the problem does not work at these sizes or a dimension has fallen to 1 that was more."""
@@ -223,6 +218,16 @@ def slots(constants: Mapping[str, Any]) -> list[tuple[Slot, int]]:
     for name, value in constants.items():
         visit(name, (), value)
     return found
+
+
+def overridden(problem: Problem, original: Sizes, values: Sizes) -> dict[str, Any]:
+    """The constants to override for these slot values: only those that differ from the original."""
+    known = sizes.constants(problem)
+    changed: dict[str, Any] = {}
+    for (name, path), value in values.items():
+        if value != original[(name, path)]:
+            changed[name] = _put(changed.get(name, known[name]), path, value)
+    return changed
 
 
 def _put(value: Any, path: tuple[int, ...], new: int) -> Any:

@@ -300,6 +300,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the programs of any launch ran from the last to the first."""
     did: str = ""
     """Equal in runs with the same launches (where there is no GPU) and operators."""
+    written: tuple[int, ...] = ()
+    """Inputs into which an operator of torch wrote, or a kernel (where there is no GPU), also where it put back what was there."""
 
 
 class Ran(RunFigures, frozen=True, tag="ran"):

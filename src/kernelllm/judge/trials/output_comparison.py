@@ -49,7 +49,7 @@ class OutputComparison:
         if comparison.ok:
             return False
         if planned.distribution == HEAVY:
-            return not _well_conditioned(reference, Rules(self.rules.profile, self.rules.tolerance, scaled=True, precise=False))
+            return not well_conditioned(reference, Rules(self.rules.profile, self.rules.tolerance, scaled=True, precise=False))
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact
 
@@ -74,7 +74,7 @@ class OutputComparison:
         return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)
 
 
-def _well_conditioned(run: ReferenceRun, rules: Rules) -> bool:
+def well_conditioned(run: ReferenceRun, rules: Rules) -> bool:
     """Whether eager's output is within the tolerance of float64, and stays so where inputs and parameters move a little."""
     expected = run.expected
     if not expected.has_exact or not _within(expected.value, expected, rules):

@@ -38,7 +38,7 @@ _SEED = 3
 
 
 @dataclass
-class LargeRun:
+class PreparedRun:
     """The reference's run at a large size, for all candidates of a problem."""
 
     reference: Reference
@@ -58,16 +58,16 @@ def affordable(size: SizeSet, flops: int) -> bool:
     return elements <= _ELEMENTS and flops <= _FLOPS
 
 
-def prepared(reference: Reference, seed: int) -> LargeRun | None:
+def prepared(reference: Reference, seed: int) -> PreparedRun | None:
     """None where its output is of no use: random, not finite, or made by writing into its inputs."""
     inputs = reference.inputs(seed)
     with reference.buffers_restored():  # candidates get them as they are before the run
         run = reference.run(inputs, seed)
     useful = not run.error and run.finite and not run.mutated_inputs and not reference.draws
-    return LargeRun(reference, inputs, run) if useful else None
+    return PreparedRun(reference, inputs, run) if useful else None
 
 
-def compare_sampled(process: CandidateProcess, large: LargeRun) -> tuple[str, ...]:
+def compare_sampled(process: CandidateProcess, large: PreparedRun) -> tuple[str, ...]:
     """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def compare_sampled(process: CandidateProcess, large: LargeRun) -> tuple[str, ..
     return kernels
 
 
-def _wrong(found: SampledRun, large: LargeRun) -> tuple[str, bool]:
+def _wrong(found: SampledRun, large: PreparedRun) -> tuple[str, bool]:
     """What is wrong, empty where nothing is; and whether anything was compared."""
     theirs = values.flatten(large.run.expected.value)
     shapes = [tuple(t.shape) for t in theirs]

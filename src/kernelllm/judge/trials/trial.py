@@ -235,7 +235,7 @@ def _decide(
         margin=_finite(comparison.margin), error=_finite(comparison.error), allowed=comparison.allowed,
         within_eager_error=comparison.within_eager_error, message=comparison.message,
     )  # fmt: skip
-    written = tuple(i for i in mine.mutated if i not in reference.mutated_inputs)
+    written = tuple(i for i in sorted({*mine.mutated, *mine.written}) if i not in reference.mutated_inputs)
     evidence.add(TrialRun(
         trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written,
         mutated_state=buffers, candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms,
@@ -246,7 +246,8 @@ def _decide(
             evidence.findings.append(Finding(check="precision", message=comparison.message))
         raise CandidateFailure(Status.INCORRECT, _explained(size, planned, comparison))
     if written:
-        text = f"The candidate writes into its inputs (tensor {written[0] + 1}); the reference does not. Write to new tensors."
+        restored = "" if written[0] in mine.mutated else " It puts back what was there, which others may have read in between."
+        text = f"The candidate writes into its inputs (tensor {written[0] + 1}); the reference does not.{restored} Write to new tensors."
         evidence.findings.append(Finding(check="inputs_written", message=text))
         raise CandidateFailure(Status.CHEATING, text)
     if buffers and size.comparison.rules.exact:

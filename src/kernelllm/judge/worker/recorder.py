@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Recorder:
         """How many there were when values were looked at that a kernel may have computed; None: they never were."""
         self.stored: dict[int, float] = {}
         """Storages to the elements that launches wrote at most; 0: any storage."""
+        self._written: set[tuple[int, int]] = set()
+        """Storages that something was written to, from the first address to before the second."""
         self.floats_read = self.whole_read = 0
         self.threads = 0
         self.streams = 0
@@ -78,6 +80,7 @@ class Recorder:
         self.list.clear()
         self.any_launch = False
         self.stored.clear()
+        self._written.clear()
         self.read_after = None
 
     def values_read(self, floats: int = 0, whole: int = 0) -> None:
@@ -110,6 +113,19 @@ class Recorder:
     def stores(self, memory: int, elements: float) -> None:
         """Note what a launch may write."""
         self.stored[memory] = self.stored.get(memory, 0.0) + elements
+
+    def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note what a launch wrote into."""
+        self._written.update(ranges)
+
+    def changed(self, tensor: torch.Tensor) -> None:
+        """Note what an operator of torch wrote into."""
+        self._written.add(_range(tensor))
+
+    def written_among(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """Positions of those into whose memory something was written, also where it was put back after."""
+        own = [(number, *_range(t)) for number, t in enumerate(tensors) if t.layout is torch.strided]
+        return tuple(number for number, start, end in own if any(a < end and start < b for a, b in self._written))
 
     def rows(self) -> tuple[CompiledKernel, ...]:
         """All kernels seen, each with its first compile error."""
@@ -169,6 +185,11 @@ def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
     now = dict(vars(owner))
     changed = [n for n, member in before.items() if now.get(n) is not member and not _dynamos(now.get(n), member)]
     return changed + [n for n in now.keys() - before.keys() if any(n in vars(above) for above in owner.__mro__[1:])]
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def _defaults() -> dict[str, Any]:

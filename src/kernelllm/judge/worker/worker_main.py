@@ -84,9 +84,9 @@ class Session:
         """Outputs of an earlier run that are read again later."""
         self._given: tuple[Any, Any] = (None, None)
         """What identifies the inputs of the last run, and the inputs."""
-        self._busy_ms = 0.0
-        self._launches = 0
-        self._run_flops = 0.0
+        self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
+        self._written: tuple[int, ...] = ()
+        """Inputs that it wrote into."""
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
         """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
@@ -245,7 +245,7 @@ class Session:
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
-        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note)
+        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, self.recorder.changed)
         outputs: list[torch.Tensor] = []
         called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
@@ -286,8 +286,8 @@ class Session:
             self._held = self._outputs
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
-        self._launches = self.recorder.launches - before
-        self._apart = (dict(ops), {k: float(v) for k, v in flops.items()}) if watched else ({}, {})
+        self._launches, self._written = self.recorder.launches - before, self.recorder.written_among(values.flatten(inputs))
+        self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         of_kernels = Counter(self.recorder.kernel_flops()) - known_flops
         self._run_flops = float(of_kernels.total())
         if command.observe:
@@ -341,7 +341,7 @@ class Session:
         return p.Ran(
             number, tree, specs, launches=self._launches, busy_ms=self._busy_ms, ops=ops, flops=flops, forward_ops=forward_ops,
             forward_flops=forward_flops, forward_launches=forward_launches, kernel_flops=self._run_flops,
-            backwards=self.launches.ran_backwards(), did=self.recorder.digest(),
+            backwards=self.launches.ran_backwards(), did=self.recorder.digest(), written=self._written,
         )  # fmt: skip
 
     def read_state(self, command: p.ReadState) -> p.Reply:

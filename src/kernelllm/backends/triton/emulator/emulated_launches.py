@@ -99,7 +99,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
 
 
 def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    memory.current(memory.Bounds(bound))
+    bounds = memory.Bounds(bound)
+    memory.current(bounds)
     UnloadedLanes.file = self.fn.__code__.co_filename
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
@@ -110,6 +111,8 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
                 executor(*args, **kwargs)
     finally:
         memory.current(None)
+        if _EmulatorState.observer is not None:
+            _EmulatorState.observer.wrote(bounds.written)
 
 
 @contextlib.contextmanager

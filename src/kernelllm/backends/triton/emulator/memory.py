@@ -26,6 +26,8 @@ class Bounds:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._everything = False
+        self.written: set[tuple[int, int]] = set()
+        """Start and end of the ranges that were written to."""
         self._set({
             storage.data_ptr(): (storage.nbytes(), name) for name, value in arguments.items()
             for storage in map(torch.Tensor.untyped_storage, tensors(value))
@@ -83,6 +85,15 @@ class Bounds:
         low, high = pointers.min(), pointers.max()
         at = int(np.searchsorted(self.starts, low, side="right")) - 1
         return at if at >= 0 and high + np.uint64(width) <= self.ends[at] else -1
+
+    def note_write(self, index: int, pointers: Any, mask: Any) -> None:
+        """Active lanes write into this range; -1: into any."""
+        if index >= 0:
+            self.written.add((int(self.starts[index]), int(self.ends[index])))
+            return
+        lanes = pointers if mask is None else np.broadcast_to(pointers, np.broadcast_shapes(pointers.shape, mask.shape))[mask.astype(bool)]
+        for found in np.unique(np.searchsorted(self.starts, lanes, side="right")) - 1:
+            self.note_write(int(found), pointers, mask)
 
     def view(self, index: int, kind: Any) -> Any:
         """A range's memory as an array, to read and write."""
@@ -224,6 +235,7 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
                 Undo.active.keep_at(ptrs, lanes)
             if lanes is None or lanes.any():
                 _updates()
+                _note_write(index, ptrs, lanes)
             return store(self, ptrs, value, mask, *rest, **named)
         view, indices = _Current.bounds.view(index, kind), _Current.bounds.element_indices(index, ptrs.data, kind)
         data = value.data if value.data.dtype == kind else np.ascontiguousarray(value.data).view(kind)
@@ -233,6 +245,8 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
             indices, data = np.broadcast_to(indices, shape)[chosen], np.broadcast_to(data, shape)[chosen]
         elif data.size > indices.size:
             indices = np.broadcast_to(indices, data.shape)
+        if indices.size:
+            _note_write(index, ptrs, lanes)
         if Sampling.active is not None:
             Sampling.active.stores(_start(index), kind.itemsize, indices)
         if Undo.active is not None:
@@ -247,7 +261,7 @@ def _check_atomics(builder: Any) -> None:
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
-        _check(self, ptr, None, "updates")
+        _note_write(_check(self, ptr, None, "updates"), ptr, None)
         _updates()
         ProgramOrder.waits = True
         result = cas(self, ptr, *rest, **named)
@@ -255,7 +269,7 @@ def _check_atomics(builder: Any) -> None:
         return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        _check(self, ptr, _mask(mask), "updates")
+        _note_write(_check(self, ptr, _mask(mask), "updates"), ptr, _mask(mask))
         _updates()
         ProgramOrder.waits = True
         if Undo.active is not None:
@@ -286,6 +300,11 @@ def _check_pointers(builder: Any) -> None:
 def _start(index: int) -> int:
     """Address of a range of the launch under way."""
     return int(_Current.bounds.starts[index]) if index >= 0 and _Current.bounds is not None else -1
+
+
+def _note_write(index: int, ptrs: Any, mask: Any) -> None:
+    if _Current.bounds is not None:
+        _Current.bounds.note_write(index, ptrs.data, mask)
 
 
 def _updates() -> None:

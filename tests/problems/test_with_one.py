@@ -1,0 +1,48 @@
+"""Sets of sizes in which one size is 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelllm.core.types import Problem
+from kernelllm.problems.with_one import sets_with_one
+
+_SOURCE = """
+import torch
+import torch.nn as nn
+
+ROWS = 16
+LEFT = 32
+RIGHT = 32
+LAYERS = 2
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        return {forward}
+
+
+def get_inputs():
+    return [torch.randn(ROWS, LEFT), torch.randn(ROWS, RIGHT)]
+
+
+def get_init_inputs():
+    return []
+"""
+_SHRUNK = [{}, {"ROWS": 5, "LEFT": 23, "RIGHT": 23}]
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("x + y", [{"ROWS": 1}, {"LEFT": 1, "RIGHT": 1}]),  # alone, one of them would be broadcast to the other
+        ("torch.cat([x, y], 1)", [{"ROWS": 1}, {"LEFT": 1}, {"RIGHT": 1}]),
+        ("nn.functional.batch_norm(x + y, None, None, training=True)", [{"LEFT": 1, "RIGHT": 1}]),  # no statistics of one row
+    ],
+)
+def test_each_size_in_turn_where_the_problem_works_so(forward: str, expected: list[dict[str, int]]) -> None:
+    assert sets_with_one(Problem(name="p", source=_SOURCE.format(forward=forward)), _SHRUNK) == expected
+
+
+def test_sizes_that_never_change_are_not_made_one() -> None:
+    assert sets_with_one(Problem(name="p", source=_SOURCE.format(forward="x + y")), [{}]) == []
