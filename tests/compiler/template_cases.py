@@ -23,7 +23,7 @@ from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
-from kernelllm.compiler.templates import factorize, joining, rows, scattering, sorting  # noqa: E402
+from kernelllm.compiler.templates import factorize, grouped, joining, rows, scattering, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
@@ -346,6 +346,20 @@ def scans() -> None:
             for name, own in (("amax", True), ("amin", False)):
                 made = scattering.scatter_extreme(x, dim, index, src, name == "amax", own)
                 case(f"scatter {shape, dtype, name}", made, x.scatter_reduce(dim, index, src, name, include_self=own))
+    for n, size in [(1, 2), (300, 7), (1000, 700)]:
+        x, weights = torch.randint(0, size, (n,)), draw(n)
+        case(f"bincount {n, size}", scattering.bincount(x, None, size), torch.bincount(x, minlength=size))
+        for w in (weights, weights.double()):
+            case(f"bincount {n, size, w.dtype}", scattering.bincount(x.int(), w, size), torch.bincount(x, w, size))
+
+
+def groups() -> None:
+    for m, n, k, ends in [(40, 33, 70, [0, 7, 7, 40]), (200, 16, 16, [130, 150]), (5, 3, 2, [1, 2, 3, 4]), (0, 4, 4, [0])]:
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            a, b = draw(m, k, dtype=dtype), draw(len(ends), n, k, dtype=dtype).mT
+            parts = [a[start:end] @ b[g] for g, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
+            want = torch.cat([*parts, a.new_zeros(m - ends[-1], n)])
+            case(f"grouped {m, n, k, ends, dtype}", grouped.grouped_matmul(a, b, torch.tensor(ends, dtype=torch.int32)), want)
 
 
 def factors() -> None:

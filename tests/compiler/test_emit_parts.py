@@ -170,3 +170,10 @@ def test_a_long_tuple_of_one_stays_a_tuple() -> None:
     names: dict[str, object] = dict.fromkeys(factors, 2)
     exec("\n".join(lines), names)
     assert names["grid"] == (256,)
+
+
+def test_a_long_sum_in_parentheses_is_broken_inside() -> None:
+    line = f"y = load(pointer + ({' + '.join(f'stride_{i} * index_{i}' for i in range(8))}), mask).to(kind)"
+    lines = formatting.broken(line, 60)
+    assert ast.unparse(ast.parse("\n".join(lines))) == ast.unparse(ast.parse(line))
+    assert all(len(each) <= 60 for each in lines)

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from compiled import captured, problem
 
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
+from kernelllm.judge import Judge
 
 MODULE = """
 class Model(nn.Module):
@@ -76,6 +77,25 @@ def test_attention_that_is_written_out_is_one_operator_where_nothing_else_reads_
     assert found["kernelllm.batched_matmul.default"] == 2  # of the weights that are returned
     masks = [n.args[3].meta["val"].dtype for n in calls if str(n.target) == "kernelllm.attention.default"]
     assert {str(m) for m in masks} == {"torch.bool", "torch.float32"}
+
+
+MERGED_HEADS = """
+class Model(nn.Module):
+    def forward(self, q, k, v, mask):
+        b, h, t, d = q.shape
+        q, k, v = (x.reshape(b * h, -1, d) for x in (q, k, v))
+        scores = (torch.bmm(q, k.transpose(1, 2)).view(b, h, t, -1) + mask).view(b * h, t, -1)
+        return torch.bmm(scores.softmax(-1), v).view(b, h, t, d).transpose(1, 2).reshape(b, t, h * d)
+def get_inputs(): return [*torch.randn(3, 3, 4, 10, 16).unbind(), torch.randn(3, 1, 10, 10)]
+"""
+
+
+def test_a_mask_that_sees_heads_where_products_and_softmax_do_not(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(MERGED_HEADS), 1)
+    verdict = judge.judge(problem(MERGED_HEADS), candidate)
+    assert verdict.correct, verdict.message
+    assert candidate.source.count("attention_kernel[") == 1
+    assert "batched" not in candidate.source
 
 
 PACKED = """

@@ -93,6 +93,15 @@ def get_init_inputs(): return []
 """
 
 
+DIAGONALS = """
+class Model(nn.Module):
+    def forward(self, x):
+        own = torch.zeros_like(x, dtype=torch.bool)
+        own[:, : len(x)].fill_diagonal_(True)
+        return x.masked_fill(own, -9.0).logsumexp(1), (x * 2).fill_diagonal_(0.5)
+rows, columns = 24, 40
+def get_inputs(): return [torch.randn(rows, columns)]
+"""
 WHOLE = """
 class Model(nn.Module):
     def forward(self, x):
@@ -153,8 +162,8 @@ def get_init_inputs(): return []
 
 
 @pytest.mark.parametrize(
-    "text", [FILLED, CHECKED, SCANS, WHOLE, DENSITY, LARGEST_SO_FAR, PROJECTED, UNSAVED, FUNCTION_AS_DEFAULT],
-    ids=["slices are written", "inputs are checked", "several scans", "integers", "a distribution", "the largest so far",
+    "text", [FILLED, CHECKED, SCANS, DIAGONALS, WHOLE, DENSITY, LARGEST_SO_FAR, PROJECTED, UNSAVED, FUNCTION_AS_DEFAULT],
+    ids=["slices are written", "inputs are checked", "several scans", "diagonals", "integers", "a distribution", "the largest so far",
          "a projected state", "buffers that are not saved", "a function as default"],
 )  # fmt: skip
 def test_is_right(judge: Judge, text: str):

@@ -23,6 +23,7 @@ from kernelllm.compiler.templates import (
     attention_kept,
     conv,
     conv_packed,
+    grouped,
     matmul,
     matmul_half,
     matmul_three,
@@ -37,7 +38,7 @@ SHARED_LIMIT = 227 * 1024
 
 
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
-                                    ("packed_convolutions", "factors")], ids=lambda g: "-".join(g))
+                                    ("packed_convolutions", "factors", "groups")], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
     cases = [json.loads(line) for line in interpreted.run(Path(__file__).with_name("template_cases.py"), *groups).splitlines()]
     assert len(cases) > 20
@@ -188,6 +189,14 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "lstm": (
         "recurrent_kernel",
         lambda: recurrent.lstm(meta(64, 10, 128), [meta(1, 10, 256)] * 2, lstm_weights(128, 256), True, 1, 0.0, False, False, False),
+    ),
+    "lstm of many units": (
+        "recurrent_kernel",
+        lambda: recurrent.lstm(meta(64, 16, 128), [meta(1, 16, 8192)] * 2, lstm_weights(128, 8192), True, 1, 0.0, False, False, False),
+    ),
+    "product of groups": (
+        "grouped_matmul_kernel",
+        lambda: grouped.grouped_matmul(meta(4096, 2048, dtype=HALF), meta(8, 1024, 2048, dtype=HALF).mT, meta(8, dtype=torch.int32)),
     ),
     "max_pool": ("max_pool_kernel", lambda: pooling.max_pool(meta(16, 64, 512, 512), [2, 2], [2, 2], [0, 0], [1, 1], False)),
     "softmax of wide rows": ("row_softmax_kernel", lambda: rows.row_softmax(meta(512, 16384))),

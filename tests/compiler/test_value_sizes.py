@@ -48,6 +48,43 @@ def test_a_loop_over_the_experts_that_tokens_chose(judge: Judge) -> None:
     assert candidate.source.count("torch.ops.aten.nonzero(") == 3  # one for each expert
 
 
+GROUPED = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.count, self.gate = count, nn.Linear(width, count)
+        self.weight = nn.Parameter(torch.randn(count, width, 24) * 0.2)
+    def forward(self, x):
+        score, chosen = self.gate(x).softmax(-1).max(-1)
+        order = chosen.argsort()
+        ends = torch.histc(chosen.float(), self.count, 0, self.count - 1).cumsum(0).to(torch.int32)
+        y = F.grouped_mm(x[order], self.weight, offs=ends) * score[order, None]
+        return torch.zeros_like(y).index_copy(0, order, y), torch.bincount(chosen, minlength=self.count) / x.shape[0]
+def get_inputs(): return [torch.randn(24, 16)]
+def get_init_inputs(): return [16, 3]
+"""
+
+
+def test_each_experts_rows_meet_its_matrix_in_one_kernel(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(GROUPED), 1)
+    verdict = judge.judge(problem(GROUPED), candidate)
+    assert verdict.correct, verdict.message
+    assert all(f"def {name}_kernel" in candidate.source for name in ("grouped_matmul", "bincount"))
+
+
+def test_more_counts_than_are_asked_for_are_an_error(judge: Judge) -> None:
+    """torch would give a longer result, for which the kernels around it were not written."""
+    text = """
+class Model(nn.Module):
+    def forward(self, x, y): return torch.bincount(x, minlength=9) * y
+def get_inputs(): return [torch.randint(0, %d, (40,)), torch.randn(9)]
+"""
+    (candidate,) = Compiler().write(problem(text % 9), 1)
+    assert judge.judge(problem(text % 9), candidate).correct
+    verdict = judge.judge(problem((text % 12).replace("* y", "[:9] * y")), candidate)
+    assert "more counts than the kernels here take" in verdict.message
+
+
 def test_masks_as_indices_and_unique_values(judge: Judge) -> None:
     (candidate,) = Compiler().write(problem(MASKED), 1)
     verdict = judge.judge(problem(MASKED), candidate)

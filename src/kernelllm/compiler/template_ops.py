@@ -66,6 +66,8 @@ SCHEMAS: dict[str, str] = {
     "sort": "(Tensor x, int dim, bool descending) -> (Tensor, Tensor)",
     "topk": "(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)",
     "scatter_extreme": "(Tensor x, int dim, Tensor index, Tensor src, bool largest, bool include_self) -> Tensor",
+    "grouped_matmul": "(Tensor a, Tensor b, Tensor ends, bool allow_tf32=False) -> Tensor",
+    "bincount": "(Tensor x, Tensor? weights, SymInt size) -> Tensor",
     "topk_long": "(Tensor x, int k, int dim, bool largest) -> (Tensor, Tensor)",
     "concat": "(Tensor a, Tensor b, int dim) -> Tensor",
     "lu_factor": "(Tensor a, bool pivot) -> (Tensor, Tensor)",
@@ -203,6 +205,11 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
     return x.new_empty(shape)
 
 
+def _bincount(x: Any, weights: Any, size: Any) -> Any:
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return x.new_empty((size,), dtype=dtype)
+
+
 def _shorter_side(a: Any) -> Any:
     return torch.sym_min(a.shape[-2], a.shape[-1])
 
@@ -247,6 +254,8 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "row_logsumexp": lambda x: x.new_empty(x.shape[:-1], dtype=torch.float64 if x.dtype == torch.float64 else torch.float32),
     "sort": _indexed(_same),
     "topk": _indexed(_topk),
+    "grouped_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[2])),
+    "bincount": _bincount,
     "topk_long": _indexed(_topk),
     "scatter_extreme": _same,
     "concat": _concat,

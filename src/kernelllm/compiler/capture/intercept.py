@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, selection_rules, special_functions, symbols, taken_apart
+from kernelllm.compiler.capture.expert_rules import rules as expert_rules
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.capture.window_functions import FUNCTIONS as WINDOWS
@@ -43,22 +44,16 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
-           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: _glu, **special_functions.rules(),
+           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: taken_apart.glu, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
     if options is None or (options.extern != "allow" and not options.library):
-        own |= linear_algebra.rules()
+        own |= linear_algebra.rules() | expert_rules(options or Options())
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
     return {op: rule for op, rule in (table | own).items() if op not in kept}
 
 
 _SCALED = tuple(f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3))
-
-
-def _glu(x: Any, dim: int = -1) -> Any:
-    """GLU by two slices: Inductor's own rule fixes the size."""
-    half = x.shape[dim] // 2
-    return torch.ops.aten.slice.Tensor(x, dim, 0, half) * torch.ops.aten.slice.Tensor(x, dim, half, 2 * half).sigmoid()
 
 
 def _group_norm_on_gpu(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,6 +91,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
+        patch(stack, FunctionalTensor, "fill_diagonal_", _either(taken_apart.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
         if torch.backends.opt_einsum.is_available():

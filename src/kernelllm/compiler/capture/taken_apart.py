@@ -12,6 +12,20 @@ import torch
 SUM, MEAN, MAX = 0, 1, 2
 
 
+def glu(x: Any, dim: int = -1) -> Any:
+    """GLU by two slices: Inductor's own rule fixes the size."""
+    half = x.shape[dim] // 2
+    return torch.ops.aten.slice.Tensor(x, dim, 0, half) * torch.ops.aten.slice.Tensor(x, dim, half, 2 * half).sigmoid()
+
+
+def fill_diagonal(_: Any, x: Any, fill_value: Any, wrap: bool = False) -> Any:
+    """``fill_diagonal_`` by a condition: torch writes through a view by strides, which a trace of a slice refuses."""
+    if x.dim() != 2 or wrap:
+        return NotImplemented
+    rows, columns = (torch.arange(size, device=x.device) for size in x.shape)
+    return x.copy_(torch.where(rows[:, None] == columns, fill_value, x))
+
+
 def bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> Any:
     """As torch's documentation of Bilinear; ATen has one operator for it that nothing takes apart."""
     products = left @ weight.permute(1, 0, 2).flatten(1)

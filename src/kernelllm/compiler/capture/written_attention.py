@@ -32,6 +32,8 @@ class _Scores:
     keeps: bool = False
     """The condition is true for what is seen."""
     fill: float = 0.0
+    shaped: Node | None = None
+    """What the mask is added to: it may see heads as a dimension where the softmax does not."""
     inside: set[Node] = field(default_factory=set)
 
 
@@ -50,7 +52,7 @@ def join_attention(edit: Editor) -> None:
     if list(tops[0].args[1]) not in ([-1], [value.dim() - 1]) or value.dim() not in (3, 4):
         return
     found = _scores(outside.pop())
-    if found is None or not _fits(found, node, value):
+    if found is None or not _fits(found, node, value) or (found.shaped and found.shaped.meta["val"].dim() not in (3, 4)):
         return
     inside |= group | found.inside
     if not all(u in inside for n in inside - {node} for u in n.users):
@@ -118,7 +120,7 @@ def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: fl
         return None
     if mask.meta["val"].dtype not in (torch.bool, torch.float32, found.product.meta["val"].dtype):
         return None
-    found.masked, found.keeps, found.fill = mask, keeps, fill
+    found.masked, found.keeps, found.fill, found.shaped = mask, keeps, fill, node
     return found
 
 
@@ -161,8 +163,9 @@ def _is_usual(scale: Any, query: torch.Tensor) -> bool:
 
 
 def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
-    node, (query, key), rank = edit.node, found.product.args, softmax.meta["val"].dim()
-    query, key, value = (_with_heads(edit, n, softmax) for n in (query, key, node.args[1]))
+    weights = found.shaped or softmax
+    node, (query, key), rank = edit.node, found.product.args, weights.meta["val"].dim()
+    query, key, value = (_with_heads(edit, n, weights) for n in (query, key, node.args[1]))
     key = key.args[0] if key.target is aten.permute.default and key.args[1] == [0, 1, 3, 2] else edit.call(
         aten.permute.default, key, [0, 1, 3, 2])
     half = query.meta["val"].dtype in HALF

@@ -150,11 +150,11 @@ def broken(line: str, width: int) -> list[str]:
         if called is None or not (len(head) >= width or opened[1] - opened[0] <= (_METHOD if called[1] else 1)):
             break
         opened = _bracket_ending(line, called.start())
-    if opened is not None:
+    if opened is not None and opened[0] < width:
         start, end = opened
         inner, tail = line[start + 1 : end], line[end:]
         parts = _split(inner, ",")
-        if len(parts) > 1 or len(parts[0]) + 4 <= width or len(broken(parts[0].strip(), width - 4)) > 1:
+        if len(parts) > 1 or len(parts[0]) + 4 <= width or any(len(way(parts[0].strip(), width - 4)) > 1 for way in (broken, _operators)):
             inside = [p.strip() for p in parts if p.strip()]
             if len(inside) == 1 and len(parts) > 1:
                 inside[0] += ","  # a tuple of one
@@ -194,10 +194,10 @@ def _operators(line: str, width: int) -> list[str]:
     for operator in (" or ", " and ", " | ", " & ", " + ", " - ", " * ", " / "):
         parts = _split(line, operator)
         if len(parts) > 1:
-            lines = parts[:1]
+            lines = broken(parts[0], width) if _outer_bracket(parts[0]) else parts[:1]
             for item in (f"{operator.strip()} {part}" for part in parts[1:]):
                 if len(lines[-1]) + 1 + len(item) > width:
-                    lines.append(item)
+                    lines.extend(broken(item, width) if _outer_bracket(item) else [item])
                 else:
                     lines[-1] += f" {item}"
             return lines

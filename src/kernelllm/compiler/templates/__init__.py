@@ -90,6 +90,10 @@ output_size) -> (T, T)``
 ``scatter_extreme(x, dim,        scattering   ``x.scatter_reduce(dim, index, src, "amax" or "amin")`` of floats up to 32 bits; ``index``
 index, src, largest,                          and ``src`` have one shape (ValueError else), which is that of ``x`` but for ``dim``
 include_self) -> T``
+``bincount(x, weights, size)     scattering   ``torch.bincount(x, weights, minlength=size)`` of exactly ``size`` counts (ValueError where
+-> T``                                        a number is larger); ``weights`` may be None
+``grouped_matmul(a, b, ends,     grouped      ``a [M,K]``'s rows up to ``ends[g]`` times ``b[g]`` of ``b [G,K,N]``; zeros behind the
+allow_tf32=False) -> T``                      last end
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
 -> (T, T)``
 ``permutation(pivots, m) -> T``  factorize    the order of m rows, int64, that pivots stand for

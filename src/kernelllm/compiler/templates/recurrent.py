@@ -172,6 +172,9 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
         block_h *= 2
     if not compiled:
         block_h = min(64, max(16, triton.next_power_of_2(hidden)))
+    wide = block_h == 64 and kind in ("lstm", "gru")  # rows of 256 weights
+    if wide:
+        block_k = min(32, block_k)
     programs = slots_at_once * triton.cdiv(batch, block_b) * triton.cdiv(hidden, block_h)
     together = programs <= cores
     extra = {"launch_cooperative_grid": True} if together else {}
@@ -182,7 +185,7 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
         for first, last in spans:
             recurrent_kernel[(programs,)](
                 x, w_in, w_rec, bias, h0, c, y, hn, barrier, first, last, layer, steps, batch, inputs, hidden, width, *x.stride(),
-                kind, dirs, precision, acc, block_b, block_h, block_k, num_warps=4, num_stages=3, **extra,
+                kind, dirs, precision, acc, block_b, block_h, block_k, num_warps=8 if wide else 4, num_stages=3, **extra,
             )
     output = y[-1].transpose(0, 1).contiguous() if batch_first else y[-1].clone() if num_layers > 1 else y[-1]
     return output, hn, c

@@ -39,3 +39,30 @@ def scatter_extreme(x, dim, index, src, largest, include_self):
                 out, index, src, src.numel(), src.shape[dim], x.shape[dim], inner, largest, clear, BLOCK=256
             )
     return out.to(x.dtype)
+
+
+@triton.jit
+def bincount_kernel(x_ptr, weights_ptr, out_ptr, n_elements, size, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr):
+    """Counts in out [size + 1], the last of which is for numbers outside of 0 ... size - 1."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n_elements
+    x = tl.load(x_ptr + i, mask=mask, other=0).to(tl.int64)
+    inside = (x >= 0) & (x < size)
+    added = tl.full((BLOCK,), 1, out_ptr.dtype.element_ty)
+    if WEIGHTED:
+        weights = tl.load(weights_ptr + i, mask=mask, other=0).to(out_ptr.dtype.element_ty)
+        added = tl.where(inside, weights, added)
+    tl.atomic_add(out_ptr + tl.where(inside, x, size), added, mask=mask, sem="relaxed")
+
+
+def bincount(x, weights, size):
+    """torch.bincount(x, weights, minlength=size) where no number is above size - 1; ValueError where one is."""
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    out = torch.zeros((size + 1,), device=x.device, dtype=dtype)
+    x = x.contiguous()
+    weights = x if weights is None else weights.contiguous()
+    if x.numel() > 0:
+        bincount_kernel[(triton.cdiv(x.numel(), 256),)](x, weights, out, x.numel(), size, dtype.is_floating_point, BLOCK=256)
+    if out[size].item() != 0:
+        raise ValueError("bincount: a number is negative, or so large that torch would return more counts than the kernels here take")
+    return out[:size]
