@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kernelllm.core.types import Candidate, KernelUse, Problem, SizeSet, Trial
 from kernelllm.judge.transport.protocol import AuditEvent
 
-OF_ALL = "torch's default "
+OF_ALL = "torch's setting of "
 """Begins what a worker tells of a setting of the whole process that a candidate changed."""
 
 

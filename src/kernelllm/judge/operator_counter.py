@@ -11,6 +11,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
+from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.checks.operator_families import LIGHT, MOVED, ON_THE_HOST, family, free, moves, weight
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.without_dynamo import OperatorMode
@@ -24,14 +25,14 @@ _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 class OperatorCounter(OperatorMode):
     """Counts ATen operators into ``ops`` and FLOPs of the heavy ones into ``flops``. ``paused``: whether to ignore operators now;
-    ``note``: called with the name of each that computes or moves something; ``changed``: with each tensor that one writes into."""
+    ``note``: called with the name of each that computes or moves something; ``traces``: told of all."""
 
     def __init__(
         self, ops: Counter[str], flops: Counter[str], paused: Callable[[], bool] = lambda: False, note: Callable[[str], None] | None = None,
-        changed: Callable[[torch.Tensor], None] | None = None,
+        traces: CallTraces | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.ops, self.flops, self._paused, self._note, self._changed = ops, flops, paused, note, changed
+        self.ops, self.flops, self._paused, self._note, self._traces = ops, flops, paused, note, traces
 
     def works(self) -> bool:
         """Whether the counter sees an operator now. Candidate code may have switched the dispatch to it off."""
@@ -47,11 +48,11 @@ class OperatorCounter(OperatorMode):
         if inside is not None:  # an operator of the candidate's own: what it runs is counted in its place
             with self:
                 return inside(*args, **(kwargs or {}))
+        written = self._traces.written_by(func, args, kwargs or {}) if self._traces is not None else []
         result = func(*args, **(kwargs or {}))
         name = str(func)
-        if self._changed is not None and func._schema.is_mutable:
-            for tensor in _written(func._schema, args, kwargs or {}):
-                self._changed(tensor)
+        if self._traces is not None:
+            self._traces.operator(func, args, result, written)
         if not self._paused():
             for read in _to_the_host(name, args, result):
                 self.ops[ON_THE_HOST if read.is_floating_point() or read.is_complex() else _WHOLE] += read.numel()
@@ -73,13 +74,6 @@ class OperatorCounter(OperatorMode):
             if amount:
                 self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
         return result
-
-
-def _written(schema: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The tensors among its arguments that an operator writes into."""
-    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
-    written = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return [t for t in tree_leaves(written) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
 def _values(tensor: torch.Tensor) -> int:

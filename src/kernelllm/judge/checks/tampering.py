@@ -24,6 +24,11 @@ _DISABLE = (
     "torch._C._ExcludeDispatchKeyGuard", "torch._C._set_torch_function_mode", "torch._C._pop_torch_dispatch_stack",
     "torch._C._len_torch_dispatch_stack", "unittest.mock", "forbiddenfruit", "torch.library.impl_abstract", "sys.settrace",
     "sys.setprofile", "sys.addaudithook", "threading.settrace", "threading.setprofile", "sys.monitoring", "sys.setswitchinterval",
+    "torch.nn.modules.module.register_module_forward_hook", "torch.nn.modules.module.register_module_forward_pre_hook",
+    "torch.nn.modules.module.register_module_backward_hook", "torch.nn.modules.module.register_module_full_backward_hook",
+    "torch.nn.modules.module.register_module_full_backward_pre_hook", "torch.nn.modules.module.register_module_buffer_registration_hook",
+    "torch.nn.modules.module.register_module_module_registration_hook", "copyreg.pickle",
+    "torch.nn.modules.module.register_module_parameter_registration_hook", "torch.utils._pytree.register_pytree_node",
     "gc.callbacks", "threading.settrace_all_threads", "threading.setprofile_all_threads",
 )  # fmt: skip
 _INSIDE = (

@@ -31,20 +31,22 @@ class NotPlain(ValueError):
     """An output that looks like a tensor and has ways of its own."""
 
 
-def named_state(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, bool]]:
-    """Parameters, then buffers (true) by name, as they lie in the modules: whatever methods of the candidate's own say of them."""
+def named_state(module: Any) -> dict[str, tuple[torch.Tensor, bool]]:
+    """Parameters, then buffers (true) by name, as they lie in the modules: whatever methods of the candidate's own say of them.
+    None where it is no module."""
     found: dict[str, tuple[torch.Tensor, bool]] = {}
     for table, is_buffer in (("_parameters", False), ("_buffers", True)):
-        for prefix, part in _modules(module, "", ()):
+        for prefix, part in submodules(module) if isinstance(module, torch.nn.Module) else ():
             found |= {prefix + name: (t, is_buffer) for name, t in vars(part).get(table, {}).items() if isinstance(t, torch.Tensor)}
     return found
 
 
-def _modules(module: torch.nn.Module, prefix: str, above: tuple[torch.nn.Module, ...]) -> Iterator[tuple[str, torch.nn.Module]]:
+def submodules(module: torch.nn.Module, prefix: str = "", above: tuple[torch.nn.Module, ...] = ()) -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module and those below it, by name, as they lie in each other."""
     yield prefix, module
     for name, part in vars(module).get("_modules", {}).items():
         if isinstance(part, torch.nn.Module) and not any(part is other for other in (*above, module)):
-            yield from _modules(part, f"{prefix}{name}.", (*above, module))
+            yield from submodules(part, f"{prefix}{name}.", (*above, module))
 
 
 @contextlib.contextmanager

@@ -302,6 +302,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Equal in runs with the same launches (where there is no GPU) and operators."""
     written: tuple[int, ...] = ()
     """Inputs into which an operator of torch wrote, or a kernel (where there is no GPU), also where it put back what was there."""
+    left: tuple[str, ...] = ()
+    """What it left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""
 
 
 class Ran(RunFigures, frozen=True, tag="ran"):

@@ -20,6 +20,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
+from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.isolation.candidate_process import CandidateRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
@@ -160,8 +161,9 @@ class Reference:
         versions = [t._version for t in tensors]
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
+        traces = CallTraces(self.model, inputs)
         try:
-            with self.calling(seed), OperatorCounter(ops, flops):
+            with self.calling(seed), OperatorCounter(ops, flops, traces=traces):
                 drawn = self.random_state()
                 value = self.called(self.model, lambda: self._note_forward(ops, flops))(*inputs)
                 self.draws = self.draws or self.random_state() != drawn
@@ -173,7 +175,8 @@ class Reference:
         self._output_bytes = sum(t.numel() * t.element_size() for t in values.flatten(value))
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
-        outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()})
+        left = traces.left(values.flatten(value), self.state().values()) if self.gradients is None else ()
+        outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()}, left)
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
             outcome.choices = lambda: self._choices(private, seed, before)

@@ -22,6 +22,8 @@ class ReferenceRun:
     mutated_inputs: tuple[int, ...] = ()
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers after the run."""
+    left: tuple[str, ...] = ()
+    """What the run left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""
     error: str = ""
     unstable: bool = False
     """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""

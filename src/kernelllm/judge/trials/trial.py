@@ -246,10 +246,14 @@ def _decide(
             evidence.findings.append(Finding(check="precision", message=comparison.message))
         raise CandidateFailure(Status.INCORRECT, _explained(size, planned, comparison))
     if written:
-        restored = "" if written[0] in mine.mutated else " It puts back what was there, which others may have read in between."
+        restored = "" if written[0] in mine.mutated else " The values are the same afterwards; others may have read them in between."
         text = f"The candidate writes into its inputs (tensor {written[0] + 1}); the reference does not.{restored} Write to new tensors."
         evidence.findings.append(Finding(check="inputs_written", message=text))
         raise CandidateFailure(Status.CHEATING, text)
+    more = [text[:200] for text in mine.left if text not in reference.left]
+    if more and size.comparison.rules.exact:
+        text = f"Right, but after a call {more[0]}; with the reference it is not so. (sizes: {size.label})"
+        raise CandidateFailure(Status.INCORRECT, text)
     if buffers and size.comparison.rules.exact:
         shown = ", ".join(buffers[:4])
         text = f"After a run the buffers {shown} differ from the reference's: update them as the reference does (training mode)."

@@ -17,6 +17,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
+from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.observation import OF_ALL
 from kernelllm.judge.run_clock import RunClock
 
@@ -51,8 +52,8 @@ class Recorder:
         """How many there were when values were looked at that a kernel may have computed; None: they never were."""
         self.stored: dict[int, float] = {}
         """Storages to the elements that launches wrote at most; 0: any storage."""
-        self._written: set[tuple[int, int]] = set()
-        """Storages that something was written to, from the first address to before the second."""
+        self.traces: CallTraces | None = None
+        """Of the run under way."""
         self.floats_read = self.whole_read = 0
         self.threads = 0
         self.streams = 0
@@ -62,7 +63,20 @@ class Recorder:
         """Whether a run left torch's dispatcher in a state in which operators are not seen."""
         self._watched = _watched_functions()
         self._classes = [(label, owner, dict(vars(owner))) for label, owner in _CLASSES]
-        self._defaults = _defaults()
+        self._settings: dict[str, Any] = {}
+        self._changed: dict[str, None] = {}
+        """Settings that candidate code changed and left so."""
+
+    def begin(self, phase: str) -> None:
+        """Candidate code is called now."""
+        self.phase, self._settings = phase, _settings()
+
+    def end(self) -> None:
+        """It has returned."""
+        phase, self.phase, now = self.phase, "", _settings()
+        changed = [name for name, value in self._settings.items() if now[name] != value]
+        ours = (_SEED,) if phase in ("construct", "time") else ()  # the worker itself seeds there
+        self._changed |= {f"{OF_ALL}{name}": None for name in changed if name not in ours}
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
         seen = self.kernels.get(name)
@@ -80,7 +94,6 @@ class Recorder:
         self.list.clear()
         self.any_launch = False
         self.stored.clear()
-        self._written.clear()
         self.read_after = None
 
     def values_read(self, floats: int = 0, whole: int = 0) -> None:
@@ -116,16 +129,8 @@ class Recorder:
 
     def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Note what a launch wrote into."""
-        self._written.update(ranges)
-
-    def changed(self, tensor: torch.Tensor) -> None:
-        """Note what an operator of torch wrote into."""
-        self._written.add(_range(tensor))
-
-    def written_among(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
-        """Positions of those into whose memory something was written, also where it was put back after."""
-        own = [(number, *_range(t)) for number, t in enumerate(tensors) if t.layout is torch.strided]
-        return tuple(number for number, start, end in own if any(a < end and start < b for a, b in self._written))
+        if self.traces is not None:
+            self.traces.wrote(ranges)
 
     def rows(self) -> tuple[CompiledKernel, ...]:
         """All kernels seen, each with its first compile error."""
@@ -173,7 +178,7 @@ class Recorder:
         ]  # fmt: skip
         changed = [f"{label}.{name}" for label, owner, before in self._classes for name in _changed_members(owner, before)]
         names = [*replaced, *(name for name in changed if name not in replaced)]
-        return (*names, *(["torch's dispatcher"] if self.switched_off else []), *_changed_defaults(self._defaults))
+        return (*names, *(["torch's dispatcher"] if self.switched_off else []), *self._changed)
 
 
 _CLASSES = (("torch.Tensor", torch.Tensor), ("torch.nn.Parameter", torch.nn.Parameter), ("torch.nn.Module", torch.nn.Module))
@@ -187,17 +192,18 @@ def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
     return changed + [n for n in now.keys() - before.keys() if any(n in vars(above) for above in owner.__mro__[1:])]
 
 
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+_SEED = "the random generator's seed"
 
 
-def _defaults() -> dict[str, Any]:
-    return {"dtype": torch.get_default_dtype(), "device": torch.get_default_device()}
-
-
-def _changed_defaults(before: dict[str, Any]) -> list[str]:
-    return [f"{OF_ALL}{name}" for name, value in _defaults().items() if value != before[name]]
+def _settings() -> dict[str, Any]:
+    """What torch does for all code of the process."""
+    return {
+        "the default dtype": torch.get_default_dtype(), "the default device": torch.get_default_device(),
+        "autograd (on or off)": torch.is_grad_enabled(), "autocast": (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")),
+        "TF32": (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(), "its number of threads": torch.get_num_threads(),
+        _SEED: torch.initial_seed(),
+    }  # fmt: skip
 
 
 def _library_folders() -> tuple[str, ...]:

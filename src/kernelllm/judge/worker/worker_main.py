@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
@@ -76,6 +77,7 @@ class Session:
         self.model: Any = None
         self.called: Any = None
         """What is called in a run: the model, with its backward where that is wanted."""
+        self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
@@ -85,8 +87,8 @@ class Session:
         self._given: tuple[Any, Any] = (None, None)
         """What identifies the inputs of the last run, and the inputs."""
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
-        self._written: tuple[int, ...] = ()
-        """Inputs that it wrote into."""
+        self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
+        """Inputs that the last run wrote into, and what it left behind."""
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
         """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
@@ -154,7 +156,7 @@ class Session:
     @contextlib.contextmanager
     def candidate_code(self, phase: str, *, noise: bool = False) -> Iterator[None]:
         """A context manager for every call into candidate code."""
-        self.recorder.phase = phase
+        self.recorder.begin(phase)
         try:
             if self.mode is Mode.CUDA:
                 with devices.Noise() if noise else contextlib.nullcontext():
@@ -163,7 +165,7 @@ class Session:
                 with devices.CudaOnCpu(noise, self.recorder.values_read, has_host=phase == "run"):
                     yield
         finally:
-            self.recorder.phase = ""
+            self.recorder.end()
 
     def construct(self, command: p.Construct) -> p.Reply:
         """Load the file once, then build ModelNew."""
@@ -181,7 +183,7 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
-        if sum(tensor.nbytes for tensor, _ in self._named_state().values()) > _LARGE:
+        if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
             self.model = self._built(kind, args, kwargs, command)
@@ -201,15 +203,10 @@ class Session:
         seed_all(command.seed)
         return kind(*args, **kwargs)
 
-    def _named_state(self) -> dict[str, tuple[torch.Tensor, bool]]:
-        if not isinstance(self.model, torch.nn.Module):
-            return {}
-        return plain.named_state(self.model)
-
     def _state_entries(self) -> tuple[p.StateEntry, ...]:
         entries = [
             p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer)
-            for name, (t, is_buffer) in self._named_state().items()
+            for name, (t, is_buffer) in plain.named_state(self.model).items()
             if not is_lazy(t)
         ]
         return tuple(entries[: p.MAX_TENSORS])
@@ -218,7 +215,8 @@ class Session:
         """Copy the given values into parameters and buffers, and set the mode."""
         if command.dtype and isinstance(self.model, torch.nn.Module):
             self.model.to(values.dtype(command.dtype))
-        mine = self._named_state()
+        mine = plain.named_state(self.model)
+        self._loaded.update(command.names)
         with torch.no_grad():
             for name, value in zip(command.names, self.decode(command.values), strict=True):
                 mine[name][0].copy_(value)
@@ -245,7 +243,8 @@ class Session:
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
-        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, self.recorder.changed)
+        traces = self.recorder.traces = CallTraces(self.model, inputs)
+        counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
         outputs: list[torch.Tensor] = []
         called = self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
@@ -286,7 +285,9 @@ class Session:
             self._held = self._outputs
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
-        self._launches, self._written = self.recorder.launches - before, self.recorder.written_among(values.flatten(inputs))
+        self._launches = self.recorder.launches - before
+        known = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
+        self._beside = traces.written_inputs(), traces.left(outputs, known) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         of_kernels = Counter(self.recorder.kernel_flops()) - known_flops
         self._run_flops = float(of_kernels.total())
@@ -341,12 +342,12 @@ class Session:
         return p.Ran(
             number, tree, specs, launches=self._launches, busy_ms=self._busy_ms, ops=ops, flops=flops, forward_ops=forward_ops,
             forward_flops=forward_flops, forward_launches=forward_launches, kernel_flops=self._run_flops,
-            backwards=self.launches.ran_backwards(), did=self.recorder.digest(), written=self._written,
+            backwards=self.launches.ran_backwards(), did=self.recorder.digest(), written=self._beside[0], left=self._beside[1],
         )  # fmt: skip
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
-        mine = self._named_state()
+        mine = plain.named_state(self.model)
         names = tuple(n for n in command.names if n in mine)
         found = [mine[n][0] for n in names]
         values.encode(found, [], strict=True)  # a buffer that computes while it is read is refused as an output would be
