@@ -148,7 +148,8 @@ def test_who_calls_and_what_lies_within_libraries_is_no_business_of_a_candidate(
 
 
 def test_settings_left_changed_for_the_whole_process_are_told() -> None:
-    found = checks.observed_findings(checks.load(["tampering"]), observation(tampered=("torch's setting of the default device", "torch.Tensor.eq")))
+    seen = observation(tampered=("torch's setting of the default device", "torch.Tensor.eq"))
+    found = checks.observed_findings(checks.load(["tampering"]), seen)
     assert [(f.severity, f.message.split(",")[0]) for f in found] == [
         (Severity.FAIL, "torch.Tensor.eq was replaced while the candidate ran."),
         (Severity.WARN, "Changed torch's setting of the default device and left it so"),

@@ -44,9 +44,10 @@ class CallTraces:
         """Note what an operator of torch wrote into, and what it allocated."""
         for tensor, before in written:
             now = memory(tensor)
-            self._written |= {before, now}
             if now != before:
                 self._created.add(now[0])
+            if torch.Tag.inplace_view not in func.tags:  # those change the tensor, not its memory
+                self._written.add(now)
         schema = func._schema
         if schema.returns and schema.returns[0].alias_info is None:
             old = {memory(t)[0] for t in _tensors(args)}

@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "scale"
 EXPECT = "runtime_error"
+EXPECT_ON_A_GPU = ("runtime_error", "correct")
 
 
 @triton.jit

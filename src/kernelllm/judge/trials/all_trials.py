@@ -18,7 +18,7 @@ from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule
-from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial
+from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial, same
 
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 
@@ -63,6 +63,7 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
                 _run_in_state(size, planned, states)
             share.let_exclusive_in()
         size.held.check(size.process)
+        _refuse_changed_parameters(size, first.missing)
         if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
             _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
     finally:
@@ -84,6 +85,18 @@ def _refuse_missing(size: SizeUnderTest, missing: tuple[str, ...]) -> None:
         shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
         text = f"The output depends on the reference's parameters or buffers {shown}, which ModelNew lacks: others cannot be loaded."
         raise CandidateFailure(Status.INCORRECT, f"{text} Keep their names and shapes.")
+
+
+def _refuse_changed_parameters(size: SizeUnderTest, missing: tuple[str, ...]) -> None:
+    """Raises CandidateFailure where the trials so far changed the candidate's parameters, and the reference's are as they were."""
+    if size.position > 0 or not size.comparison.rules.exact:
+        return
+    mine = {name: t.detach() for name, t in size.reference.model.named_parameters(remove_duplicate=False) if name not in missing}
+    theirs = size.process.state(tuple(mine)) if mine else {}
+    changed = [name for name, tensor in mine.items() if name in theirs and not same(theirs[name], tensor)]
+    if changed and not size.reference.changes_parameters:
+        text = f"ModelNew writes into the parameter {changed[0]} when it runs; the reference does not. Keep what is made of it elsewhere."
+        raise CandidateFailure(Status.INCORRECT, text)
 
 
 def _run_in_state(size: SizeUnderTest, planned: PlannedTrial, states: ParameterStates) -> None:

@@ -71,6 +71,8 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
+        self.changes_parameters = False
+        """Whether a run so far wrote into parameters."""
         self.draws = False
         """Whether a run so far drew random numbers."""
         self._exact = exact
@@ -158,7 +160,7 @@ class Reference:
         refinable = refinable and self._exact
         private = _copied(inputs) if refinable and self._mutates is not False else inputs
         before = {n: t.clone() for n, t in self.buffers().items()} if refinable else {}
-        versions = [t._version for t in tensors]
+        versions, parameters = [t._version for t in tensors], [(p, p._version) for p in self.model.parameters()]
         ops: Counter[str] = Counter()
         flops: Counter[str] = Counter()
         traces = CallTraces(self.model, inputs)
@@ -175,6 +177,7 @@ class Reference:
         self._output_bytes = sum(t.numel() * t.element_size() for t in values.flatten(value))
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
+        self.changes_parameters |= any(p._version != version for p, version in parameters)
         left = traces.left(values.flatten(value), self.state().values()) if self.gradients is None else ()
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()}, left)
         if refinable:

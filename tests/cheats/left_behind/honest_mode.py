@@ -1,0 +1,33 @@
+"""Switches to eval mode and back, and makes views of its input that are its own."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "correct"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def relu(x, y):
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        was = self.training
+        self.eval()
+        flat = x.detach().contiguous().view(-1)
+        flat.unsqueeze_(0)
+        y = relu(flat, torch.empty_like(flat)).view(x.shape)
+        self.train(was)
+        return y

@@ -1,0 +1,11 @@
+import torch
+import torch.nn as nn
+rows = 32
+columns = 160
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x), x.clone()
+def get_inputs():
+    return [torch.randn(rows, columns)]
+def get_init_inputs():
+    return []
