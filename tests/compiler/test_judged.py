@@ -102,6 +102,15 @@ class Model(nn.Module):
 rows, columns = 24, 40
 def get_inputs(): return [torch.randn(rows, columns)]
 """
+SIZES_AS_TENSORS = """
+class Model(nn.Module):
+    def forward(self, x, p):
+        h, w = x.shape[-2:]
+        scale = torch.tensor([[w, h], [h, 1]], device=x.device, dtype=x.dtype)
+        return p @ scale, x.flatten(2).sum(-1) / torch.tensor(float(h * w)).sqrt() + torch.as_tensor(x.shape[2:]).sum()
+rows, columns, points = 20, 30, 12
+def get_inputs(): return [torch.randn(3, 6, rows, columns), torch.randn(points, 2)]
+"""
 WHOLE = """
 class Model(nn.Module):
     def forward(self, x):
@@ -162,8 +171,9 @@ def get_init_inputs(): return []
 
 
 @pytest.mark.parametrize(
-    "text", [FILLED, CHECKED, SCANS, DIAGONALS, WHOLE, DENSITY, LARGEST_SO_FAR, PROJECTED, UNSAVED, FUNCTION_AS_DEFAULT],
-    ids=["slices are written", "inputs are checked", "several scans", "diagonals", "integers", "a distribution", "the largest so far",
+    "text", [FILLED, CHECKED, SCANS, DIAGONALS, SIZES_AS_TENSORS, WHOLE, DENSITY, LARGEST_SO_FAR, PROJECTED, UNSAVED, FUNCTION_AS_DEFAULT],
+    ids=["slices are written", "inputs are checked", "several scans", "diagonals", "sizes as tensors", "integers", "a distribution",
+         "the largest so far",
          "a projected state", "buffers that are not saved", "a function as default"],
 )  # fmt: skip
 def test_is_right(judge: Judge, text: str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -24,6 +24,32 @@ def fill_diagonal(_: Any, x: Any, fill_value: Any, wrap: bool = False) -> Any:
         return NotImplemented
     rows, columns = (torch.arange(size, device=x.device) for size in x.shape)
     return x.copy_(torch.where(rows[:, None] == columns, fill_value, x))
+
+
+def tensor_of_sizes(_: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """``torch.tensor`` of numbers, some of which are sizes: torch would read them, and so pin each to its number."""
+    numbers = list(_numbers(data))
+    if requires_grad or not any(isinstance(n, torch.SymInt | torch.SymFloat) for n in numbers):
+        return NotImplemented
+    if not all(isinstance(n, int | float | torch.SymInt | torch.SymFloat) for n in numbers):
+        return NotImplemented
+    whole = all(isinstance(n, int | torch.SymInt) for n in numbers)
+    dtype = dtype or (torch.int64 if whole else torch.get_default_dtype())
+
+    def made(part: Any) -> Any:
+        if isinstance(part, list | tuple):
+            return torch.stack([made(each) for each in part])
+        return torch.full((), part, dtype=dtype, device=device)
+
+    return made(data)
+
+
+def _numbers(data: Any) -> Iterator[Any]:
+    if isinstance(data, list | tuple):
+        for part in data:
+            yield from _numbers(part)
+    else:
+        yield data
 
 
 def bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> Any:
@@ -135,7 +161,8 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef,
+    "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
+    "as_tensor": tensor_of_sizes,
 }  # fmt: skip
 
 

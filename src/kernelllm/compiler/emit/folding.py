@@ -66,6 +66,8 @@ def masks_applied_twice(body: list[ast.stmt]) -> list[ast.stmt]:
             match node.args:
                 case [mask, ast.Name(id=name) as value, ast.Constant(value=0)] if name_of(node.func) == "tl.where" and name in loads:
                     return value if _conjuncts(mask) <= loads[name] else node
+                case [mask, ast.Call(args=[inner, value, _]) as chosen, _] if name_of(node.func) == name_of(chosen.func) == "tl.where":
+                    node.args[1] = value if _conjuncts(inner) <= _conjuncts(mask) else chosen
             return node
 
     return [Drop().visit(s) for s in body]

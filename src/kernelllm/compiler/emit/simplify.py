@@ -107,6 +107,11 @@ class Simplifier(ast.NodeTransformer):
             return ast.Constant(False)
         return node
 
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        numbers = all(isinstance(n, ast.Constant) and type(n.value) in (int, bool) for n in (node.left, *node.comparators))
+        return ast.Constant(_truth(node)) if numbers and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED else node
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.value, ast.Constant) or ast.unparse(node.slice) == ":":
@@ -122,6 +127,8 @@ class Simplifier(ast.NodeTransformer):
                 return node.left
         if isinstance(node.op, ast.BitOr) and (_is(node.left, False) or _is(node.right, False)):
             return node.right if _is(node.left, False) else node.left
+        if isinstance(node.op, ast.BitAnd) and (_is(node.left, False) or _is(node.right, False)):
+            return ast.Constant(False)
         if isinstance(node.op, ast.Add) and isinstance(node.right, ast.UnaryOp) and isinstance(node.right.op, ast.USub):
             return ast.BinOp(node.left, ast.Sub(), node.right.operand)
         if isinstance(node.op, ast.Mult) and _is(node.right, 1.0) and self.facts.type(node.left) in FLOATS:
@@ -212,9 +219,8 @@ class Simplifier(ast.NodeTransformer):
     def _cast(self, node: ast.Call, value: ast.expr) -> ast.expr:
         kind = self.facts.type(value)
         wanted = self.facts.type(node)
-        if isinstance(value, ast.Compare) and all(isinstance(n, ast.Compare | ast.Constant | ast.cmpop) for n in ast.walk(value)):
-            truth = _truth(value)  # of numbers alone, as an unrolled loop leaves them
-            return ast.Constant(float(truth) if wanted in FLOATS else int(truth))
+        if isinstance(value, ast.Constant) and isinstance(value.value, bool) and wanted is not None and wanted != "int1":
+            return ast.Constant(float(value.value) if wanted in FLOATS else int(value.value))
         if kind == "size" and wanted is not None and wanted != "int1":
             return value
         if kind == "number" and wanted in FLOATS:
@@ -268,6 +274,8 @@ class Simplifier(ast.NodeTransformer):
         kept = _without(condition, {"xmask", "ymask", "zmask"})
         if kept is None or _is(kept, True) or ast.unparse(chosen) == ast.unparse(other):
             return chosen
+        if _is(kept, False):
+            return other
         node.args[0] = kept
         if isinstance(chosen, ast.Call) and name_of(chosen.func) == "tl.where" and ast.unparse(chosen.args[0]) == ast.unparse(kept):
             node.args[1] = chosen.args[1]
@@ -346,7 +354,7 @@ def _of_bits(bits: int, node: ast.Call) -> ast.expr:
 def _truth(comparison: ast.Compare) -> bool:
     """What a comparison of numbers says."""
     sides = comparison.left, comparison.comparators[0]
-    left, right = (int(_truth(e)) if isinstance(e, ast.Compare) else ast.literal_eval(e) for e in sides)
+    left, right = map(ast.literal_eval, sides)
     return bool(_COMPARED[type(comparison.ops[0])](left, right))
 
 
