@@ -98,7 +98,7 @@ class Model(nn.Module):
     def forward(self, x):
         own = torch.zeros_like(x, dtype=torch.bool)
         own[:, : len(x)].fill_diagonal_(True)
-        return x.masked_fill(own, -9.0).logsumexp(1), (x * 2).fill_diagonal_(0.5)
+        return x.masked_fill(own, -9.0).logsumexp(1), (x * 2).fill_diagonal_(0.5), x.sum() / len(x)
 rows, columns = 24, 40
 def get_inputs(): return [torch.randn(rows, columns)]
 """
@@ -180,6 +180,7 @@ def test_is_right(judge: Judge, text: str):
     candidate = next(Compiler().write(problem(text), 1))
     verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
+    assert text not in (DIAGONALS, SIZES_AS_TENSORS) or '"rows"' not in candidate.source  # for one number of rows alone
 
 
 AIRY = """

@@ -25,6 +25,7 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
 from kernelllm.compiler.capture.finalize import to_captured
 from kernelllm.compiler.capture.results import RETURNED
+from kernelllm.compiler.capture.tensor_lengths import symbolic_lengths
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -61,7 +62,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
         arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
-        with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}):
+        with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}), symbolic_lengths(model):
             result, built.ways = branches.joined(lambda: torch.func.functional_call(model, named, tuple(arguments)), values)
             after = loose_tensors(model)
         positions = {leaves[i].name: position for position, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
