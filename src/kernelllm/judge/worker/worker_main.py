@@ -289,8 +289,7 @@ class Session:
         known = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
         self._beside = traces.written_inputs(), traces.left(outputs, known) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
-        of_kernels = Counter(self.recorder.kernel_flops()) - known_flops
-        self._run_flops = float(of_kernels.total())
+        self._run_flops = float((of_kernels := Counter(self.recorder.kernel_flops()) - known_flops).total())
         if command.observe:
             self._ops.update(ops)
             self._flops.update(flops)
