@@ -89,11 +89,13 @@ CAPTURE = (
         "compiler/capture/intercept.py", "ATen's windows fix the length, and have no lowering", "torch",
         "hann_window;hamming_window;blackman_window;bartlett_window",
     ),
+    *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
     *_each(
         "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
-        "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step)",
+        "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step);"
+        "FunctionalTensor.fill_diagonal_",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
     *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),

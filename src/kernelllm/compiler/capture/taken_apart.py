@@ -26,10 +26,10 @@ def fill_diagonal(_: Any, x: Any, fill_value: Any, wrap: bool = False) -> Any:
     return x.copy_(torch.where(rows[:, None] == columns, fill_value, x))
 
 
-def tensor_of_sizes(_: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def tensor_of_sizes(_: Any, data: Any, *more: Any, dtype: Any = None, device: Any = None, **others: Any) -> Any:
     """``torch.tensor`` of numbers, some of which are sizes: torch would read them, and so pin each to its number."""
     numbers = list(_numbers(data))
-    if requires_grad or not any(isinstance(n, torch.SymInt | torch.SymFloat) for n in numbers):
+    if more or others or not any(isinstance(n, torch.SymInt | torch.SymFloat) for n in numbers):
         return NotImplemented
     if not all(isinstance(n, int | float | torch.SymInt | torch.SymFloat) for n in numbers):
         return NotImplemented
