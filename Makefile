@@ -4,7 +4,7 @@
 #   VENV=.venv             where it goes
 #   PIP_ARGS=...           passed to pip install; on a machine with no GPU the smaller CPU build of torch is
 #                          PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
-#   TESTS=tests            what `make test` runs, e.g. TESTS=tests/app
+#   TESTS=tests            what `make test` runs, e.g. TESTS=tests/app; TESTS='tests -m slow' runs what it leaves out
 #   JOBS=2                 test processes
 
 PYTHON ?= python3

@@ -64,14 +64,17 @@ def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shared_servers.prestart, name, original)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked ``gpu`` are skipped, with the reason, where there is none."""
-    if not any(item.get_closest_marker("gpu") for item in items):
-        return
-    import torch
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked ``gpu`` are skipped where there is none, those marked ``slow`` unless ``-m`` speaks of them."""
+    reasons = {}
+    if any(item.get_closest_marker("gpu") for item in items):
+        import torch
 
-    if not torch.cuda.is_available():
-        skip = pytest.mark.skip(reason="needs a CUDA device")
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(skip)
+        if not torch.cuda.is_available():
+            reasons["gpu"] = "needs a CUDA device"
+    if "slow" not in config.option.markexpr:
+        reasons["slow"] = "more of the same; run with -m slow"
+    for item in items:
+        for name, reason in reasons.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))

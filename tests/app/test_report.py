@@ -65,13 +65,14 @@ def test_how_it_was_verified() -> None:
 
 def test_the_first_line_of_correct_says_what_a_reader_must_know() -> None:
     assert text_of(VERDICT)["status"] == (
-        "correct: Right in 6 trials at 2 sizes, not tried at the original size; 88% of the work in its own kernels, the rest in "
+        "correct: Right in 6 trials at 2 sizes; the original size was not tried; 88% of the work in its own kernels, the rest in "
         "torch; warning: autotune."
     )
     assert verdict_words.right(20, ("shrunk-1", "original"), 1.0, ()) == "Right in 20 trials at 2 sizes, the original one among them."
     small = ("shrunk-1",)
-    assert verdict_words.right(9, small, 1.0, (), "original") == "Right in 9 trials at 1 size, and in some programs at the original one."
-    assert verdict_words.right(9, small, 1.0, (), "shrunk").endswith("some programs at a larger one, not tried at the original size.")
+    grid = "Right in 9 trials at 1 size, and in a part of the launch grid at"
+    assert verdict_words.right(9, small, 1.0, (), "original") == f"{grid} the original size."
+    assert verdict_words.right(9, small, 1.0, (), "shrunk") == f"{grid} a larger size; the original size was not tried."
     assert verdict_words.right(5, ("original",), 0.004, ()).endswith("under 1% of the work in its own kernels, the rest in torch.")
 
 

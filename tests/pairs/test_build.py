@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +12,9 @@ from click.testing import CliRunner
 
 from kernelllm.app.commands.pairs import pairs
 from kernelllm.core.types import Problem
+from kernelllm.pairs import pair_files
 from kernelllm.pairs.canonical import canonical, fingerprint
-from kernelllm.pairs.cleaning import cleaned
+from kernelllm.pairs.cleaning import CleaningReport, cleaned
 from kernelllm.pairs.operator_graph import graph_hash
 from kernelllm.pairs.row import Pair
 from kernelllm.suites import open_suite
@@ -45,8 +45,8 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, ...]]:
-    """Two builds of five modules, which come in turns to one and the other: the arguments of each."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """The arguments of a build of five modules: one is there three times, one is a benchmark's."""
     made = tmp_path_factory.mktemp("modules")
     (made / "a.py").write_text(MODULE.format(result="torch.tanh(x) * 3 - y", rows=12))
     for name, first, other in (("c_renamed", "first", "other"), ("d_renamed", "left", "right")):
@@ -56,39 +56,34 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, ...]]:
     (made / "b_benchmark.py").write_text(re.sub(r"\bx\b", "value", builtin.source))
     named = MODULE.format(result="(x * torch.sigmoid(y)).sum(1)", rows="batch").replace("import torch\n", "import torch\n\nbatch = 12\n", 1)
     (made / "e.py").write_text(named)
-    folder = tmp_path_factory.mktemp("parts")
+    folder = tmp_path_factory.mktemp("set")
     how = ("--db", str(folder / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin")
-    found = [("build", str(made), "-o", str(folder / f"part{i}"), "--shard", f"{i}/2", *how) for i in (0, 1)]
-    for arguments in found:
-        run(*arguments)
-    return found
-
-
-def report(part: tuple[str, ...]) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((Path(part[3]) / "report.json").read_text())
-    return told
+    arguments = ("build", str(made), "-o", str(folder / "whole"), *how)
+    run(*arguments)
+    return arguments
 
 
 def data(folder: str | Path) -> list[bytes]:
     return [p.read_bytes() for p in sorted((Path(folder) / "data").iterdir())]
 
 
-def test_build_drops_duplicates_and_benchmarks_and_resumes(parts: list[tuple[str, ...]]) -> None:
-    one, other = map(report, parts)
-    assert [(t["rows"], t["kept"]) for t in (one, other)] == [(3, 2), (2, 1)]
-    assert one["dropped"] == {"the same module": 1}
-    assert [r for r in other["dropped"] if r.startswith("in a benchmark")]
-    part = parts[0][3]
-    before = data(part)
-    run(*parts[0])
-    assert data(part) == before
-    lines = [json.loads(line) for line in run("export", part).splitlines()]
+def test_build_drops_duplicates_and_benchmarks_and_resumes(built: tuple[str, ...]) -> None:
+    made = built[3]
+    report = json.loads((Path(made) / "report.json").read_text())
+    assert (report["rows"], report["kept"]) == (5, 2)
+    assert report["dropped"].pop("the same module") == 2
+    (reason,) = report["dropped"]
+    assert reason.startswith("in a benchmark")
+    before = data(made)
+    run(*built)
+    assert data(made) == before
+    lines = [json.loads(line) for line in run("export", made).splitlines()]
     assert len(lines) == 2
     assert all("class ModelNew" in line["messages"][-1]["content"] for line in lines)
     assert all("class Model(nn.Module)" in line["messages"][-2]["content"] for line in lines)
     assert all("= x.shape" in line["messages"][-1]["content"] and "batch" not in line["messages"][-1]["content"] for line in lines)
-    assert "rows" in run("stats", part)
-    assert "@triton.jit" in run("show", part, "1")
+    assert "rows" in run("stats", made)
+    assert "@triton.jit" in run("show", made, "1")
 
 
 def test_modules_that_differ_in_numbers_alone_are_kept_as_often_as_asked() -> None:
@@ -135,13 +130,18 @@ def test_the_same_graph_is_found_in_other_writing() -> None:
     assert graph_hash(one)[0] != graph_hash(turned)[0]
 
 
-def test_parts_made_at_different_times_merge_to_one_set_in_any_order(parts: list[tuple[str, ...]], tmp_path: Path) -> None:
-    folders = [part[3] for part in parts]
+def test_parts_made_at_different_times_merge_to_one_set_in_any_order(built: tuple[str, ...], tmp_path: Path) -> None:
+    rows = list(pair_files.read(Path(built[3])))
+    renamed = rows[0].python_code.replace("(x", "(first").replace("x, y", "first, y")
+    again = msgspec.structs.replace(rows[0], name="again", python_code=renamed)
+    parts = [str(tmp_path / name) for name in ("one", "other")]
+    for part, held in zip(parts, ([rows[0]], [again, rows[1]]), strict=True):
+        pair_files.write(held, Path(part), CleaningReport(rows=len(held), kept=len(held)))
     merged = [tmp_path / name for name in ("merged", "turned")]
-    run("merge", *folders, folders[0], "-o", str(merged[0]), "--against", "builtin")
-    run("merge", *reversed(folders), "-o", str(merged[1]), "--against", "builtin")
+    run("merge", *parts, parts[0], "-o", str(merged[0]), "--against", "builtin")
+    run("merge", *reversed(parts), "-o", str(merged[1]), "--against", "builtin")
     assert data(merged[0]) == data(merged[1])
-    rows = [json.loads(line) for line in run("export", str(merged[0]), "--format", "kernelbook").splitlines()]
-    assert len(rows) == 2
-    assert len({r["python_code"] for r in rows}) == 2
-    assert "InferenceOnly" not in "".join(r["triton_code"] for r in rows)
+    exported = [json.loads(line) for line in run("export", str(merged[0]), "--format", "kernelbook").splitlines()]
+    assert len(exported) == 2
+    assert len({r["python_code"] for r in exported}) == 2
+    assert "InferenceOnly" not in "".join(r["triton_code"] for r in exported)

@@ -21,7 +21,9 @@ SOLUTIONS = Path(__file__).parent / "builtin_solutions"
 PROBLEMS = list(open_suite("builtin").problems())
 REAL = list(open_suite("builtin/real").problems())
 QUICK_REAL = ("real/int4_linear", "real/int8_linear", "real/next_token_sampling")
-QUICK = {"activation/mish", "loss/bce_backward", "matmul/matvec", "reduction/max_with_index", "softmax/log_softmax_bf16"}
+ONE_OF_EACH = {problem.tags[1]: problem.name for problem in reversed(PROBLEMS)}
+"""The first problem of each family."""
+QUICK = {"loss/bce_backward", "reduction/max_with_index", "softmax/log_softmax_bf16", *ONE_OF_EACH.values()}
 
 
 def each(quick: set[str]) -> list[object]:
@@ -55,8 +57,7 @@ def test_what_is_in_the_family_of_today_s_models() -> None:
 
 
 @pytest.mark.parametrize("problem", [
-    *(pytest.param(p, id=p.name) for p in PROBLEMS[::3]),
-    *(pytest.param(p, id=p.name, marks=() if p.name in QUICK_REAL else pytest.mark.slow) for p in REAL),
+    pytest.param(p, id=p.name, marks=() if p.name in (*QUICK, *QUICK_REAL) else pytest.mark.slow) for p in [*PROBLEMS, *REAL]
 ])  # fmt: skip
 def test_two_sizes_at_which_the_reference_runs(problem: Problem) -> None:
     sets = shrunk(problem)

@@ -23,8 +23,8 @@ def right(
     where = f"{len(sizes)} size{'s' if len(sizes) != 1 else ''}"
     where += ", the original one among them" if ORIGINAL in sizes and len(sizes) > 1 else ""
     where += " of the problem, the original one" if ORIGINAL in sizes and len(sizes) == 1 else ""
-    where += f", and in some programs at {'the original' if sampled == ORIGINAL else 'a larger'} one" if sampled else ""
-    where += "" if ORIGINAL in (*sizes, sampled) else ", not tried at the original size"
+    where += f", and in a part of the launch grid at {'the original' if sampled == ORIGINAL else 'a larger'} size" if sampled else ""
+    where += "" if ORIGINAL in (*sizes, sampled) else "; the original size was not tried"
     if fixed:
         shown = [f"{name} = {value}" for name, value in fixed.items()]
         where += f", only for these sizes: {', '.join(shown[:4])}" + (", ..." if len(shown) > 4 else "")
