@@ -129,23 +129,20 @@ def grid_sample(_: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode:
     """Volumes; for images there is a decomposition."""
     if x.dim() != 5 or mode == "bicubic":
         return NotImplemented
-    sides = list(zip(grid.unbind(-1), reversed(x.shape[2:]), strict=True))  # the last dimension comes first
-    places = [_in_pixels(at, size, padding_mode, bool(align_corners)) for at, size in sides]
-    lows = [p.round() if mode == "nearest" else p.floor() for p in places]
-    rows = x.flatten(2)
+    nearest = mode == "nearest"
+    rows, step, sides = x.flatten(2), 1, []
+    for where, size in zip(grid.unbind(-1), reversed(x.shape[2:]), strict=True):  # the last dimension comes first
+        place = _in_pixels(where, size, padding_mode, bool(align_corners))
+        low = place.round() if nearest else place.floor()
+        both = [low] if nearest else [low, low + 1]
+        weights = [1.0] if nearest else [1 - (place - at).abs() for at in both]
+        sides.append([(at.clamp(0, size - 1).long() * step, (at >= 0) & (at < size), w) for at, w in zip(both, weights, strict=True)])
+        step = step * size
     out: Any = 0.0
-    for corner in product((0, 1), repeat=3) if mode != "nearest" else [(0, 0, 0)]:
-        index: Any = 0
-        weight: Any = 1.0
-        inside: Any = True
-        step: Any = 1
-        for place, low, more, (_at, size) in zip(places, lows, corner, sides, strict=True):
-            at = low + more
-            inside = (at >= 0) & (at < size) & inside
-            index, step = index + at.clamp(0, size - 1).long() * step, step * size
-            weight = weight if mode == "nearest" else weight * (1 - (place - at).abs())
-        found = rows.gather(2, index.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)).unflatten(2, grid.shape[1:4])
-        out = out + torch.where(inside.unsqueeze(1), found, 0.0) * (weight if mode == "nearest" else weight.unsqueeze(1))
+    for (i, inside_i, u), (j, inside_j, v), (k, inside_k, w) in product(*sides):
+        found = rows.gather(2, (i + j + k).flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)).unflatten(2, grid.shape[1:4])
+        weight = 1.0 if nearest else (u * v * w).unsqueeze(1)
+        out = out + torch.where((inside_i & inside_j & inside_k).unsqueeze(1), found, 0.0) * weight
     return out
 
 
