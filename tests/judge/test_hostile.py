@@ -71,7 +71,7 @@ def test_a_nest_of_folders_ends_in_a_verdict_and_is_removed() -> None:
 
 
 def test_too_many_files_end_the_worker(lenient: Judge) -> None:
-    verdict = lenient.judge(SQUARE, _does("[open(f'f{n}', 'w').close() for n in range(10**9)]"))
+    verdict = lenient.judge(SQUARE, _does("[os.close(os.open(f'f{n}', os.O_CREAT)) for n in range(10**9)]"))
     assert verdict.status is Status.RUNTIME_ERROR
     assert "filled its folder" in verdict.message
     assert not any(list(server.root.glob("w*")) for server in lenient.context.workers.servers())

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-rows = 8192
+rows = 1280
 columns = 4096
 
 

@@ -135,7 +135,7 @@ def grid_sample(_: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode:
         place = _in_pixels(where, size, padding_mode, bool(align_corners))
         low = place.round() if nearest else place.floor()
         both = [low] if nearest else [low, low + 1]
-        weights = [1.0] if nearest else [1 - (place - at).abs() for at in both]
+        weights: list[Any] = [1.0] if nearest else [1 - (place - at).abs() for at in both]
         sides.append([(at.clamp(0, size - 1).long() * step, (at >= 0) & (at < size), w) for at, w in zip(both, weights, strict=True)])
         step = step * size
     out: Any = 0.0
