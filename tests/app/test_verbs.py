@@ -74,7 +74,7 @@ def test_without_triton_all_verbs_say_how_to_get_it(monkeypatch: pytest.MonkeyPa
     for command in (("optimize", problem), ("check", problem, "--against", problem), ("bench", problem)):
         result = run(*command)
         assert result.exit_code == 2
-        assert "the package triton is not installed. pip install triton" in result.stderr
+        assert "the package triton is not installed.\n  Fix: pip install triton" in result.stderr
 
 
 def test_doctor_looks_at_everything_the_main_job_needs() -> None:

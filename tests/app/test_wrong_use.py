@@ -43,14 +43,14 @@ def kernelllm(*args: str) -> Result:
 
 
 def refused(result: Result, *words: str, code: int = 2) -> None:
-    """Refused with this code, in one paragraph that holds the words, nothing on standard output."""
+    """Refused with this code and one error that holds the words, nothing on standard output."""
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     assert result.stdout == ""
     said = [line for line in result.stderr.splitlines() if line.startswith("Error:")]
     assert len(said) == 1, result.stderr
     for word in words:
-        assert word in said[0]
+        assert word in result.stderr[result.stderr.index("Error:") :]
 
 
 def problem(text: str, name: str = "problem.py") -> str:

@@ -1,4 +1,4 @@
-"""The command line's entry point: finds the verb, runs it, and turns errors into one paragraph and an exit code."""
+"""The command line's entry point: finds the verb, runs it, and turns errors into a few lines and an exit code."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Verbs(KnownCommands):
             fail(ctx, str(error), error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Interrupted; nothing was left to keep.", err=True)
+            click.echo("Interrupted before there was anything to keep.", err=True)
             ctx.exit(INTERRUPTED)
         except click.UsageError as error:
             if ctx.meta.get("kernelllm.json"):
@@ -113,10 +113,13 @@ def _required() -> set[str]:
 
 
 def fail(ctx: click.Context, text: str, error: BaseException) -> None:
-    """Say what was wrong: one paragraph on standard error, with ``--json`` an object on standard output as well."""
+    """Say on standard error what was wrong, where, and what to do; with ``--json`` an object on standard output as well."""
     if ctx.meta.get("kernelllm.verbose"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    click.echo(f"Error: {' '.join(printable(text).split())}", err=True)
+    said = {"Error": error.what, "  In": error.where, "  Fix": error.fix} if isinstance(error, KernelLLMError) else {"Error": text}
+    for label, part in said.items():
+        if part:
+            click.echo(f"{label}: {' '.join(printable(part).split())}", err=True)
     if ctx.meta.get("kernelllm.json"):
         click.echo(_error_json(error, str(error)))
 

@@ -98,7 +98,7 @@ def level_of(outcome: Outcome) -> str:
 
 COLUMNS = (
     "group", "problems", "samples", "pass@1", "pass@10", "fast_0", "fast_1 eager", "fast_1 compile",
-    "x eager", "x compile", "below 1", "floor %",
+    "x eager", "x compile", "slower", "floor %",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class KernelLLMError(Exception):
-    """Base of all expected errors. The CLI prints them as one paragraph and exits with ``exit_code``."""
+    """Base of all expected errors. The CLI prints what, where and fix on a line each, and exits with ``exit_code``."""
 
     exit_code = 1
 

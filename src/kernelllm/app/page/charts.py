@@ -86,7 +86,7 @@ def pass_at_k(series: Series) -> Figure:
         axes.plot(ks, [100 * e.value for e in estimates], color=color, label=name, marker="o", markersize=3)
         axes.fill_between(ks, [100 * e.low for e in estimates], [100 * e.high for e in estimates], color=color, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
-    ticks = [k for k in (1, 2, 5, 10, 20, 50, 100) if k <= most]
+    ticks = [*(k for k in (1, 2, 5, 10, 20, 50, 100) if 1.2 * k < most), most]
     axes.set_xticks(ticks, [str(k) for k in ticks])
     axes.minorticks_off()
     axes.set(xlabel="k: samples", ylabel="pass@k, %", ylim=(0, 100))
@@ -106,6 +106,7 @@ def speedups(series: Series, baseline: str) -> Figure:
     axes.set_xticks([0.1, 0.5, 1, 2, 5, 10, 50], ["0.1", "0.5", "1", "2", "5", "10", "50"])
     axes.minorticks_off()
     axes.set(xlabel=f"speed-up over {baseline}", ylabel="problems")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     _legend(axes, series)
     return figure
 
