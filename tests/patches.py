@@ -358,6 +358,11 @@ EMULATOR = (
         "TritonSemantic.load(self, ptr, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, is_volatile)",
     ),
     *_each("the emulator", "types are worked out once", "triton.language.semantic", "TritonSemantic.broadcast_impl_value(self, lhs, rhs)"),
+    *_each(
+        "the emulator", "operands of one type need no checks", "triton.language.semantic",
+        "TritonSemantic.binary_op_type_checking_impl(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)",
+    ),
+    *_each("the worker without a GPU", "a compile ends before machine code", "triton", "knobs.runtime.add_stages_inspection_hook"),
     *_each("the emulator", "assertions are not made twice", _BUILDER, "interpreter_builder;interpreter_semantic", "called"),
 )  # fmt: skip
 

@@ -192,6 +192,27 @@ def test_a_kernel_that_only_the_real_compiler_rejects(warm: Judge) -> None:
     assert verdict.kernels[0].error
 
 
+def test_the_quick_profile_compiles_all_but_the_machine_code() -> None:
+    exact = matmul(', input_precision="ieee"').source
+    with Judge(JudgeSettings(device="cpu", profile="quick")) as quick:
+        right = quick.judge(MATMUL, Candidate(source=exact))
+        narrow = quick.judge(MATMUL, Candidate(source=exact.replace("BK=32", "BK=8")))
+        large = quick.judge(MATMUL, Candidate(source=matmul(', input_precision="tf32x3"').source.replace("BK=32", "BK=512")))
+        wrong = quick.judge(MATMUL, Candidate(source=exact.replace("< K", "< K - 1")))
+    assert right.status is Status.CORRECT, right.message
+    assert right.environment["compiled"] == "LLVM IR for sm_90"
+    (kernel,) = right.kernels
+    assert (kernel.registers, kernel.spills, kernel.target) == (None, None, "sm_90")
+    assert kernel.shared_bytes
+    assert len({shape.inputs for shape in right.shapes}) == 2
+    for shape in right.shapes:
+        assert len({t.seed for t in right.trials if t.sizes == shape.label}) >= 3
+    assert narrow.status is Status.COMPILE_ERROR, narrow.message
+    assert not large.correct
+    assert "shared memory" in large.message
+    assert wrong.status is Status.INCORRECT
+
+
 def test_a_kernel_that_only_other_sizes_launch_is_compiled_as_well(warm: Judge) -> None:
     """At the problem's own sizes a good kernel runs; at all others one that the compiler rejects."""
     source = matmul(', input_precision="ieee"').source

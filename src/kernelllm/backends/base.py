@@ -183,8 +183,9 @@ class Launches:
     def suppress(self, on: bool) -> None:
         """While on, launches are noted and checked, and run nothing. For modes INTERPRET and CUDA."""
 
-    def list_only(self) -> None:
-        """From now on launches are only listed where their kernel was compiled before. For mode COMPILE."""
+    def compile_less(self, *, list_only: bool, binary: bool) -> None:
+        """From now on launches are only listed where their kernel was compiled before, or (not ``binary``) kernels are compiled as far
+        as the compiler refuses them, and not assembled. For mode COMPILE."""
 
     def raised(self, error: BaseException) -> None:
         """A run of the model ended with this error, which may come of a launch. For mode COMPILE."""

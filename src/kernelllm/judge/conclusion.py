@@ -176,8 +176,16 @@ def _environment(context: JudgeContext, seen: Evidence) -> dict[str, str]:
     facts = {
         "kernelllm": kernelllm.__version__,
         "device": device_name(context.device) if context.on_gpu else f"cpu ({title} interpreter)",
-        "target": context.target, "profile": context.settings.profile, "python": platform.python_version(),
+        "target": context.target, "compiled": _compiled(context, seen), "profile": context.settings.profile,
+        "python": platform.python_version(),
         **(ready.versions if ready else {"torch": str(torch.__version__)}),
         "sandbox": seen.ended.sandbox, "track": context.settings.track or "",
     }  # fmt: skip
     return {k: v for k, v in facts.items() if v}
+
+
+def _compiled(context: JudgeContext, seen: Evidence) -> str:
+    """How far kernels were compiled for the target beside their trials; empty where trials compile them."""
+    if not seen.compiled:
+        return ""
+    return context.target if context.settings.assembles else f"LLVM IR for {context.target}"

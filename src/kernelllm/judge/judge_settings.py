@@ -68,6 +68,11 @@ class JudgeSettings:
     keep_verdicts: bool = False
     """Keep them in the user's cache folder as well, for other judges and another day."""
 
+    @property
+    def assembles(self) -> bool:
+        """Whether a compile for the target goes on to machine code. Before it is all that a kernel may be refused for."""
+        return self.profile != QUICK
+
 
 def checked(settings: JudgeSettings) -> JudgeSettings:
     """The settings, if they make sense. Raises UsageError or UnknownName."""

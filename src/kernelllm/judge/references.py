@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
-from kernelllm.judge.judge_settings import KERNELBENCH, JudgeSettings
+from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.reference import Reference, failures_logged, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepared
 from kernelllm.judge.trials.schedule import INIT_SEED
@@ -20,6 +20,8 @@ from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.with_one import sets_with_one
 
 _KEPT_PROBLEMS = 8
+_FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
+"""Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -131,16 +133,18 @@ class References:
         """Label of each set of sizes, and the constants that it changes."""
         wanted = self._settings.sizes or SMALL_SETS
         if self._device == "cpu":
-            return _labelled(problem, wanted, fixed)
+            return _labelled(problem, wanted, fixed, _FEW if self._settings.profile == QUICK else None)
         # The odd small sizes first, and last the original: a wrong candidate fails before it, a right one is timed there.
         # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
         small = [one for one in _labelled(problem, max(wanted, SMALL_SETS), fixed) if one[1]] if exact else []
         return [*small[: -wanted - 1 : -1], ("original", {})]
 
 
-def _labelled(problem: Problem, count: int, fixed: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:
+def _labelled(
+    problem: Problem, count: int, fixed: frozenset[str], budgets: Mapping[str, Any] | None = None
+) -> list[tuple[str, dict[str, Any]]]:
     sets: list[tuple[str, dict[str, Any]]] = []
-    for overrides in shrink.shrunk(problem, count=count, fixed=fixed):
+    for overrides in shrink.shrunk(problem, count=count, fixed=fixed, **(budgets or {})):
         number = sum(1 for _, changed in sets if changed) + 1
         sets.append((f"shrunk-{number}" if overrides else "original", dict(overrides)))
     return sets

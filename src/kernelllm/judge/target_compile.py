@@ -239,7 +239,8 @@ class TargetCompile:
             try:
                 process.construct(job.init_args, INIT_SEED, fake=job.fake, gradients=job.gradients)
                 process.load({}, job.training)
-                compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs)
+                binary = self._context.settings.assembles
+                compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs, binary=binary)
                 if job.fake:
                     self.unwritten, self.at_original = compiled.unwritten, tuple(k for k in compiled.kernels if k.launches)
                 if trial is not None:

@@ -49,6 +49,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0
     kernels: int = 0
     """Different kernels that ran."""
+    compiled: str = ""
+    """For what the kernels were compiled, and how far where it is not machine code; empty where they ran on a GPU."""
     share: float | None = None
     """Share of the reference's heavy work in the pair's own kernels, 0 to 1; None where there is none."""
     device: str = ""
@@ -75,7 +77,8 @@ def pair_of(problem: Problem, attempt: Attempt, *, licenses: tuple[str, ...] = (
         repo_link=link, name=problem.name, origin=problem.origin, model=candidate.model,
         options=msgspec.json.encode(candidate.params, order="sorted").decode(), operators=operators, family=family, graph=graph,
         fingerprint=canonical.fingerprint(problem.source), sizes=len(verdict.shapes), trials=len(verdict.trials),
-        kernels=len({k.name for k in verdict.kernels}), share=verdict.coverage, device=verdict.environment.get("device", ""),
+        kernels=len({k.name for k in verdict.kernels}), compiled=verdict.environment.get("compiled", ""), share=verdict.coverage,
+        device=verdict.environment.get("device", ""),
         speedup_eager=verdict.speedup("eager"), speedup_compile=verdict.speedup("compile"),
         kernel_ms=verdict.timing.candidate.median_ms if verdict.timing else None, findings=tuple(f.check for f in verdict.findings),
     )  # fmt: skip

@@ -52,19 +52,20 @@ def _shrunk(problem: Problem, count: int, budget: Budget, fixed: frozenset[str] 
 
 
 def shrunk(
-    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = SECONDS, fixed: frozenset[str] = frozenset()
+    problem: Problem, *, count: int = 2, budget_elements: int = CPU.elements, budget_s: float = SECONDS, budget_work: int = CPU.work,
+    fixed: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Up to ``count`` different sets of constants for :class:`Instance`, small enough for a CPU, each confirmed by a real run.
 
-    The aim is at most ``budget_elements`` elements in the largest tensor and as many FLOPs as the interpreter does in ``budget_s``
-    seconds (taken as 150 MFLOP a second); a model with widths in its code may stay above it. The same problem always gets the
-    same sets. The first set is the smallest found, the next ones differ from it in every size
+    The aim is at most ``budget_elements`` elements in the largest tensor, ``budget_work`` in all that operators compute, and as many
+    FLOPs as the interpreter does in ``budget_s`` seconds (taken as 150 MFLOP a second); a model with widths in its code may stay above
+    it. The same problem always gets the same sets. The first set is the smallest found, the next ones differ from it in every size
     that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
     these are small already. Fewer sets come back where fewer work.
     Constants named in ``fixed`` stay as they are, and so do those that :mod:`kernelllm.problems.unseen` finds.
     Raises ProblemError where the reference works at no size.
     """
-    budget = replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE))
+    budget = replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE), work=budget_work)
     return [dict(items) for items in _shrunk(problem, count, budget, fixed)]
 
 

@@ -26,6 +26,7 @@ from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete
 
 _NAME = re.compile(r"%[\w$.-]+")
 _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
+_ENTRY = re.compile(r"define ptx_kernel void @([\w$.]+)")
 _BLOCK = re.compile(r"tensor<((?:\d+x)+)")
 _STORES = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce",
            "tt.experimental_descriptor_store", "ttng.")  # fmt: skip
@@ -72,9 +73,27 @@ class CompiledLaunches(Launches):
             if any(refused is one for one in chain):
                 _note_error(seen, refused, function)
 
-    def list_only(self) -> None:
-        """From now on what was compiled once is not compiled again for other arguments: launches are only listed."""
-        self.only_listed = True
+    def compile_less(self, *, list_only: bool, binary: bool) -> None:
+        """``list_only``: what was compiled once is not compiled again for other arguments. Not ``binary``: compiles end with LLVM's IR,
+        when shared memory is known."""
+        self.only_listed = self.only_listed or list_only
+        if not binary:
+            triton.knobs.runtime.add_stages_inspection_hook = _until_llvm
+
+
+def _until_llvm(backend: Any = None, stages: Any = None, *rest: Any) -> tuple[str, str]:
+    """Triton's hook on the stages of a compile, asked before for what identifies the stages: PTX and machine code are left out."""
+    if stages is None:
+        return "until llvm", "until llvm"
+
+    def no_code(llvm: Any, metadata: dict[str, Any]) -> bytes:
+        named = _ENTRY.search(str(llvm))
+        metadata["name"] = named[1] if named else ""
+        return b""
+
+    del stages["ptx"]
+    stages["cubin"] = no_code
+    return "", ""
 
 
 class _Files(FileCacheManager):  # type: ignore[misc]
@@ -177,9 +196,12 @@ def _pointer(value: Any) -> Any:
 
 def _note(seen: KernelSeen, kernel: Any) -> None:
     shared, warps = getattr(kernel.metadata, "shared", None), getattr(kernel.metadata, "num_warps", None)
+    seen.shared_bytes = max(seen.shared_bytes or 0, shared or 0)
+    if not kernel.kernel:  # not assembled: nobody knows its registers
+        seen.num_warps = warps
+        return
     if seen.registers is None or (kernel.n_regs or 0) >= seen.registers:
         seen.registers, seen.num_warps = kernel.n_regs, warps
-    seen.shared_bytes = max(seen.shared_bytes or 0, shared or 0)
     seen.spills = max(seen.spills or 0, kernel.n_spills or 0)
 
 

@@ -215,6 +215,8 @@ class Compile(msgspec.Struct, tag="compile"):
     seed: int = 0
     list_only: bool = False
     """Only list what is launched, without compiling again what was compiled before."""
+    binary: bool = True
+    """False: compile until what is left is the assembler's work, which refuses next to nothing and takes a third of the time."""
 
 
 class ReadReport(msgspec.Struct, tag="report"):

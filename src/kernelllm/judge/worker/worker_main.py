@@ -370,8 +370,7 @@ class Session:
     def compile(self, command: p.Compile) -> p.Reply:
         from kernelllm.judge.worker import fake_run
 
-        if command.list_only:
-            self.launches.list_only()
+        self.launches.compile_less(list_only=command.list_only, binary=command.binary)
         try:
             with self.candidate_code("run"):
                 seen = fake_run.run(self.called, self._compile_inputs(command), command, self.recorder)
