@@ -245,8 +245,7 @@ class Session:
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs: list[torch.Tensor] = []
-        called = self.model if command.named else self.called
+        outputs, called = list[torch.Tensor](), self.model if command.named else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
@@ -281,8 +280,7 @@ class Session:
         finally:
             self.launches.suppress(False)
             self.recorder.fault = ""
-        if command.hold:
-            self._held = self._outputs
+        self._held = self._outputs if command.hold else self._held
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
         self._launches = self.recorder.launches - before
