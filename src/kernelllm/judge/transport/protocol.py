@@ -175,8 +175,7 @@ class ReadState(msgspec.Struct, tag="read_state"):
 
 
 class TimeRuns(msgspec.Struct, tag="time_runs"):
-    """Timed batch on a GPU. For each entry of ``order``: clear L2, record a start event, call the model on that
-    input set, record an end event. The judge picks the order and which outputs to see, and does not tell before."""
+    """Timed batch on a GPU: for each entry of ``order`` L2 is cleared, and the call on that input set lies between two events."""
 
     id: int
     inputs: tuple[Values, ...]
@@ -205,8 +204,7 @@ class TimeRuns(msgspec.Struct, tag="time_runs"):
 
 
 class Compile(msgspec.Struct, tag="compile"):
-    """Run the model with launches replaced by a compile for ``target``. ``inputs.tensors`` give shapes and dtypes;
-    without memory when ``fake``."""
+    """Run the model, compiling launches for ``target`` instead; ``inputs.tensors`` give shapes and dtypes, ``fake``: without memory."""
 
     id: int
     inputs: Values
