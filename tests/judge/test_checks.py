@@ -140,6 +140,13 @@ def test_texts_that_run_and_work_within_a_launch(code: str, check: str) -> None:
         ("import warnings\nwith warnings.catch_warnings():\n    warnings.simplefilter('ignore')", ""),
         ("import logging\nlogging.getLogger('a').addHandler(logging.NullHandler())\nlogging.basicConfig(level=logging.INFO)", ""),
         ("def flat(x):\n    return [y for part in x for y in flat(part)]\ntry:\n    flat([])\nexcept Exception:\n    pass", ""),
+        ("import torch.utils._pytree as p\np.SUPPORTED_NODES[list] = own", "tampering"),
+        ("import torch.utils._pytree as p\np.SUPPORTED_NODES.update({list: own})", "tampering"),
+        ("import numpy\nnumpy.seterrcall(own)", "tampering"),
+        ("import numpy\nwith numpy.errstate(all='call', call=own):\n    pass", "tampering"),
+        ("import torch\ntorch.nn.modules.module.register_module_forward_hook(own)", "tampering"),
+        ("import numpy\nwith numpy.errstate(over='ignore'):\n    pass", ""),
+        ("import os, sys\nos.environ['TRITON_PRINT_AUTOTUNING'] = '1'\nsys.path.append('.')\ntable = {}\ntable['a'] = 1", ""),
         ("import torch, triton\nstream = torch._C._cuda_getCurrentRawStream(0)\ntriton.knobs.autotuning.print = True", ""),
     ],
 )

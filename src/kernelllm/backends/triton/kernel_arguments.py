@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -15,11 +16,35 @@ from kernelllm.backends.base import KernelSeen
 _MOST_CONFIGURATIONS = 256
 
 
-def only_tensors(values: Iterable[Any]) -> None:
-    """Raise TypeError for an object that only pretends to be a tensor: its methods would compute within the launch, unseen."""
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.Tensor, torch.nn.Parameter})
+_HARMLESS = frozenset({"__init__", "__new__", "__repr__", "__str__", "__post_init__"})
+"""Methods that no launch calls."""
+
+
+def only_plain(values: Iterable[Any], file: str) -> None:
+    """Raise TypeError for an object that only pretends to be a tensor, and for one with methods from ``file``, the candidate's: they would
+    compute within the launch, unseen."""
     for value in values:
-        if hasattr(type(value), "data_ptr") and not isinstance(value, torch.Tensor | TensorWrapper):
-            raise TypeError(f"A kernel takes tensors, not a {type(value).__qualname__} with a data_ptr.")
+        kind = type(value)
+        if kind in _PLAIN:
+            continue
+        if hasattr(kind, "data_ptr") and not isinstance(value, torch.Tensor | TensorWrapper):
+            raise TypeError(f"A kernel takes tensors, not a {kind.__qualname__} with a data_ptr.")
+        if method := _own_method(kind, file):
+            raise TypeError(f"A kernel takes plain numbers, texts and tensors, not a {kind.__qualname__} with a {method} of its own.")
+        if isinstance(value, tuple | list):
+            only_plain(value, file)
+
+
+def _own_method(kind: type, file: str) -> str:
+    """A method, property or callable of a class that comes from a file; empty where there is none."""
+    for owner in kind.__mro__:
+        for name, member in vars(owner).items():
+            function = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
+            code = getattr(function, "__code__", None)
+            if name not in _HARMLESS and (isinstance(member, functools.partial) or (code is not None and code.co_filename == file)):
+                return name
+    return ""
 
 
 def bound_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from triton.runtime import jit
 
 from kernelllm.backends.base import KernelSeen, Launches, Observer
 from kernelllm.backends.triton import device_sharing
-from kernelllm.backends.triton.kernel_arguments import only_tensors, source_of
+from kernelllm.backends.triton.kernel_arguments import only_plain, source_of
 
 # taken before any candidate code runs, so that replacing them in Triton changes nothing here
 _run, _init_handles = jit.JITFunction.run, CompiledKernel._init_handles
@@ -65,7 +65,7 @@ class GpuLaunches(Launches):
 
 
 def _watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    only_tensors((*args, *kwargs.values()))
+    only_plain((*args, *kwargs.values()), self.fn.__code__.co_filename)
     _LaunchState.inside += 1
     try:
         kernel = _run(self, *args, grid=grid, warmup=warmup, **kwargs)
@@ -91,7 +91,7 @@ def _watched_handles(self: Any) -> None:
         if _LaunchState.inside:
             _LaunchState.passed += 1
         else:
-            only_tensors(args)
+            only_plain(args, function.fn.__code__.co_filename if function is not None else "")
         if _LaunchState.observer is not None:
             _resources(_LaunchState.observer.launch(name, lambda: source_of(function.fn) if function is not None else ""), self)
         if not _LaunchState.suppressed:

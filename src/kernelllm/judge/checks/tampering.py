@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
@@ -29,7 +30,7 @@ _DISABLE = (
     "torch.nn.modules.module.register_module_full_backward_pre_hook", "torch.nn.modules.module.register_module_buffer_registration_hook",
     "torch.nn.modules.module.register_module_module_registration_hook", "copyreg.pickle",
     "torch.nn.modules.module.register_module_parameter_registration_hook", "torch.utils._pytree.register_pytree_node",
-    "gc.callbacks", "threading.settrace_all_threads", "threading.setprofile_all_threads",
+    "gc.callbacks", "numpy.seterrcall", "numpy.seterrobj", "threading.settrace_all_threads", "threading.setprofile_all_threads",
 )  # fmt: skip
 _INSIDE = (
     "_get_", "_is_", "_has", "_cuda_get", "_cuda_is", "_nn", "_linalg", "_fft", "_special", "_sparse", "_nested", "_nvtx", "_functions",
@@ -43,6 +44,7 @@ _BUILDS = ("parse_ir", "parse_schema", "import_ir", "CompilationUnit", "Graph", 
 _DISPATCH = ("dispatch", "torch_function", "torchfunction", "_mode_stack")
 """In names of torch._C: how it finds what to run, and whether it is watched."""
 _CHANGES = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__"}
+_FILLS = {*_CHANGES, "append", "extend", "insert", "remove", "appendleft"}
 _AROUND = {
     "redispatch", "add_pre_run_hook", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "kernel_load_start_hook",
     "kernel_load_end_hook", "jit_cache_hook", "jit_post_compile_hook", "_op_dk", "py_kernels", "_dispatch_cache",
@@ -67,6 +69,9 @@ class Tampering:
             setting = starts(use.path, *_SETTINGS, *backend.settings) and not starts(use.path, *disable)
             if starts(use.path, *guarded) and "." in use.path and not setting:
                 found.append(Finding(check=self.name, message=f"Replaces {use.path}.", line=use.line))
+        for path, line in _filled(known):
+            if starts(path, *guarded) and not starts(path, *_SETTINGS, *backend.settings):
+                found.append(Finding(check=self.name, message=f"Changes what {path} holds.", line=line))
         for use in known.uses():
             if starts(use.path, *disable):
                 found.append(Finding(check=self.name, message=f"Uses {use.path}, which hides work from the judge.", line=use.line))
@@ -84,6 +89,8 @@ class Tampering:
             named = (known.texts(call.args[1]) or set()) & _AROUND if len(call.args) > 1 and path in _BY_NAME else set()
             if named:
                 found.append(Finding(check=self.name, message=f"Uses {min(named)!r}, which goes around what watches.", line=call.lineno))
+            if path == "numpy.errstate" and any(keyword.arg in ("call", None) for keyword in call.keywords):
+                found.append(Finding(check=self.name, message="Has NumPy call a function of its own within kernels.", line=call.lineno))
             if path in _SETTERS and call.args and _class_of_another(known, call.args[0]):
                 message = "Changes a class that it reaches through an object."
                 found.append(Finding(check=self.name, message=message, line=call.lineno))
@@ -98,6 +105,18 @@ class Tampering:
             if name.startswith(OF_ALL) else Finding(check=self.name, message=f"{name} was replaced while the candidate ran.")
             for name in seen.tampered
         ]  # fmt: skip
+
+
+def _filled(known: Source) -> Iterator[tuple[str, int]]:
+    """Lists and dictionaries of libraries whose items are set, or that a method changes: their path, and the line."""
+    for node in known.nodes:
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield from ((path, node.lineno) for path in known.paths(node.value))
+    for call, path in known.calls():
+        owner, _, method = path.rpartition(".")
+        name = owner.rpartition(".")[2]
+        if method in _FILLS and "." in owner and (name.isupper() or not name[:1].isupper()):  # no method of a class
+            yield owner, call.lineno
 
 
 def _class_of_another(known: Source, node: ast.expr, depth: int = 0) -> bool:

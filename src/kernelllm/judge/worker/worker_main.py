@@ -238,8 +238,7 @@ class Session:
 
     def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
-        inputs = self._inputs(command)
-        watched = command.observe or command.apart
+        inputs, watched = self._inputs(command), command.observe or command.apart
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
@@ -284,8 +283,7 @@ class Session:
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
         self._launches = self.recorder.launches - before
-        known = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
-        self._beside = traces.written_inputs(), traces.left(outputs, known) if watched and note is not None else ()
+        self._beside = traces.written_inputs(), self._left(traces, outputs) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         self._run_flops = float((of_kernels := Counter(self.recorder.kernel_flops()) - known_flops).total())
         if command.observe:
@@ -296,6 +294,9 @@ class Session:
         if fences is not None:
             fences.check()
         return reply
+
+    def _left(self, traces: CallTraces, outputs: list[torch.Tensor]) -> tuple[str, ...]:
+        return traces.left(outputs, [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded])
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before

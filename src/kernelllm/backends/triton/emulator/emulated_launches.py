@@ -17,7 +17,7 @@ from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator import functions, lockstep, memory, sampling
 from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_tensors, source_of, tuned
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
 
 
 class _EmulatorState:
@@ -67,7 +67,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     bound = bound_arguments(self, args, kwargs)
     if warmup:
         return FakeCompiledKernel(self, args, kwargs)
-    only_tensors(bound.values())
+    only_plain(bound.values(), self.fn.__code__.co_filename)
     missing = [n for n in self.arg_names if n not in bound]
     if missing:
         raise TypeError(f"{self.fn.__name__}() is missing arguments: {', '.join(missing)}")
