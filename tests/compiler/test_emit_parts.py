@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelllm.compiler.emit import formatting, integers, model_class
+from kernelllm.compiler.emit import formatting, host_arithmetic, integers, model_class
 from kernelllm.compiler.emit.ast_tools import prune
 from kernelllm.compiler.emit.folding import fold
 from kernelllm.compiler.emit.helpers import HELPERS, closure
@@ -177,3 +179,29 @@ def test_a_long_sum_in_parentheses_is_broken_inside() -> None:
     lines = formatting.broken(line, 60)
     assert ast.unparse(ast.parse("\n".join(lines))) == ast.unparse(ast.parse(line))
     assert all(len(each) <= 60 for each in lines)
+
+
+HOST = """
+@triton.jit
+def kernel(n: tl.constexpr):
+    return triton.cdiv(n, 2)
+
+def launch(m, n, block):
+    grid = lambda meta: (triton.cdiv(m * 2, meta["BLOCK"]) * triton.cdiv(triton.cdiv(n, 4), 8), n // triton.cdiv(m, 3), triton.cdiv(n + 1,
+        block + m), triton.cdiv(triton.cdiv(n, block), block), 100 - triton.cdiv(n, 2), -triton.cdiv(n, block), triton.cdiv(33, 32))
+    return grid({"BLOCK": 7}), 2 * triton.next_power_of_2(n), max(1, triton.next_power_of_2(triton.cdiv(n, 3))), triton.next_power_of_2(9)
+"""
+
+
+def test_triton_s_helpers_are_plain_arithmetic_on_the_host() -> None:
+    triton = pytest.importorskip("triton")
+    plain = host_arithmetic.plain(HOST)
+    kernel, host = plain.split("def launch")
+    assert "triton." not in host
+    assert kernel == HOST.split("def launch")[0]
+    both: list[dict[str, Any]] = []
+    for text in (HOST, plain):
+        both.append({"triton": triton})
+        exec("def launch" + text.split("def launch")[1], both[-1])
+    for m, n, block in itertools.product((1, 2, 9), (1, 2, 3, 31, 32, 33, 1000), (1, 3, 16)):
+        assert both[1]["launch"](m, n, block) == both[0]["launch"](m, n, block)

@@ -135,8 +135,8 @@ class GraphKernel:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
         fakes = [noted(n) for n in placeholders(computed)]
         self._key = disk.key(graph_problem(computed, fakes, name="graph").source, device, _conv_tf32(device))
-        found = disk.get(self._key) if self._options.cache else None
-        if found is not None and (found.verified or not found.source or self._options.verify == "off"):
+        found = self._on_disk()
+        if found is not None:
             self.record.from_disk = True
             self._answer = Future()
             return self._answer.set_result(found)
@@ -145,6 +145,14 @@ class GraphKernel:
         order = f"{self._key} {self._options.verify == 'off'}"
         self._answer = orders.ordered(order, lambda: self._written(problem, device))
         return None
+
+    def _on_disk(self) -> Written | None:
+        """What was written before, if it may be used."""
+        from kernelllm.app.dynamo import disk
+
+        found = disk.get(self._key) if self._options.cache else None
+        usable = found is not None and (found.verified or not found.source or self._options.verify == "off")
+        return found if usable else None
 
     def _wait(self, answer: Future[Written]) -> None:
         """Wait as long as the options allow."""
@@ -156,6 +164,9 @@ class GraphKernel:
         from kernelllm.app.dynamo import disk
         from kernelllm.app.dynamo.writing import Order, Written
 
+        found = self._on_disk()  # an equal graph may have been written since
+        if found is not None:
+            return found
         try:
             order = Order(problem, self._options.verify != "off", device, _conv_tf32(device))
             found = orders.processes().write(order, self._options.time_limit_s)
