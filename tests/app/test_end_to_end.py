@@ -94,8 +94,8 @@ def test_check_refuses_a_wrong_kernel(hinge: tuple[Path, dict[str, Any]], exampl
         "        return targets.sum()",
     )
     wrong.write_text("\n".join(lines) + "\n")  # no kernel, and the wrong answer
-    done = kernelllm("check", str(wrong), "--against", str(examples / "hinge_loss.py"), "--device", "cpu", cwd=wrong.parent)
-    assert done.returncode == 1
+    done = CliRunner().invoke(cli, ["check", str(wrong), "--against", str(examples / "hinge_loss.py"), "--device", "cpu"])
+    assert done.exit_code == 1
     assert "status" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -477,7 +477,7 @@ def warm_judges(**changes: Any) -> Iterator[JudgeFor]:
 
         @cache
         def judge_for(track: str | None, hangs: bool) -> Judge:
-            settings = replace(SETTINGS, track=track, time_limit_s=3.0 if hangs else 60.0, **changes)
+            settings = replace(SETTINGS, track=track, time_limit_s=1.5 if hangs else 60.0, **changes)
             return stack.enter_context(Judge(settings))
 
         yield judge_for
