@@ -165,6 +165,19 @@ judge_options = together(
     section="Judging",
 )
 
+max_tokens_option = click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
+base_url_option = click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
+sampling_options = together(
+    click.option("--template", metavar="NAME", help="The prompt; see 'kernelllm prompt --list'."),
+    click.option("--temperature", type=click.FloatRange(min=0), metavar="X", help="0 is greedy.  [default: 1]"),
+    click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), metavar="X", help="Nucleus sampling."),
+    max_tokens_option,
+    click.option("--max-tokens-total", type=click.IntRange(min=1), metavar="N", help="Stop when the run has spent this many tokens."),
+    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop when the run has cost this much."),
+    base_url_option,
+    db_option,
+    section="Writing",
+)
 asking_options = together(
     click.option(
         "--rounds",
@@ -174,27 +187,20 @@ asking_options = together(
         help="Versions of each sample: after each the model gets the verdict and is asked for the next.",
     ),
     click.option("--strategy", metavar="NAME", help="How samples follow each other; see 'kernelllm list strategies'."),
-    click.option("--template", metavar="NAME", help="The prompt; see 'kernelllm prompt --list'."),
+    sampling_options,
     click.option("-t", "--templates", type=click.Path(path_type=Path), metavar="DIR", help="A folder of templates of your own."),
-    click.option("--temperature", type=click.FloatRange(min=0), metavar="X", help="0 is greedy.  [default: 1]"),
-    click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), metavar="X", help="Nucleus sampling."),
     click.option("--top-k", type=click.IntRange(min=0), metavar="K", help="Sample from the K likeliest tokens; 0 means all."),
-    click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer."),
     click.option("--seed", type=int, metavar="N", help="Sample i is drawn with seed N + i where the provider has seeds."),
     click.option("--stop", metavar="TEXT", multiple=True, help="A text that ends an answer; may be given again."),
     click.option("--reasoning-effort", type=click.Choice(["low", "medium", "high"]), help="For models that think before they answer."),
-    click.option("--max-tokens-total", type=click.IntRange(min=1), metavar="N", help="Stop when the run has spent this many tokens."),
-    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop when the run has cost this much."),
     click.option("--max-time", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this time."),
     click.option("--fresh", is_flag=True, help="Begin a new run where the same command would go on with an old one."),
-    click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME."),
     click.option(
         "-O", "--option", "options", metavar="KEY=VALUE", multiple=True, help="An option of the writer, e.g. dtype=bfloat16."
     ),
     click.option(
         "--write-time", type=click.FloatRange(min=1), metavar="SECONDS", help="How long the compiler may write a problem.  [default: 60]"
     ),
-    db_option,
     section="Writing",
 )
 

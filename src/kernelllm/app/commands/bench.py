@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import EXTERN, Sectioned, db_option, judge_options, output_options, workers_option
+from kernelllm.app.cli_options import EXTERN, Sectioned, judge_options, output_options, sampling_options, workers_option
 
 if TYPE_CHECKING:
     from kernelllm.bench.runner import Bench
@@ -19,20 +19,13 @@ if TYPE_CHECKING:
 @click.argument("suites", metavar="SUITE...", nargs=-1, required=True)
 @click.option("-m", "--model", "models", metavar="NAME", multiple=True, help="Who writes; may be given again.  [default: compiler]")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N", help="Samples for each problem.  [default: 1]")
-@click.option("--temperature", type=click.FloatRange(min=0), metavar="X", help="Sampling temperature.")
-@click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), metavar="X", help="Nucleus sampling.")
-@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
-@click.option("--template", metavar="NAME", help="The prompt; see 'kernelllm prompt --list'.")
-@click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
-@click.option("--max-tokens-total", type=click.IntRange(min=1), metavar="N", help="Stop when the run has spent this many tokens.")
-@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop when the run has cost this much.")
 @click.option("--extern", type=click.Choice(EXTERN), help="As in optimize.  [default: avoid; with --track hybrid: auto]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
 @workers_option
 @click.option("--rejudge", metavar="RUN", help="Judge the answers of a run, or of a folder of KernelBench's generations; asks no model.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@db_option
+@sampling_options
 @judge_options
 @output_options
 @click.pass_context

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import Sectioned, judge_options, verbose_option
+from kernelllm.app.cli_options import Sectioned, base_url_option, judge_options, max_tokens_option, verbose_option
 
 
 @click.command(cls=Sectioned)
 @click.option(
     "-m", "--model", metavar="NAME", help="Who writes: provider/name, or compiler.  [default: the weights of KernelLLM(), or else mini]"
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
-@click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
+@max_tokens_option
+@base_url_option
 @judge_options
 @verbose_option
 def repl(model: str | None, max_tokens: int | None, base_url: str | None, **judging: Any) -> None:
