@@ -14,7 +14,7 @@ class Model(nn.Module):
         z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j)
         filtered = torch.fft.ifft2(torch.fft.fft(z.conj(), dim=-1) * self.filter, norm="ortho")
         circular = torch.fft.irfft(torch.fft.rfft(x) * z[:, 1:2])
-        return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, z + 1
+        return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, z + 1, torch.log(z + 3).exp()
 def get_inputs(): return [torch.randn(6, 30), torch.rand(15)]
 def get_init_inputs(): return [15]
 """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelllm.compiler.emit import formatting, host_arithmetic, integers, model_class
+from kernelllm.compiler.emit import formatting, host_arithmetic, index_limits, integers, model_class
 from kernelllm.compiler.emit.ast_tools import prune
 from kernelllm.compiler.emit.folding import fold
 from kernelllm.compiler.emit.helpers import HELPERS, closure
@@ -205,3 +205,9 @@ def test_triton_s_helpers_are_plain_arithmetic_on_the_host() -> None:
         exec("def launch" + text.split("def launch")[1], both[-1])
     for m, n, block in itertools.product((1, 2, 9), (1, 2, 3, 31, 32, 33, 1000), (1, 3, 16)):
         assert both[1]["launch"](m, n, block) == both[0]["launch"](m, n, block)
+
+
+def test_of_limits_one_may_hold_a_size_that_the_file_does_not_name() -> None:
+    named, unnamed = ("4096*s0", "<=", "2147483647"), ("31360*s11", "<=", "2147483647")
+    assert index_limits.uncovered([named, unnamed], [], {"s0": 64}) == named
+    assert index_limits.uncovered([unnamed], [], {}) == unnamed

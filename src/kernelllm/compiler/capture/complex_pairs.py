@@ -195,6 +195,10 @@ def _exp(x: ComplexPair) -> ComplexPair:
     return ComplexPair(torch.exp(x.re) * torch.cos(x.im), torch.exp(x.re) * torch.sin(x.im))
 
 
+def _log(x: ComplexPair) -> ComplexPair:
+    return ComplexPair(torch.log(torch.hypot(x.re, x.im)), torch.atan2(x.im, x.re))
+
+
 def _power(x: ComplexPair, exponent: Any) -> Any:
     return _mul(x, x) if exponent == 2 else NotImplemented
 
@@ -221,7 +225,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "neg": lambda x: ComplexPair(-x.re, -x.im), "_conj": lambda x: ComplexPair(x.re, -x.im),
     "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
-    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "pow": _power, "_to_copy": _to_copy, "full": _full, "where": _where,
+    "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "log": _log, "pow": _power,
+    "_to_copy": _to_copy, "full": _full, "where": _where,
     "view": _view,
     "_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip

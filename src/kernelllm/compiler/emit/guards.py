@@ -177,9 +177,10 @@ class Guards:
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
         conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
         hints = {size.symbol: size.hint for size in self.captured.sizes}
-        large = index_limits.uncovered(self.offsets, [g.shape for g in self.inputs] if self._limited else [], hints)
-        if large and (count := self._size(large[0])):
-            conditions[f"{count} > {large[2]}"] = "offsets of 32 bits"
+        offsets = [limit for limit in self.offsets if self._size(limit[0])]
+        large = index_limits.uncovered(offsets, [g.shape for g in self.inputs] if self._limited else [], hints)
+        if large:
+            conditions[f"{self._size(large[0])} > {large[2]}"] = "offsets of 32 bits"
         return lines + refused(conditions, "the kernels were written for", "ValueError")
 
     def too_large(self, checked: list[str]) -> list[str]:

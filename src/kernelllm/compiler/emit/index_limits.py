@@ -27,7 +27,13 @@ def uncovered(limits: Sequence[Condition], shapes: Iterable[Sequence[str]], hint
     counts = [sympy.Mul(*(_parsed(d) for d in shape)) for shape in shapes]
     left = [c for c in dict.fromkeys(limits) if not any(_at_least(count, _elements(c)) for count in counts)]
     values = {integers.symbol(name): sympy.Integer(value) for name, value in hints.items()}
-    return max(left, key=lambda c: _elements(c).xreplace(values).doit(), default=None)
+
+    def reached(limit: Condition) -> sympy.Expr:
+        """How much of a limit the problem's own sizes take; a size that is none of the file's may be any."""
+        count = _elements(limit).xreplace(values).doit()
+        return count.xreplace(dict.fromkeys(count.free_symbols, sympy.Integer(1))).doit()
+
+    return max(left, key=reached, default=None)
 
 
 def _parsed(text: str) -> sympy.Expr:
