@@ -33,6 +33,10 @@ def conv_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, C, O, D, H, W, out_d, out_h, ou
         inside = (at_d >= 0) & (at_d < D) & (at_h >= 0) & (at_h < H) & (at_w >= 0) & (at_w < W) & (m < pixels)[:, None] & (c < C)[None, :]
         x = tl.load(x_ptr + image * C * D * H * W + ((c[None, :] * D + at_d) * H + at_h) * W + at_w, mask=inside, other=0.0)
         weight = tl.load(w_ptr + (group * O + n)[None, :] * (C * taps) + k[:, None], mask=(n < O)[None, :] & (c < C)[:, None], other=0.0)
+        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest: the tensor cores would cut the low bits off
+            x = tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), x)
+            bits = (weight.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+            weight = tl.where(weight == weight, bits.to(tl.float32, bitcast=True), weight)
         acc = tl.dot(x, weight, acc, input_precision=PRECISION)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + group * O + n, mask=n < O, other=0.0).to(tl.float32)[None, :]
@@ -48,7 +52,7 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     grid = (x.shape[0] * groups, triton.cdiv(outs[0] * outs[1] * outs[2], 64), triton.cdiv(per_group, 32))
     conv_kernel[grid](
         x.contiguous(), weight.contiguous(), out if bias is None else bias, out, weight.shape[1], per_group, *sizes, *outs, *taps, *step,
-        *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
+        *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 and per_group > 1 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
     )
     return out
 
@@ -78,6 +82,10 @@ def conv_transpose_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, C, O, D, H, W, out_d,
         x = tl.load(x_ptr + image * C * D * H * W + ((c[None, :] * D + at_d) * H + at_h) * W + at_w, mask=inside, other=0.0)
         at_weight = ((group * C + c)[:, None] * O + n[None, :]) * taps + (k % taps)[:, None]
         weight = tl.load(w_ptr + at_weight, mask=(n < O)[None, :] & (c < C)[:, None], other=0.0)
+        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest: the tensor cores would cut the low bits off
+            x = tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), x)
+            bits = (weight.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+            weight = tl.where(weight == weight, bits.to(tl.float32, bitcast=True), weight)
         acc = tl.dot(x, weight, acc, input_precision=PRECISION)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + group * O + n, mask=n < O, other=0.0).to(tl.float32)[None, :]
@@ -94,7 +102,7 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
     grid = (x.shape[0] * groups, triton.cdiv(outs[0] * outs[1] * outs[2], 64), triton.cdiv(per_group, 32))
     conv_transpose_kernel[grid](
         x.contiguous(), weight.contiguous(), out if bias is None else bias, out, x.shape[1] // groups, per_group, *sizes, *outs, *taps,
-        *step, *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
+        *step, *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 and per_group > 1 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
     )
     return out
 
