@@ -115,11 +115,17 @@ def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Pa
 def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: Path, tmp_path: Path) -> None:
     changes = (
         "reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "reject.repairs=0.4", "training.max_steps=2", "data.renamings=0",
+        "reject.looked=3", "reject.look_samples=2",
     )
     recipe = toy_recipe(toy_set, f"base={begun}", *changes, "validation.every=0")
     (run,) = reject(recipe, tmp_path, score=toy_score)
     kept = list(pair_files.read(tmp_path / "round-1" / "kept"))
     assert {r.kind for r in kept} == {"pair", "repair"}
+    curve = json.loads((tmp_path / "curve.json").read_text())
+    assert [point["round"] for point in curve] == [0, 1]
+    for point in curve:
+        assert [point[part]["samples"] for part in ("held in", "held out")] == [6, 6]
+        assert all(0 <= point[part]["mean reward"] <= point[part]["pass@1"] <= 1 for part in ("held in", "held out"))
     assert all(len(r.triton_code) % 2 == 0 for r in kept)
     assert run.examples == 16 + len(kept)
     before = (tmp_path / "round-1" / "samples.jsonl").read_bytes()

@@ -136,6 +136,9 @@ class Rejection(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=
     repairs: float = 0.1
     """Share of the kept rows that show a wrong kernel and its verdict before the right one."""
     problems: int | None = None
+    looked: int = 32
+    """Modules of the training split, and as many of the other splits, on which each round's model is looked at; 0: none."""
+    look_samples: int = 4
 
 
 class Reinforcement(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):

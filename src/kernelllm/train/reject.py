@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +30,7 @@ from kernelllm.train.rewards import Scorer
 from kernelllm.train.sft import ToldLine, opened_tokenizer, sft, wrapped
 
 log = logging.getLogger(__name__)
+CURVE: Final = "curve.json"
 PART: Final = 64
 """Modules whose samples are judged together."""
 
@@ -37,13 +40,17 @@ def reject(
 ) -> list[TrainingRun]:
     """The rounds of ``[reject]``, each in ``round-N`` with what was kept (``kept/``), what was rewarded, weights and a card.
 
-    The same call goes on with the round that is not finished. ``score`` judges in place of the judge. Raises UsageError, MissingExtra.
+    ``curve.json`` has the mean reward before and after each round, on modules that rounds learn from and on others. The same call goes
+    on with the round that is not finished. ``score`` judges in place of the judge. Raises UsageError, MissingExtra.
     """
     if not recipe.base:
-        raise UsageError("reject begins from a trained model.", fix="Write --set base=FOLDER/model, a folder that 'train sft' made.")
+        raise UsageError("reject begins from a trained model.", fix="Write --set base=mini (the packaged model), or base=FOLDER/model.")
     runs = []
     base = recipe.base
     rows = rows_of(recipe.data)
+    if fresh:
+        (folder / CURVE).unlink(missing_ok=True)
+    _looked_at(recipe, rows, folder, 0, score, told)
     for number in range(1, recipe.reject.rounds + 1):
         place = folder / f"round-{number}"
         now = msgspec.structs.replace(recipe, base=base)
@@ -56,7 +63,47 @@ def reject(
         data = msgspec.structs.replace(now.data, pairs=(str(place / "kept"), *recipe.data.pairs), limit=limit)
         runs.append(sft(msgspec.structs.replace(now, data=data), place, told=told, fresh=fresh))
         base = str(place / "model")
+        _looked_at(msgspec.structs.replace(recipe, base=base), rows, folder, number, score, told)
     return runs
+
+
+def _looked_at(recipe: Recipe, rows: Sequence[Pair], folder: Path, number: int, score: Scorer | None, told: ToldLine) -> None:
+    """One point of the curve: what answers of a round's model are worth, on modules that rounds learn from and on families that none
+    learns from, the same ones each time. Kept in ``curve.json``."""
+    how, path = recipe.reject, folder / CURVE
+    curve = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if not how.looked or len(curve) > number:
+        return
+    parts = {"held in": [r for r in rows if r.split == "train"], "held out": [r for r in rows if r.split != "train"]}
+    point: dict[str, Any] = {"round": number}
+    place = folder / f"look-{number}"
+    with _asked(recipe, rows, place, score, seed=7) as (sampler, scored):
+        for name, part in parts.items():
+            if problems := problems_of(part, how.looked):
+                found = _sampled(sampler, problems, how.look_samples, scored, place / name.replace(" ", "-"), log.info)
+                worth = [rewards.reward(a.verdict) for a in found]
+                right = pass_rates(found)["pass@1"]
+                point[name] = {"modules": len(problems), "samples": len(found), "mean reward": sum(worth) / len(worth), "pass@1": right}
+    path.write_text(json.dumps([*curve, point], indent=1) + "\n", encoding="utf-8")
+    figures = [f"{n} {v['mean reward']:.3f} (pass@1 {v['pass@1']:.3f}, {v['samples']} answers)" for n, v in point.items() if n in parts]
+    told(f"after round {number}, mean reward: {', '.join(figures)}")
+
+
+@contextmanager
+def _asked(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | None, seed: int) -> Iterator[tuple[Sampler, Scorer]]:
+    """The base, to be sampled from, and what judges its answers."""
+    how = recipe.reject
+    words = opened_tokenizer(recipe, rows, place)
+    model = weights.opened(msgspec.structs.replace(recipe, lora=None), words).eval()
+    if (cuda := need("torch", "train").cuda).is_available():
+        model = model.to("cuda")
+    params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=seed)
+    sampler = Sampler(wrapped(recipe, model, words), recipe.data.template, params)
+    with rewards.opened_scorer(score, how.device, how.workers, sampler.writer) as scored:
+        yield sampler, scored
+    if cuda.is_available():
+        model.to("cpu")
+        cuda.empty_cache()
 
 
 def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | None, told: ToldLine, first: int) -> list[Pair]:
@@ -64,17 +111,8 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     how = recipe.reject
     train = [row for row in rows if row.split == "train"]
     problems = problems_of(train, how.problems)
-    words = opened_tokenizer(recipe, rows, place)
-    model = weights.opened(msgspec.structs.replace(recipe, lora=None), words).eval()
-    if (cuda := need("torch", "train").cuda).is_available():
-        model = model.to("cuda")
-    params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=first)
-    sampler = Sampler(wrapped(recipe, model, words), recipe.data.template, params)
-    with rewards.opened_scorer(score, how.device, how.workers, sampler.writer) as scored:
+    with _asked(recipe, rows, place, score, first) as (sampler, scored):
         samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told)
-    if cuda.is_available():
-        model.to("cpu")
-        cuda.empty_cache()
     rewards.write_report(samples, place, [row.triton_code for row in train])
     rates = pass_rates(samples, sorted({1, how.samples}))
     told(f"{len(samples)} samples of {len(problems)} modules: " + ", ".join(f"{k} {v:.3f}" for k, v in rates.items()))

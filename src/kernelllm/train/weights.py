@@ -24,7 +24,10 @@ def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
     transformers = need("transformers", "train")
     kept = _kept_in(recipe)
     attention = packed_attention.chosen(recipe.training.attention, computed_in(recipe) if packed else torch.float32)
-    if recipe.base:
+    if (small := int8_base(recipe)) is not None:
+        model, _ = small_weights.load(small, kept)
+        model.set_attn_implementation(attention)
+    elif recipe.base:
         model = transformers.AutoModelForCausalLM.from_pretrained(recipe.base, dtype=kept, attn_implementation=attention)
     else:
         model = scratch(recipe, words, attention).to(kept)
@@ -39,6 +42,12 @@ def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
     if recipe.training.checkpointing:
         model.enable_input_require_grads()
     return peft.get_peft_model(model, adapters)
+
+
+def int8_base(recipe: Recipe) -> Path | None:
+    """The folder of the base where that has int8 weights: ``mini``, the packaged model, or the ``int8/`` of a run."""
+    folder = small_weights.packaged() if recipe.base == "mini" else Path(recipe.base)
+    return folder if recipe.base and small_weights.present(folder) else None
 
 
 def scratch(recipe: Recipe, words: Any, attention: str = "sdpa") -> Any:
