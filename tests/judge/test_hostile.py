@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from judge.problems import SQUARE, elementwise
 
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge.isolation.limits import Limits
 from kernelllm.judge.worker import server
 
 GOOD = elementwise("v * v")
@@ -70,7 +72,8 @@ def test_a_nest_of_folders_ends_in_a_verdict_and_is_removed() -> None:
         assert not any(list(root.glob("w*")) for root in roots)
 
 
-def test_too_many_files_end_the_worker(lenient: Judge) -> None:
+def test_too_many_files_end_the_worker(lenient: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelllm.judge.worker_pool.Limits", partial(Limits, files=2_000))
     verdict = lenient.judge(SQUARE, _does("[os.close(os.open(f'f{n}', os.O_CREAT)) for n in range(10**9)]"))
     assert verdict.status is Status.RUNTIME_ERROR
     assert "filled its folder" in verdict.message
