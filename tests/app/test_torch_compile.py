@@ -463,6 +463,14 @@ def test_what_fails_is_left_to_the_fallback(process: References, write: Any, cha
     assert cause in graph.cause
 
 
+def test_written_kernels_run_where_nothing_can_be_kept(process: References, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()  # as good as a disk that is full or read-only
+    monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path / "file"))
+    x = torch.randn(5)
+    torch.testing.assert_close(compiled(nn.Tanh())(x), x.tanh())
+    assert [g.state for g in compile_report().graphs] == ["written"], str(compile_report())
+
+
 def test_a_graph_that_cannot_be_taken_apart_stays_whole(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no forward and backward of this")

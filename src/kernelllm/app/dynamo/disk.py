@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -95,9 +96,19 @@ def put(name: str, found: Written | Decision) -> None:
     FileCache(folder()).put(name, msgspec.json.encode(found))
 
 
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """A folder that is removed as the process ends."""
+    return tempfile.TemporaryDirectory(prefix="kernelllm-")
+
+
 def loaded(name: str, source: str) -> ModuleType:
     """The written file as a module. Triton reads its kernels from the file. Raises what the file raises, and OSError."""
     path = folder() / f"{name}.py"
-    if not path.is_file() or path.read_text() != source:
+    try:
+        if not path.is_file() or path.read_text() != source:
+            replace_file(path, source.encode())
+    except OSError:  # the disk is full or read-only: it serves this process alone
+        path = Path(_temporary().name) / path.name
         replace_file(path, source.encode())
     return import_file(path, f"kernelllm_graph_{name}")
