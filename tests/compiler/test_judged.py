@@ -183,6 +183,25 @@ def test_is_right(judge: Judge, text: str):
     assert text not in (DIAGONALS, SIZES_AS_TENSORS) or '"rows"' not in candidate.source  # for one number of rows alone
 
 
+LAST_STEP = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(width, 20, 2, batch_first=True, bidirectional=True), nn.Linear(40, 5)
+    def forward(self, x, h, c): return self.fc(self.lstm(x, (h, c))[0][:, -1, :])
+batch = 3
+def get_inputs(): return [torch.randn(batch, 4, 16), torch.randn(4, batch, 20), torch.randn(4, batch, 20)]
+def get_init_inputs(): return [16]
+"""
+
+
+def test_the_last_step_of_one_sequence_is_that_of_the_last_layer(judge: Judge) -> None:
+    """One sequence lies in memory as several do, so a copy that makes a tensor contiguous copies nothing."""
+    candidate = next(Compiler().write(problem(LAST_STEP), 1))
+    verdict = judge.judge(Problem(name="one", source=problem(LAST_STEP).source.replace("batch = 3", "batch = 1")), candidate)
+    assert verdict.correct, verdict.message
+
+
 AIRY = """
 class Model(nn.Module):
     def forward(self, x):

@@ -129,6 +129,14 @@ class HostPrinter:
             return ast.Call(integers.to_ast(f"torch.{name}"), arguments, keywords)
         return ast.Call(integers.to_ast(f"torch.ops.aten.{name}"), arguments, keywords)
 
+    def _start(self, base: ast.expr, offset: Any) -> str:
+        """Where a view begins: ``as_strided`` counts from the start of memory, a part of which a tensor of others may be."""
+        if offset == 0:
+            return ""
+        name = self.program.base(ast.unparse(base))
+        own = any(isinstance(step, Allocate) and step.target == name for step in self.program.items)
+        return f", {self.size(offset)}" if own else f", {self.text(base)}.storage_offset() + {self.size(offset)}"
+
     def view(self, node: ast.Call) -> str:
         """``reinterpret_tensor(base, size, stride, offset)`` as the plainest view that is provably the same."""
         base_text = self.text(node.args[0])
@@ -136,7 +144,7 @@ class HostPrinter:
         size = [self.sizes.expression(e) for e in node.args[1].elts]  # type: ignore[attr-defined]
         stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
         offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
-        whole = f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{f', {self.size(offset)}' if offset != 0 else ''})"
+        whole = f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{self._start(node.args[0], offset)})"
         if base is not None and not is_contiguous(base) and (order := row_major_order(base)) is not None:
             alike = _plain_view(base, HostTensor(size, stride, "")) if offset == 0 else None
             if isinstance(alike, str):

@@ -187,7 +187,9 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
                 x, w_in, w_rec, bias, h0, c, y, hn, barrier, first, last, layer, steps, batch, inputs, hidden, width, *x.stride(),
                 kind, dirs, precision, acc, block_b, block_h, block_k, num_warps=8 if wide else 4, num_stages=3, **extra,
             )
-    output = y[-1].transpose(0, 1).contiguous() if batch_first else y[-1].clone() if num_layers > 1 else y[-1]
+    output = y[-1].transpose(0, 1) if batch_first else y[-1]
+    if batch_first or num_layers > 1:  # memory of its own, for one sequence as well
+        output = output.clone(memory_format=torch.contiguous_format)
     return output, hn, c
 
 
