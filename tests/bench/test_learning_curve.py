@@ -1,16 +1,15 @@
-"""``benchmarks/learning_curve.py`` reads a store for each size."""
+"""``kernelllm train curve`` reads a store for each size."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+from click.testing import CliRunner
+
+from kernelllm.app.commands.train import train
 from kernelllm.core.store import Store
 from kernelllm.core.types import Attempt, Candidate, Status, Verdict
-
-SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "learning_curve.py"
 
 
 def test_the_table_and_the_plot_have_each_size(tmp_path: Path) -> None:
@@ -21,7 +20,7 @@ def test_the_table_and_the_plot_have_each_size(tmp_path: Path) -> None:
                 verdict = Verdict(status=Status.CORRECT if sample < right else Status.INCORRECT, message="")
                 run.add(Attempt(problem="one", candidate=Candidate(source=f"# {sample}", sample=sample), verdict=verdict))
     stores = [f"{size}={tmp_path / f'{size}.db'}" for size in (3000, 1000)]
-    told = subprocess.run([sys.executable, str(SCRIPT), *stores, "-o", str(tmp_path / "c.svg")], check=True, capture_output=True, text=True)
-    assert "| 1,000 | 25.0 | 100.0 |\n| 3,000 | 100.0 | 100.0 |" in told.stdout
+    told = CliRunner().invoke(train, ["curve", *stores, "-o", str(tmp_path / "c.svg")], catch_exceptions=False)
+    assert "| 1,000 | 25.0 | 100.0 |\n| 3,000 | 100.0 | 100.0 |" in told.output
     lines = ElementTree.parse(tmp_path / "c.svg").findall("{http://www.w3.org/2000/svg}polyline")
     assert [len(line.get("points", "").split()) for line in lines] == [2, 2]

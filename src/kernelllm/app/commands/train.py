@@ -12,6 +12,7 @@ import click
 
 from kernelllm.app.cli_options import NewFolder, output_options, together, verbose_option
 from kernelllm.app.known_commands import KnownCommands
+from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelllm.train.config import Recipe
@@ -81,6 +82,29 @@ def push(folder: Path, repository: str, private: bool) -> None:
     from kernelllm.train.card import push as run
 
     click.echo(run(folder, repository, private=private))
+
+
+@train.command()
+@click.argument("stores", nargs=-1, required=True, metavar="PAIRS=STORE...")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg", help="Plot it.")
+@verbose_option
+def curve(stores: tuple[str, ...], output: Path | None) -> None:
+    """Hold pairs in training against pass@1 and pass@20.
+
+    Each store is that of a bench of one model, PAIRS how many pairs it learnt from.
+
+    \b
+    kernelllm train curve 1000=a.db 3000=b.db -o curve.svg
+    """
+    from kernelllm.bench.learning_curve import plot, rates, table
+
+    given = [one.partition("=") for one in stores]
+    if any(not pairs.isdecimal() or not Path(store).is_file() for pairs, _, store in given):
+        raise UsageError("A store is given with its number of pairs, and exists.", fix="Write 1000=a.db 3000=b.db.")
+    points = {int(pairs): rates(store) for pairs, _, store in sorted(given, key=lambda one: int(one[0]))}
+    click.echo(table(points))
+    if output:
+        output.write_text(plot(points), encoding="utf-8")
 
 
 @train.command()

@@ -1,19 +1,9 @@
-"""Pairs seen against pass@k: a table and a plot of runs that differ in the size of their data alone.
-
-    kernelllm train sft mini --pairs SET -o size-1000 --set data.limit=1000
-    kernelllm bench kernelbench/level1 -m mini/size-1000/int8 -n 20 --temperature 1.0 --top-p 0.97 --db size-1000.db
-    python benchmarks/learning_curve.py 1000=size-1000.db 3000=size-3000.db ... -o learning_curve.svg
-
-Each store holds one run. What is not judged yet does not count; a problem counts for pass@k that has k judged answers.
-"""
+"""Pairs seen against pass@k: a table and a plot of runs that differ in the size of their data alone."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 from kernelllm.bench.metrics import pass_at_k
 from kernelllm.core.store import Store
@@ -24,7 +14,7 @@ COLOURS = ("#1f77b4", "#d62728")
 
 
 def rates(path: str) -> dict[int, float]:
-    """pass@k in percent for each of ``KS``."""
+    """pass@k in percent for each of ``KS``, of the last run in a store. A problem counts that has k judged answers."""
     right: dict[str, list[bool]] = defaultdict(list)
     with Store(path) as store:
         for attempt in store.run("last").attempts():
@@ -67,18 +57,7 @@ def plot(points: dict[int, dict[int, float]]) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def main() -> None:
-    """Read the stores, print the table, write the plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stores", nargs="+", metavar="SIZE=STORE")
-    parser.add_argument("-o", "--output", type=Path, help="The SVG file.")
-    given = parser.parse_args()
-    points = {int(size): rates(path) for size, path in sorted((one.split("=", 1) for one in given.stores), key=lambda p: int(p[0]))}
+def table(points: dict[int, dict[int, float]]) -> str:
+    """Markdown, a row a size."""
     rows = [f"| {size:,} | " + " | ".join(f"{found[k]:.1f}" for k in KS) + " |" for size, found in points.items()]
-    sys.stdout.write("\n".join(["| pairs | " + " | ".join(f"pass@{k}" for k in KS) + " |", "|---" * (len(KS) + 1) + "|", *rows, ""]))
-    if given.output:
-        given.output.write_text(plot(points), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(["| pairs | " + " | ".join(f"pass@{k}" for k in KS) + " |", "|---" * (len(KS) + 1) + "|", *rows])
