@@ -10,9 +10,7 @@ from pathlib import Path
 
 import interpreted
 
-from kernelllm.compiler.capture.capture import capture
-from kernelllm.compiler.emit import emit
-from kernelllm.compiler.inductor.lower import lower
+from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
@@ -31,8 +29,7 @@ def example(name: str) -> Problem:
 def written(name: str, **options: object) -> str:
     """The file that the compiler writes for an example."""
     chosen = Options(**options)  # type: ignore[arg-type]
-    problem = example(name)
-    return emit(problem, lower(capture(problem, chosen), chosen), chosen)
+    return compiled(example(name), chosen)
 
 
 RUN = """

@@ -248,7 +248,13 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
     ``known``: graphs of the problem that were lowered for other candidates; new ones are added.
     """
-    options, known = options.settled, known or Lowerings()
+    from kernelllm.compiler.emit import host_arithmetic
+
+    text = _whole_file(problem, options.settled, known or Lowerings())
+    return text if options.short else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+
+
+def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.inside_kernel import INSIDE

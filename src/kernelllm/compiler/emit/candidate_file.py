@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import formatting, host_arithmetic, launcher, prepared
+from kernelllm.compiler.emit import formatting, launcher, prepared
 from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
@@ -139,8 +139,7 @@ class CandidateFile(MainGraph):
             imports, model = imports.replace("import torch.nn as nn\n", ""), model.replace("(nn.Module)", "(torch.nn.Module)")
         types = self.guards.types()
         parts = [f"{imports}\n\n{types}" if types else imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
-        text = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
-        return text if self.options.short else host_arithmetic.plain(text)
+        return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
 
     def _templates(self, others: list[GradientCode | FixedPath]) -> Specialised:
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
