@@ -99,8 +99,10 @@ def curve(stores: tuple[str, ...], output: Path | None) -> None:
     from kernelllm.bench.learning_curve import plot, rates, table
 
     given = [one.partition("=") for one in stores]
-    if any(not pairs.isdecimal() or not Path(store).is_file() for pairs, _, store in given):
-        raise UsageError("A store is given with its number of pairs, and exists.", fix="Write 1000=a.db 3000=b.db.")
+    for pairs, _, store in given:
+        if not pairs.isdecimal() or not Path(store).is_file():
+            cause = f"There is no store {store}." if pairs.isdecimal() and store else "A store is given with its number of pairs."
+            raise UsageError(cause, fix="Write 1000=a.db 3000=b.db.")
     points = {int(pairs): rates(store) for pairs, _, store in sorted(given, key=lambda one: int(one[0]))}
     click.echo(table(points))
     if output:

@@ -16,7 +16,7 @@ import torch
 
 Run = Callable[..., Sequence[Any]]
 METHOD = "forward_at_known_sizes"
-_FOLDED: dict[str, Callable[..., Any]] = {"triton.cdiv": lambda a, b: -(-a // b), "cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+_FUNCTIONS = {"min": min, "max": max}
 _FORMATS = {"torch.channels_last": torch.channels_last, "torch.channels_last_3d": torch.channels_last_3d}
 
 
@@ -70,12 +70,13 @@ class _Rewriter:
         """``kernel[grid](tensors, numbers, NAME=number)`` as a call with the tensors alone."""
         launcher = self._names.get(called.value.id) if isinstance(called.value, ast.Name) else None
         count = getattr(launcher, "pointers", 0)
-        if not count or getattr(launcher, "tuned", True) or any(isinstance(a, ast.Starred) for a in call.args):
+        spread = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+        if not count or getattr(launcher, "tuned", True) or spread:
             return call
         try:
             grid = self._value(called.slice)
             numbers = tuple(self._value(a) for a in call.args[count:])
-            named = {k.arg: self._value(k.value) for k in call.keywords if k.arg}
+            named = {str(k.arg): self._value(k.value) for k in call.keywords}
         except NotConstant:
             return call
         name = f"_launch_{len(self._names)}"
@@ -102,25 +103,10 @@ class _Rewriter:
 
     def _value(self, node: ast.expr) -> Any:
         """A number, or a tuple of them. Raises NotConstant."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name) and node.id in self._constants:
-            return self._constants[node.id]
-        if isinstance(node, ast.Tuple):
-            return tuple(self._value(n) for n in node.elts)
-        if isinstance(node, ast.Call) and not node.keywords and (fold := _FOLDED.get(ast.unparse(node.func))):
-            return fold(*(self._value(n) for n in node.args))
-        if isinstance(node, ast.BinOp | ast.UnaryOp):
-            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
-            if all(isinstance(self._value(n), int | float) for n in operands):
-                return eval(compile(ast.fix_missing_locations(ast.Expression(_folded(node, self._value))), "", "eval"), {})
-        raise NotConstant(ast.unparse(node))
-
-
-def _folded(node: ast.BinOp | ast.UnaryOp, value: Callable[[ast.expr], Any]) -> ast.expr:
-    if isinstance(node, ast.UnaryOp):
-        return ast.UnaryOp(node.op, ast.Constant(value(node.operand)))
-    return ast.BinOp(ast.Constant(value(node.left)), node.op, ast.Constant(value(node.right)))
+        known = {**_FUNCTIONS, **self._constants}
+        if any(isinstance(n, ast.Attribute) or (isinstance(n, ast.Name) and n.id not in known) for n in ast.walk(node)):
+            raise NotConstant(ast.unparse(node))
+        return eval(compile(ast.fix_missing_locations(ast.Expression(node)), "host code", "eval"), {"__builtins__": {}}, known)
 
 
 def launch_of(
