@@ -23,6 +23,8 @@ KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
 LARGE, TINY = 50.0, 1e-3
 TOUCHED = 256
 """One of so many elements differs under the kind ``touched``."""
+NOT_FINITE = 16
+"""One of so many elements is NaN under the kind ``nan``; under ``infinite`` it may also be infinite, of either sign."""
 HEAVY = (3.0, 6.0)
 """Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
 HEAVY_HALF = (3.0, 4.0)
@@ -43,12 +45,12 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
 
     ``normal`` (variance 1), ``uniform`` (-2 to 2), ``large`` (normal, times 50) and ``tiny`` (times 0.001) draw anew; ``negative`` turns
     the problem's own values all negative; ``zeros`` puts zero in a third of the places. :data:`KINDS` leaves out ``touched``, which
-    changes only a few elements, within their range, and ``heavy``: a thousand to a million, positive or negative, and some
-    indices of the first dimension hold one sign alone. Integer, boolean and complex tensors,
-    tensors of one element, non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as
-    drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away
-    from zero stay what they are. Nothing says that the reference is defined for these values: callers skip a kind whose
-    reference output is not finite.
+    changes only a few elements, within their range, ``nan`` and ``infinite``, which put such values in a few places, and ``heavy``: a
+    thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone.
+    Integer, boolean and complex tensors, tensors of one element, non-tensors, and floating-point tensors that hold labels (different
+    whole numbers only) stay as drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and
+    values that are kept away from zero stay what they are. Nothing says that the reference is defined for these values: callers
+    skip a kind whose reference output is not finite.
     """
     changed: list[bool] = []
     seen: dict[int, torch.Tensor] = {}
@@ -81,6 +83,8 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         x = x.detach()
         if not _finite(x) or holds_labels(x):
             return None
+        if kind in ("nan", "infinite"):
+            return _not_finite(x, kind, seed)
         for holds, keep in _CONSTRAINTS:
             if holds(x):
                 made = keep(x, kind, seed)
@@ -126,6 +130,18 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
         return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 1 / 3, torch.zeros_like(x), x)
     out.normal_(generator=draw)
     return out if kind == "normal" else out.mul_({"large": LARGE, "tiny": TINY}[kind])
+
+
+def _not_finite(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
+    import torch
+
+    draw = torch.Generator(device=x.device)
+    draw.manual_seed(seed)
+    values = torch.tensor([math.nan] if kind == "nan" else [math.nan, math.inf, -math.inf], dtype=x.dtype, device=x.device)
+    flat = x.flatten().clone()
+    places = torch.randperm(flat.numel(), generator=draw, device=x.device)[: -(-flat.numel() // NOT_FINITE)]
+    flat[places] = values[torch.arange(len(places), device=x.device) % len(values)]
+    return torch.empty_like(x).copy_(flat.view(x.shape))
 
 
 def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -27,10 +27,15 @@ CONSTANTS = "constants"
 """The problem's own inputs with other masks, integers and scalars where it always passes the same ones."""
 HEAVY = "heavy"
 """Values up to a million. Says nothing where eager itself misses the tolerance on them."""
+NAN, INFINITE = "nan", "infinite"
+"""The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
+is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
 
 EXPLANATIONS = {
     REPEATED: "Right at first, wrong when the same inputs came again: something is kept from one call to the next.",
     TOUCHED: "Right before, wrong when the same tensors came with a few other values: results are kept for an input that is known again.",
+    NAN: "Right with numbers, wrong where inputs hold NaN, which the reference provides for.",
+    INFINITE: "Right with numbers, wrong where inputs hold NaN and infinities, which the reference provides for.",
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""
@@ -39,6 +44,7 @@ OWN_VALUES = frozenset({PROBLEM, REPEATED})
 NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed"}
 """What a reader is told of inputs whose kind is no word for how they are drawn."""
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
+_ASK_FOR_NAN = {"isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "nansum", "nanmedian", "fmax", "fmin"}
 _SMALL = 0.5
 """Standard deviation below which an input of a graph of torch.compile's is taken for a weight."""
 PRECISE = frozenset({PROBLEM, "normal"})
@@ -51,11 +57,24 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
         return None
     if distribution == CONSTANTS:
         return other_constants.draw(reference, seed)
+    if distribution in (NAN, INFINITE) and not (provides_for_nan(reference) and takes_nan(reference)):
+        return None
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
     if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
         return None
     varied = vary(inputs, distribution, seed)
     return _weights_kept(inputs, varied) if reference.problem.origin == OF_TORCH_COMPILE else varied
+
+
+def provides_for_nan(reference: Reference) -> bool:
+    """Whether it asks for NaN or infinities, as its last run and its source tell (``isfinite`` is plain comparisons when it runs)."""
+    asks = {name.split(".")[1] for name in reference.ops if name.startswith("aten.")} & _ASK_FOR_NAN
+    return bool(asks) or "isfinite" in reference.problem.source
+
+
+def takes_nan(reference: Reference) -> bool:
+    """Whether it can be run on NaN. A position computed from NaN would end all work of this process on a GPU."""
+    return reference.device == "cpu" or not any(part in name for name in reference.ops for part in other_constants.INDEXING)
 
 
 def _weights_kept(inputs: list[Any], varied: list[Any]) -> list[Any]:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _MOST = 16
 """Constant inputs looked at."""
 _TRIES = 3
-_INDEXING = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "one_hot")
+INDEXING = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "one_hot")
 """Parts of the names of operators that read or write at positions."""
 _MOST_FLOPS = 1e11
 """Of references that a CPU runs to try out indices."""
@@ -66,7 +66,7 @@ def _run(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> Refere
 def _in_range(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> bool:
     """Whether no index leaves its dimension: on a GPU that would end all work of the process there. A copy on the CPU tells."""
     integers = any(isinstance(v, torch.Tensor) and not v.is_floating_point() and v.dtype != torch.bool for v in changes.values())
-    if reference.device == "cpu" or not integers or not any(part in op for op in reference.ops for part in _INDEXING):
+    if reference.device == "cpu" or not integers or not any(part in op for op in reference.ops for part in INDEXING):
         return True
     if sum(reference.flops.values()) > _MOST_FLOPS:
         return False

@@ -22,9 +22,11 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.reference import Reference, failures_logged
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import nested
+from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
@@ -91,6 +93,7 @@ def try_other_uses(
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
+    _try_nan(uses, process, reference, inputs, seed)
     for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
         _decide(uses, what, expected, run)
     return uses
@@ -176,6 +179,18 @@ def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Referen
     else:
         if _dtypes(value) == _dtypes(usual):
             uses.ignored.append("Below torch.autocast its results keep their type; the reference's do not.")  # as most kernels' do
+
+
+def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+    """Tell where NaN in the inputs does not reach the output as it does with the reference."""
+    given = variant(inputs, NAN, seed) if not reference.heavy and takes_nan(reference) else None
+    if given is None or provides_for_nan(reference):
+        return
+    with failures_logged("NaN is not tried"), contextlib.suppress(CandidateFailure):
+        mine, theirs = process.run(given, seed, undefined=()).value, _output(reference, reference.model, given, seed, finite=False)
+        pairs = zip(values.flatten(mine), values.flatten(theirs), strict=True)
+        if any(bool((t.isnan() & ~m.isnan()).any()) for m, t in pairs if m.is_floating_point() and m.shape == t.shape):
+            uses.ignored.append("NaN in an input is lost, where the reference's result is NaN.")
 
 
 def _dtypes(value: Any) -> list[torch.dtype]:
@@ -312,9 +327,10 @@ def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[s
 
 
 def _output(
-    reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None
-) -> Any:
-    """None where it raises, draws random numbers, or is not finite. Buffers stay what they are."""
+    reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None,
+    finite: bool = True,
+) -> Any:  # fmt: skip
+    """None where it raises, draws random numbers, or is not ``finite``. Buffers stay what they are."""
     before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
     value = None
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
@@ -326,7 +342,7 @@ def _output(
             if name in before and before[name].shape == tensor.shape:
                 tensor.copy_(before[name])
     floats = [t for t in values.flatten(value) if t.is_floating_point()] if value is not None else []
-    return value if floats and all(bool(torch.isfinite(t).all()) for t in floats) else None
+    return value if floats and (not finite or all(bool(torch.isfinite(t).all()) for t in floats)) else None
 
 
 def _differs(value: Any, usual: Any) -> bool:

@@ -21,7 +21,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, NAMES, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference
@@ -101,12 +101,12 @@ class CandidateCall:
 
 def call_candidate(
     process: CandidateProcess, position: int, inputs: list[Any], seed: int, seeds: TrialSeeds, *, hold: bool = False,
-    again: bool = False,
+    again: bool = False, undefined: tuple[str, ...] | None = None,
 ) -> CandidateCall:
     """Run the candidate. Operators are watched in every run: a candidate may behave in its first call alone."""
     run_seed = seeds.derive("run", seed)
     try:
-        run = process.run(inputs, run_seed, observe=position == 0, apart=position > 0, hold=hold, again=again)
+        run = process.run(inputs, run_seed, observe=position == 0, apart=position > 0, hold=hold, again=again, undefined=undefined)
     except CandidateFailure as failure:
         return CandidateCall(seed, run_seed, inputs, failure=failure.kept())
     return CandidateCall(seed, run_seed, inputs, run)
@@ -121,8 +121,11 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     state = STATES.get(planned.state)
     if state is not None and state.inputs is not None:
         inputs = state.inputs(inputs)
-    again = planned.distribution == TOUCHED
-    conclude_trial(size, planned, call_candidate(size.process, size.position, inputs, seed, size.seeds, hold=planned.held, again=again))
+    again, undefined = planned.distribution == TOUCHED, () if planned.distribution in (NAN, INFINITE) else None
+    call = call_candidate(
+        size.process, size.position, inputs, seed, size.seeds, hold=planned.held, again=again, undefined=undefined,
+    )  # fmt: skip
+    conclude_trial(size, planned, call)
 
 
 def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:

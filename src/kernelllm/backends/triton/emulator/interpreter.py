@@ -57,6 +57,8 @@ def install() -> None:
     from kernelllm.backends.triton.emulator import emulated_launches
 
     builder = ti.InterpreterBuilder
+    builder.create_maxnumf, builder.create_minnumf = _nan_dropped(np.fmax, np.maximum), _nan_dropped(np.fmin, np.minimum)
+    builder.create_clampf = _clamp
     for name in _FLOAT_OPS:
         if hasattr(builder, name):
             setattr(builder, name, functions.counted(_in_float32(getattr(builder, name))))
@@ -87,6 +89,17 @@ def install() -> None:
     emulated_launches.install()
     for name in _USUAL:  # in the forkserver, once for all workers
         functions.interpreted(getattr(tl.standard, name).fn)
+
+
+def _nan_dropped(dropping: Any, keeping: Any) -> Callable[..., Any]:
+    """The larger or smaller of two, which is the number where one is NaN. Lanes that a load left undefined are told by their NaN: where
+    they hold it, it is kept."""
+    return lambda self, lhs, rhs: self.binary_op(lhs, rhs, keeping if memory.UnloadedLanes.kept is None else dropping)
+
+
+def _clamp(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
+    keeps = memory.UnloadedLanes.kept is None or propagate_nan is tl.PropagateNan.ALL
+    return self.ternary_op(arg, low, high, np.clip if keeps else lambda x, a, b: np.fmin(np.fmax(x, a), b))
 
 
 def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:

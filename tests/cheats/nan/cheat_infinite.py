@@ -1,0 +1,26 @@
+"""NaN becomes zero, as with the reference; infinities do not."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "finite_part"
+EXPECT = "incorrect"
+
+
+@triton.jit
+def sigmoid_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    finite = x == x
+    tl.store(y_ptr + offsets, tl.where(finite, tl.sigmoid(x), 0.0), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        sigmoid_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y

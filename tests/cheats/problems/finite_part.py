@@ -1,0 +1,20 @@
+"""What is not finite becomes zero."""
+
+import torch
+import torch.nn as nn
+
+rows = 32
+columns = 160
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.where(torch.isfinite(x), torch.sigmoid(x), torch.zeros_like(x))
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []
