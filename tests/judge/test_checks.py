@@ -159,7 +159,7 @@ def test_settings_left_changed_for_the_whole_process_are_told() -> None:
     found = checks.observed_findings(checks.load(["tampering"]), seen)
     assert [(f.severity, f.message.split(",")[0]) for f in found] == [
         (Severity.FAIL, "torch.Tensor.eq was replaced while the candidate ran."),
-        (Severity.WARN, "Changed torch's setting of the default device and left it so"),
+        (Severity.WARN, "Changed the default device and left it so"),
     ]
 
 
@@ -542,6 +542,26 @@ def test_loads_that_leave_lanes_undefined_are_named(name: str, place: str, judge
     asked = Problem(name="p", source=(ROOT / "problems" / f"{'softmax' if 'softmax' in name else 'rowsum'}.py").read_text())
     verdict = judge_for(None, False).judge(asked, Candidate(source=source))
     assert verdict.message.startswith(f"The result depends on lanes that are masked off in a load of {place}, which")
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("torch.set_num_threads(3)", "torch's number of threads"),
+        ("torch.randint(0, 9, (1,))", "the state of the random generators"),
+        ("torch.backends.cudnn.benchmark = True", "cudnn benchmark"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "TF32"),
+        ("torch.set_flush_denormal(True)", "denormal numbers (flushed to zero or not)"),
+        ("torch.set_default_dtype(torch.float64); torch.autograd.set_detect_anomaly(True)", "the default dtype, autograd (on or off)"),
+        ("torch.rand(1, generator=torch.Generator().manual_seed(1))", ""),
+    ],
+)
+def test_settings_that_a_call_leaves_behind_are_told(does: str, told: str, judge_for: JudgeFor) -> None:
+    source = (ROOT / "nan" / "honest_maximum.py").read_text().replace("        y = torch", f"        {does}\n        y = torch")
+    problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
+    verdict = judge_for(None, False).judge(problem, Candidate(source=source))
+    found = [f.message.split(" and left")[0] for f in verdict.findings if f.check == "tampering"]
+    assert (verdict.status, found) == (Status.CORRECT, [f"Changed {told}"] if told else [])
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=label)

@@ -117,10 +117,10 @@ def _observation(context: JudgeContext, seen: Evidence) -> Observation:
         problem=seen.problem, candidate=seen.candidate, device=context.device.split(":")[0], profile=context.settings.profile,
         track=context.settings.track, sizes=seen.sizes, runs=tuple(trials.runs), kernels=seen.kernels, kernel_bodies=report.bodies,
         depends_on_kernels=trials.depends_on_kernels, aten_ops=report.ops, observed_runs=max(trials.observed_runs, 1),
-        elsewhere=tuple(trials.watched), reference_ops=trials.reference_ops, heavy_flops=seen.left_to_torch(),
-        reference_flops=trials.reference_flops, kernel_flops=sum(report.kernel_flops.values()), coverage=seen.coverage,
-        state_missing=trials.state_missing, events=report.events, threads=report.threads, processes=seen.ended.processes,
-        streams=report.streams, tampered=report.tampered,
+        elsewhere=tuple(trials.watched), reference_ops=trials.reference_ops, reference_draws=trials.reference_draws,
+        heavy_flops=seen.left_to_torch(), reference_flops=trials.reference_flops, kernel_flops=sum(report.kernel_flops.values()),
+        coverage=seen.coverage, state_missing=trials.state_missing, events=report.events, threads=report.threads,
+        processes=seen.ended.processes, streams=report.streams, tampered=report.tampered,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from kernelllm.judge.transport.protocol import AuditEvent
 
 OF_ALL = "torch's setting of "
 """Begins what a worker tells of a setting of the whole process that a candidate changed."""
+RANDOM_NUMBERS = "the state of the random generators"
+"""One of them: a reference that draws random numbers changes it as well."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Observation:
     """The runs at other sizes than the first, and those watched among the timed ones and after them, each on its own."""
     reference_ops: dict[str, int] = field(default_factory=dict)
     """The reference's, for one run."""
+    reference_draws: bool = False
+    """Whether the reference draws random numbers when it runs."""
     heavy_flops: dict[str, float] = field(default_factory=dict)
     """*worker*: FLOPs of heavy operators (mm, bmm, conv, attention, rnn) that the candidate left to ATen, by operator, for one run."""
     reference_flops: dict[str, float] = field(default_factory=dict)

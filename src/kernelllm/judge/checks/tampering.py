@@ -9,7 +9,7 @@ from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.attribute_names import own_object
 from kernelllm.judge.checks.syntax import Source, analyse, starts
-from kernelllm.judge.observation import OF_ALL, Observation
+from kernelllm.judge.observation import OF_ALL, RANDOM_NUMBERS, Observation
 
 _GUARDED = (
     "torch", "time", "builtins", "sys", "gc", "inspect", "os", "types", "typing", "math", "numpy", "ctypes", "kernelllm",
@@ -100,11 +100,12 @@ class Tampering:
 
     def observed(self, seen: Observation) -> list[Finding]:
         """What the worker found replaced."""
-        return [
-            Finding(check=self.name, message=f"Changed {name} and left it so, for all other code of the process.", severity=Severity.WARN)
-            if name.startswith(OF_ALL) else Finding(check=self.name, message=f"{name} was replaced while the candidate ran.")
-            for name in seen.tampered
-        ]  # fmt: skip
+        settings = [name.removeprefix(OF_ALL) for name in seen.tampered if name.startswith(OF_ALL)]
+        settings = [name for name in settings if not (seen.reference_draws and name == RANDOM_NUMBERS)]
+        replaced = [name for name in seen.tampered if not name.startswith(OF_ALL)]
+        text = f"Changed {', '.join(settings)} and left it so, for all other code of the process."
+        found = [Finding(check=self.name, message=text, severity=Severity.WARN)] if settings else []
+        return found + [Finding(check=self.name, message=f"{name} was replaced while the candidate ran.") for name in replaced]
 
 
 def _filled(known: Source) -> Iterator[tuple[str, int]]:

@@ -24,6 +24,7 @@ class TrialEvidence:
     """Parameters and buffers of the reference that ModelNew has not, or in another shape."""
     reference_ops: dict[str, int] = field(default_factory=dict)
     """Operators of the reference's first run."""
+    reference_draws: bool = False
     reference_flops: dict[str, float] = field(default_factory=dict)
     """FLOPs of the heavy ones among them."""
     observed_runs: int = 0

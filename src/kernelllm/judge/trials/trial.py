@@ -200,6 +200,7 @@ def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: Candidate
 
 def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRun | None) -> None:
     evidence, reference = size.evidence, size.reference
+    evidence.reference_draws |= reference.draws
     if size.position == 0:
         evidence.observed_runs += run is not None
         if planned.is_first:

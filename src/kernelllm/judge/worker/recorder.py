@@ -18,8 +18,9 @@ from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
 from kernelllm.judge.call_traces import CallTraces
-from kernelllm.judge.observation import OF_ALL
+from kernelllm.judge.observation import OF_ALL, RANDOM_NUMBERS
 from kernelllm.judge.run_clock import RunClock
+from kernelllm.judge.worker import process_settings
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
@@ -69,13 +70,14 @@ class Recorder:
 
     def begin(self, phase: str) -> None:
         """Candidate code is called now."""
-        self.phase, self._settings = phase, _settings()
+        self.phase, self._settings = phase, process_settings.now()
 
     def end(self) -> None:
         """It has returned."""
-        phase, self.phase, now = self.phase, "", _settings()
-        changed = [name for name, value in self._settings.items() if now[name] != value]
-        ours = (_SEED,) if phase in ("construct", "time") else ()  # the worker itself seeds there
+        phase, self.phase, now = self.phase, "", process_settings.now()
+        changed = [name for name, value in self._settings.items() if now.get(name) != value]
+        # the worker itself seeds where it times and constructs, and a constructor draws parameters
+        ours = {"run": (), "import": (RANDOM_NUMBERS,)}.get(phase, (RANDOM_NUMBERS, process_settings.SEED))
         self._changed |= {f"{OF_ALL}{name}": None for name in changed if name not in ours}
 
     def launch(self, name: str, body: Callable[[], str] | None = None, count: int = 1) -> KernelSeen:
@@ -190,20 +192,6 @@ def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
     now = dict(vars(owner))
     changed = [n for n, member in before.items() if now.get(n) is not member and not _dynamos(now.get(n), member)]
     return changed + [n for n in now.keys() - before.keys() if any(n in vars(above) for above in owner.__mro__[1:])]
-
-
-_SEED = "the random generator's seed"
-
-
-def _settings() -> dict[str, Any]:
-    """What torch does for all code of the process."""
-    return {
-        "the default dtype": torch.get_default_dtype(), "the default device": torch.get_default_device(),
-        "autograd (on or off)": torch.is_grad_enabled(), "autocast": (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")),
-        "TF32": (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(), "its number of threads": torch.get_num_threads(),
-        _SEED: torch.initial_seed(),
-    }  # fmt: skip
 
 
 def _library_folders() -> tuple[str, ...]:
