@@ -395,6 +395,53 @@ def test_inputs_are_changed_in_place(
     assert inductor.calls == 0
 
 
+class Doubled(nn.Module):
+    """Writes one input between two reads of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+    def forward(self, x: torch.Tensor, changed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        changed.mul_(2)
+        y = (x + 1) * self.weight
+        changed.add_(1)
+        return y, changed[1:]
+
+
+APART, TOUCHING, INTERLEAVED = (slice(8, 12), slice(12, 16)), (slice(0, 4), slice(4, 8)), (slice(0, 8, 2), slice(1, 8, 2))
+ONE, OTHER, SAME = (slice(0, 4), slice(2, 6)), (slice(1, 5), slice(2, 6)), (slice(3, 7), slice(3, 7))
+COPIES = None
+ORDERS = [(COPIES, SAME, APART, ONE), (TOUCHING, INTERLEAVED, SAME), (ONE, ONE, OTHER, TOUCHING, COPIES)]
+
+
+@pytest.mark.parametrize(("fallback", "right"), [("eager", True), ("inductor", True), ("inductor", False)])
+@pytest.mark.parametrize("layouts", ORDERS, ids=["apart first", "touching first", "overlapping first"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inputs_that_share_memory_at_some_calls_are_eager_s(
+    process: References, inductor: Inductor, layouts: list[tuple[slice, slice] | None], *, dynamic: bool | None, fallback: str, right: bool
+) -> None:
+    if not right:
+        process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
+    module = Doubled()
+    fast = torch.compile(module, backend=kernelllm, dynamic=dynamic, options={"fallback": fallback})
+    for _ in range(2):
+        for layout in layouts:
+            found = []
+            for run in (module, fast):
+                memory = torch.arange(20.0)
+                x, changed = [memory[:4].clone(), memory[4:8].clone()] if layout is None else [memory[part] for part in layout]
+                y, view = run(x, changed)
+                module.zero_grad()
+                y.square().sum().backward()
+                assert view.untyped_storage().data_ptr() == changed.untyped_storage().data_ptr()
+                found.append([y, view, memory, x, changed, module.weight.grad])
+            torch.testing.assert_close(*found)
+        if COPIES is layouts[0] and right:  # what overlaps leaves the compiled graphs to those that follow
+            assert "written" in {g.state for g in compile_report().graphs}, str(compile_report())
+        torch._dynamo.reset()  # the second time as a new process, which knows what was decided
+
+
 def test_a_layer_is_not_written_again_where_an_equal_one_was_written_since(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_at_layers(monkeypatch)
     ordered, get, main = orders.ordered, disk.get, threading.get_ident()

@@ -18,7 +18,9 @@ import torch
 from torch import fx
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
+from kernelllm.app.dynamo import orders
 from kernelllm.app.dynamo.backend_options import CompileOptions
+from kernelllm.app.dynamo.overlap import compiled_or_eager, written_inputs
 from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,26 +39,40 @@ def kernelllm(
     except msgspec.ValidationError as error:
         known = ", ".join(CompileOptions.__struct_fields__)
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
-    from kernelllm.app.dynamo import disk, orders
+    from kernelllm.app.dynamo import disk
     from kernelllm.app.dynamo.choice import GraphChoice
 
     number = next(_numbers)
     inductor = chosen.fallback == "inductor"
     key = disk.graph_key(graph, example_inputs)
     decided = disk.decision(key) if chosen.cache and inductor else None
+    eager = _copied(graph)
     if inductor and (_is_bucket() or (decided and not decided.ours)):
         _note(number, graph, decided.cause if decided else "it is one of several graphs that are compiled as one")
-        return _by_inductor(graph, example_inputs)
+        run = _by_inductor(graph, example_inputs)
+        return compiled_or_eager(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
     if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
         homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
         orders.processes().start(homes.pop() if len(homes) == 1 else "cpu")
     choice = GraphChoice(key, decided, chosen)
-    ours = _by_files(number, _copied(graph) if inductor else graph, example_inputs, choice)
+    compiled = _either(number, graph, example_inputs, choice, eager)
+    run = compiled_or_eager(compiled, eager.forward, choice.written, example_inputs)
+    if run == eager.forward:
+        for part in choice.parts:
+            part.record.became("eager", "an input that it writes overlaps with another one")
+    return run
+
+
+def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: GraphChoice, eager: fx.GraphModule) -> Callable[..., Any]:
+    """By files or by Inductor, as ``choice`` will find; by eager where neither can."""
+    inductor = choice.options.fallback == "inductor"
+    ours = _by_files(number, _copied(graph), inputs, choice)
+    choice.written = written_inputs(inputs)
     if not inductor:
-        return choice.between(ours, None) if ours else graph.forward
+        return choice.between(ours, None) if ours else eager.forward
     try:
         with orders.meanwhile():
-            theirs = _by_inductor(graph, example_inputs)  # last: its backward relies on what it left in the tracing context
+            theirs = _by_inductor(graph, inputs)  # last: its backward relies on what it left in the tracing context
     except TensorifyScalarRestartAnalysis:
         raise
     except Exception as error:

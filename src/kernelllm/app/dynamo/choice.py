@@ -45,6 +45,8 @@ class GraphChoice:
         """``known``: what was decided in an earlier process."""
         self.options, self.parts = options, list[AotPart]()
         self.has_inductor = options.fallback == "inductor"
+        self.written = list[int]()
+        """Positions of the inputs that the graph writes into."""
         self._key, self._known = key, known
         self._ours: Run | None = None
         self._theirs: Run | None = None
@@ -142,4 +144,4 @@ class GraphChoice:
         from kernelllm.app.dynamo import disk
 
         if self.options.cache:
-            disk.put(self._key, disk.Decision(ours=ours, cause=cause))
+            disk.put(self._key, disk.Decision(ours=ours, cause=cause, written=self.written))

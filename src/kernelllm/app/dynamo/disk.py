@@ -39,6 +39,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     ours: bool
     cause: str
+    written: list[int]
+    """Positions of the inputs that it writes into."""
 
 
 def key(source: str, device: str, conv_tf32: bool) -> str:
