@@ -1,8 +1,8 @@
 """The backend of ``torch.compile``: Dynamo hands over a graph, AOTAutograd makes forward and backward of it, each becomes a file.
 
 A graph is written and judged in a process of its own, when it is called for the first time: only then are there values to see the ranges
-of. Inductor compiles every graph of Dynamo's as well, and runs what is not written, not right or not faster; what that cannot do runs by
-eager.
+of. Inductor compiles every graph of Dynamo's as well, and runs what is not written, not right or not faster; what that cannot do, or does
+more slowly, runs by eager.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import copy
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import torch
@@ -47,8 +47,11 @@ def kernelllm(
     key = disk.graph_key(graph, example_inputs)
     decided = disk.decision(key) if chosen.cache and inductor else None
     eager = _copied(graph)
-    if inductor and (_is_bucket() or (decided and not decided.ours)):
-        _note(number, graph, decided.cause if decided else "it is one of several graphs that are compiled as one")
+    if decided and decided.way == "eager":
+        _note(number, graph, "eager", decided.cause)
+        return cast("Callable[..., Any]", eager.forward)
+    if inductor and (_is_bucket() or (decided and decided.way == "inductor")):
+        _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")
         run = _by_inductor(graph, example_inputs)
         return compiled_or_eager(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
     if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
@@ -69,7 +72,7 @@ def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: G
     ours = _by_files(number, _copied(graph), inputs, choice)
     choice.written = written_inputs(inputs)
     if not inductor:
-        return choice.between(ours, None) if ours else eager.forward
+        return choice.between(ours, None, eager.forward) if ours else eager.forward
     try:
         with orders.meanwhile():
             theirs = _by_inductor(graph, inputs)  # last: its backward relies on what it left in the tracing context
@@ -79,8 +82,8 @@ def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: G
         if ours is None:
             raise  # what plain torch.compile would raise
         log.warning("Graph %d: Inductor does not compile it: %s: %s", number, type(error).__name__, " ".join(str(error).split())[:300])
-        return choice.between(ours, None)
-    return choice.between(ours, theirs) if ours else theirs
+        return choice.between(ours, None, eager.forward)
+    return choice.between(ours, theirs, eager.forward) if ours else theirs
 
 
 def _by_inductor(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -133,10 +136,10 @@ def _is_bucket() -> bool:
     return getattr(context, "ddp_optimizer_ctx", None) is not None
 
 
-def _note(number: int, graph: fx.GraphModule, cause: str) -> None:
+def _note(number: int, graph: fx.GraphModule, way: Literal["inductor", "eager"], cause: str) -> None:
     from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 
     operators = sum(node.op.startswith("call_") for node in graph.graph.nodes)
     record = GraphRecord(f"graph {number}", operators, from_disk=True)
     compile_report().graphs.append(record)
-    record.became("inductor", cause)
+    record.became(way, cause)

@@ -1,6 +1,6 @@
-"""Two ways to run one graph of Dynamo's: by AOTAutograd with written files, and by Inductor, exactly as ``torch.compile`` would have it.
+"""Ways to run one graph of Dynamo's: by AOTAutograd with written files, by Inductor, exactly as ``torch.compile`` would have it, by eager.
 
-Both are made while Dynamo compiles, since only then are its fake tensors and guards there. Where Inductor wins, nothing of ours is left
+All are made while Dynamo compiles, since only then are its fake tensors and guards there. Where Inductor wins, nothing of ours is left
 between Dynamo and Inductor's callable but one call.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from kernelllm.app.dynamo.graph_report import GraphRecord
-from kernelllm.app.dynamo.race import Race, on_gpu
+from kernelllm.app.dynamo.race import Race, Way, on_gpu
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
@@ -39,7 +39,7 @@ class AotPart(Protocol):
 
 
 class GraphChoice:
-    """What runs a graph: ours at the first call, whose values tell what to write; then Inductor, until all is written; then the faster."""
+    """What runs a graph: ours at the first call, whose values tell what to write; then Inductor, until all is written; then the fastest."""
 
     def __init__(self, key: str, known: Decision | None, options: CompileOptions) -> None:
         """``known``: what was decided in an earlier process."""
@@ -50,12 +50,15 @@ class GraphChoice:
         self._key, self._known = key, known
         self._ours: Run | None = None
         self._theirs: Run | None = None
+        self._eager: Run | None = None
+        self._race: Race | None = None
+        self._cause, self._keeps = "", True
         self._lock = threading.Lock()
         self.run: Run
 
-    def between(self, ours: Run, theirs: Run | None) -> Run:
+    def between(self, ours: Run, theirs: Run | None, eager: Run) -> Run:
         """What to call. Without ``theirs`` it is ours, which is eager where nothing is written."""
-        self._ours, self._theirs = ours, theirs
+        self._ours, self._theirs, self._eager = ours, theirs, eager
         self.has_inductor = theirs is not None
         if theirs is None:
             self._left_to_eager()
@@ -74,8 +77,8 @@ class GraphChoice:
 
     def failed(self, cause: str) -> None:
         """A written file failed."""
-        if self._theirs is not None:
-            self._take_theirs(cause, keep=True)
+        if self._theirs is not None and self._ours is not None:
+            self._stays("inductor", cause, keep=True)
 
     def _first(self, *inputs: Any) -> Any:
         ours, theirs = self._ours, self._theirs
@@ -85,7 +88,7 @@ class GraphChoice:
         try:
             return ours(*inputs)
         except Exception as error:  # noqa: BLE001 - eager's memory, for instance; what is the caller's fault is raised once more
-            self._take_theirs(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            self._stays("inductor", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return theirs(*inputs)
 
     def _until_written(self, *inputs: Any) -> Any:
@@ -101,25 +104,47 @@ class GraphChoice:
     def _choose(self, begun: list[AotPart], inputs: tuple[Any, ...]) -> None:
         assert self._ours is not None
         assert self._theirs is not None
+        assert self._eager is not None
         records = [part.record for part in begun]
         written = sum(r.operators for r in records if r.state == "written")
+        ways: dict[Way, Run] = {"written": self._ours, "inductor": self._theirs, "eager": self._eager}
         if 2 * written <= sum(r.operators for r in records):
-            causes = [r.cause for r in records if r.state == "inductor"]
-            kept = all(part.kept for part in begun) and all(r.state == "inductor" for r in records)
-            self._take_theirs(causes[0] if causes else "", keep=kept)
-        elif on_gpu(inputs) and not (self._known and self._known.ours):
-            self.run = Race(self._ours, self._theirs, self._raced)
+            del ways["written"]
+            self._cause = next((r.cause for r in records if r.state == "inductor"), "")
+            self._keeps = all(part.kept for part in begun) and all(r.state == "inductor" for r in records)
+        if not on_gpu(inputs):
+            self._stays("written" if "written" in ways else "inductor", self._cause, keep=self._keeps and "written" not in ways)
+        elif self._known and self._known.way in ways:
+            self._stays(self._known.way, self._known.cause)
         else:
+            self._race = Race(ways, self._raced)
+            self.run = self._race
+
+    def _raced(self, way: Way, cause: str) -> Run:
+        assert self._race is not None
+        # eager needs more memory for a backward: whether there is room is asked in each process
+        keep = self._keeps and not (way == "eager" and self._race.gradients)
+        return self._stays(way, cause if way == "written" or not self._cause else f"{self._cause}; {cause}", keep=keep)
+
+    def _stays(self, way: Way, cause: str, *, keep: bool = False) -> Run:
+        """That way runs it from now on; ``keep`` it for later processes."""
+        if keep and self.options.cache:
+            from kernelllm.app.dynamo import disk
+
+            disk.put(self._key, disk.Decision(way=way, cause=cause, written=self.written))
+        self._race = None
+        if way == "written":
+            assert self._ours is not None
             self._left_to_eager()
             self.run = self._ours
-
-    def _raced(self, faster: bool, cause: str) -> Run:
-        assert self._ours is not None
-        if not faster:
-            return self._take_theirs(cause, keep=True)
-        self._keep(ours=True)
-        self._left_to_eager()
-        self.run = self._ours
+            return self.run
+        chosen = self._theirs if way == "inductor" else self._eager
+        self.run = torch._dynamo.eval_frame.innermost_fn(chosen)  # Dynamo disables itself around what it was given
+        for part in self.parts:
+            if part.record.state != "checked":
+                part.record.became(way, part.record.cause or cause)
+        self._ours = None
+        self.parts.clear()
         return self.run
 
     def _left_to_eager(self) -> None:
@@ -127,21 +152,3 @@ class GraphChoice:
         for part in self.parts:
             if part.record.state == "inductor":
                 part.record.became("eager", part.record.cause)
-
-    def _take_theirs(self, cause: str, *, keep: bool = False) -> Run:
-        assert self._theirs is not None
-        self.run = torch._dynamo.eval_frame.innermost_fn(self._theirs)  # Dynamo disables itself around what it was given
-        for part in self.parts:
-            if part.record.state != "checked":
-                part.record.became("inductor", part.record.cause or cause)
-        if keep:
-            self._keep(ours=False, cause=cause)
-        self._ours = None
-        self.parts.clear()
-        return self.run
-
-    def _keep(self, *, ours: bool, cause: str = "") -> None:
-        from kernelllm.app.dynamo import disk
-
-        if self.options.cache:
-            disk.put(self._key, disk.Decision(ours=ours, cause=cause, written=self.written))

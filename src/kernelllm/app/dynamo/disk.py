@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 import kernelllm as package
+from kernelllm.app.dynamo.race import Way
 from kernelllm.app.dynamo.writing import Written
 from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
@@ -35,9 +36,9 @@ def folder() -> Path:
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of two ways runs a graph of Dynamo's."""
+    """Which way runs a graph of Dynamo's."""
 
-    ours: bool
+    way: Way
     cause: str
     written: list[int]
     """Positions of the inputs that it writes into."""

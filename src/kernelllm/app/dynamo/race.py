@@ -1,21 +1,26 @@
-"""Two ways to run a graph take turns on a GPU until it is known which is faster, backward included."""
+"""Ways to run one graph take turns on a GPU until it is known which is fastest, backward included."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 Run = Callable[..., Any]
+Way = Literal["written", "inductor", "eager"]
+WAYS: dict[Way, str] = {"written": "written kernels", "inductor": "Inductor", "eager": "eager"}
 TIMED = 10
-"""Calls of each way that count, after one that may compile."""
+"""Calls of each way that count, after those that may compile."""
 MARGIN = 0.98
-"""Ours stays where it takes less than this share of Inductor's time: nobody gains by a tie, and both times are noisy."""
-LONGEST = 60
+"""Another way stays where it takes less than this share of Inductor's time: nobody gains by a tie, and all times are noisy."""
+LONGEST = 90
 """Calls after which it is decided by all of them, where sizes do not come back."""
+ROOM = 3
+"""Times the memory used at most so far that the GPU must have for eager to take part: it needs more than Inductor."""
 
 
 def on_gpu(inputs: tuple[Any, ...]) -> bool:
@@ -30,11 +35,17 @@ def stamp() -> Any:
     return event
 
 
+def room() -> bool:
+    """Whether the GPU has several times the memory that was used at most."""
+    free, _ = torch.cuda.mem_get_info()
+    return ROOM * torch.cuda.max_memory_allocated() <= free + torch.cuda.memory_reserved()
+
+
 @dataclass
 class _Timed:
     """One call: a forward, and its backward where there was one."""
 
-    ours: bool
+    way: Way
     sizes: tuple[int, ...]
     begin: Any
     end: Any = None
@@ -46,53 +57,84 @@ class _Timed:
         forward = self.begin.elapsed_time(self.end)
         return float(forward + (self.backward_begin.elapsed_time(self.backward_end) if self.backward_end else 0.0))
 
+    def backward_begins(self, *_: Any) -> None:
+        self.backward_begin = stamp()
+
+    def backward_ends(self, *_: Any) -> None:
+        if self.backward_begin is not None:
+            self.backward_end = stamp()
+
 
 class Race:
-    """Called as either way. ``decided`` is told once whether ours may stay, and why not. Calls of equal sizes are compared."""
+    """Called as any of the ways. ``decided`` is told once which one stays, and why. Calls of equal sizes are compared."""
 
-    def __init__(self, ours: Run, theirs: Run, decided: Callable[[bool, str], Run]) -> None:
-        """``decided`` gives the one that stays."""
-        self._ways, self._decided = {True: ours, False: theirs}, decided
+    gradients = False
+    """Whether a backward belongs to the graph."""
+
+    def __init__(self, ways: dict[Way, Run], decided: Callable[[Way, str], Run], *, warm: int = 1) -> None:
+        """``decided`` gives what to run. Eager comes last in ``ways``, and ``warm`` calls of each do not count."""
+        self._ways, self._decided, self._warm = dict(ways), decided, warm
         self._calls: list[_Timed] = []
-        self._warm: set[bool] = set()
+        self._cold: Counter[Way] = Counter()
+        self._hooks: list[Any] = []
 
     def __call__(self, *inputs: Any) -> Any:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return self._ways[False](*inputs)  # the graph that is being captured will never switch
+            return self._ways["inductor"](*inputs)  # the graph that is being captured will never switch
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
         sizes = tuple(value for value in inputs if isinstance(value, int))
-        pairs = sum(min(self._count(True, s), self._count(False, s)) for s in {c.sizes for c in self._calls})
-        if pairs >= TIMED or len(self._calls) >= LONGEST:
+        rounds = sum(min(self._count(way, s) for way in self._ways) for s in {c.sizes for c in self._calls})
+        if rounds >= TIMED or len(self._calls) >= LONGEST:
             return self._decide()(*inputs)
-        here, all_of = ([self._count(ours, key) for ours in (True, False)] for key in (sizes, None))
-        ours = here[0] < here[1] or (here[0] == here[1] and all_of[0] <= all_of[1])
-        call = _Timed(ours, sizes, stamp())
-        result = self._ways[ours](*inputs)
+        way = min(self._ways, key=lambda way: (self._count(way, sizes), self._count(way, None), self._cold[way]))
+        if way == "eager" and ((self.gradients and sizes) or not (self._cold[way] or room())):
+            del self._ways[way]  # it might not fit, at a larger size for instance, where Inductor's does
+            return self(*inputs)
+        call = _Timed(way, sizes, stamp())
+        result = self._ways[way](*inputs)
         call.end = stamp()
-        if node := _backward(result):
-            node.register_prehook(lambda gradients: setattr(call, "backward_begin", stamp()))
-            node.register_hook(lambda given, made: setattr(call, "backward_end", stamp()))
-        if ours in self._warm:
+        self._time_backward(call, inputs, result)
+        self._cold[way] += 1
+        if self._cold[way] > self._warm:
             self._calls.append(call)
-        self._warm.add(ours)
         return result
 
-    def _count(self, ours: bool, sizes: tuple[int, ...] | None) -> int:
-        return sum(c.ours is ours and sizes in (None, c.sizes) for c in self._calls)
+    def _count(self, way: Way, sizes: tuple[int, ...] | None) -> int:
+        return sum(c.way == way and sizes in (None, c.sizes) for c in self._calls)
+
+    def _time_backward(self, call: _Timed, inputs: tuple[Any, ...], result: Any) -> None:
+        """Of what is compiled, one node of autograd's is the backward; eager's ends with the gradients of what was used first."""
+        if node := _backward(result):
+            self.gradients = True
+            node.register_prehook(call.backward_begins)
+            node.register_hook(call.backward_ends)
+        elif call.way == "eager":
+            given = [v for v in inputs if isinstance(v, torch.Tensor) and v.requires_grad]
+            made = [v for v in result if isinstance(v, torch.Tensor) and v.grad_fn is not None and not any(v is other for other in given)]
+            if given and made:
+                hook = torch.autograd.graph.register_multi_grad_hook
+                self._hooks += [hook(made, call.backward_begins, mode="any"), hook(given[:4], call.backward_ends)]
 
     def _decide(self) -> Run:
-        for last in (self._calls[-1].end, self._calls[-1].backward_end):
-            if last is not None:
-                last.synchronize()
-        took = {ours: self._took(ours) for ours in (True, False)}
-        common = set(took[True]) & set(took[False])
-        ours, theirs = (median(t for s, ts in took[w].items() if s in common or not common for t in ts) for w in (True, False))
+        for call in self._calls[-len(self._ways) :]:
+            for last in (call.end, call.backward_end):
+                if last is not None:
+                    last.synchronize()
+        took = {way: self._took(way) for way in self._ways}
+        common = set.intersection(*map(set, took.values()))
+        times = {way: median(t for s, ts in found.items() if s in common or not common for t in ts) for way, found in took.items() if found}
         self._calls.clear()
-        return self._decided(ours <= MARGIN * theirs, f"written kernels take {ours:.3f} ms a call, Inductor's {theirs:.3f} ms")
+        cause = "a call takes " + ", ".join(f"{t:.3f} ms by {WAYS[way]}" for way, t in times.items())
+        fastest = min(times, key=times.__getitem__)
+        inductor = times.get("inductor", 0.0)
+        return self._decided(fastest if times[fastest] <= MARGIN * inductor else "inductor", cause)
 
-    def _took(self, ours: bool) -> dict[tuple[int, ...], list[float]]:
+    def _took(self, way: Way) -> dict[tuple[int, ...], list[float]]:
         found: dict[tuple[int, ...], list[float]] = {}
         for call in self._calls:
-            if call.ours is ours:
+            if call.way == way and (call.backward_begin is None) is (call.backward_end is None):
                 found.setdefault(call.sizes, []).append(call.milliseconds())
         return found
 
