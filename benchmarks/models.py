@@ -221,7 +221,7 @@ def one(name: str, modes: list[str], tiny: bool) -> None:
         result = first(steps[mode]()).float()
         if mode == "kernelllm":
             kernelllm.compile_report().finish()
-            for _ in range(20):
+            for _ in range(40):  # until it is known what is fastest
                 steps[mode]()
             result = first(steps[mode]()).float()
             say(f"-- {name}\n{kernelllm.compile_report()}")

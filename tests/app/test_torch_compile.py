@@ -186,9 +186,11 @@ class Inductor:
 
     def __init__(self) -> None:
         self.compiled, self.calls = 0, 0
+        self.config: dict[str, Any] = {}
 
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any], config_patches: dict[str, Any], **_: Any) -> Any:
         self.compiled += 1
+        self.config = config_patches
 
         def compiler(made: torch.fx.GraphModule, _: Any) -> Any:
             def run(boxed: list[Any]) -> Any:
@@ -603,10 +605,22 @@ def test_options_are_checked_and_the_entry_point_is_there() -> None:
     torch._dynamo.reset()
     with pytest.raises(UsageError, match="verify"):
         kernelllm(torch.fx.GraphModule({}, torch.fx.Graph()), [], options={"verify": "sometimes"})
+    with pytest.raises(UsageError, match="mode"):
+        kernelllm(torch.fx.GraphModule({}, torch.fx.Graph()), [], mode="slow")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["kernelllm"].partition(":")
     assert getattr(import_module(module), name) is kernelllm
     assert str(CompileReport()) == "0 graphs: none"
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", None])
+@pytest.mark.parametrize("by_options", [True, False])
+def test_the_mode_of_torch_compile_is_inductor_s(process: References, inductor: Inductor, mode: str | None, *, by_options: bool) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    given: dict[str, Any] = {"options": {"mode": mode or "default"}} if by_options else {"mode": mode}
+    fast, x = torch.compile(module, backend=kernelllm, **given), torch.randn(3, 4)
+    torch.testing.assert_close(fast(x), module(x))
+    assert inductor.config == torch._inductor.list_mode_options(mode or "default")
 
 
 def test_the_example_of_the_documentation_is_written_verified_and_run(tmp_path: Path) -> None:

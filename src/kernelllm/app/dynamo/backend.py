@@ -33,9 +33,9 @@ _numbers = itertools.count()
 def kernelllm(
     graph: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None
 ) -> Callable[..., Any]:
-    """Compile one graph of Dynamo's. ``mode`` is accepted for torch.compile's sake and changes nothing. Raises UsageError for options."""
+    """Compile one graph of Dynamo's. ``mode`` is how Inductor compiles. Raises UsageError for options."""
     try:
-        chosen = msgspec.convert(options or {}, CompileOptions)
+        chosen = msgspec.convert({**({"mode": mode} if mode else {}), **(options or {})}, CompileOptions)
     except msgspec.ValidationError as error:
         known = ", ".join(CompileOptions.__struct_fields__)
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
@@ -44,7 +44,7 @@ def kernelllm(
 
     number = next(_numbers)
     inductor = chosen.fallback == "inductor"
-    key = disk.graph_key(graph, example_inputs)
+    key = disk.graph_key(graph, example_inputs, chosen.mode)
     decided = disk.decision(key) if chosen.cache and inductor else None
     eager = _copied(graph)
     if decided and decided.way == "eager":
@@ -52,7 +52,7 @@ def kernelllm(
         return cast("Callable[..., Any]", eager.forward)
     if inductor and (_is_bucket() or (decided and decided.way == "inductor")):
         _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")
-        run = _by_inductor(graph, example_inputs)
+        run = _by_inductor(graph, example_inputs, chosen)
         return compiled_or_eager(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
     if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
         homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
@@ -75,7 +75,7 @@ def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: G
         return choice.between(ours, None, eager.forward) if ours else eager.forward
     try:
         with orders.meanwhile():
-            theirs = _by_inductor(graph, inputs)  # last: its backward relies on what it left in the tracing context
+            theirs = _by_inductor(graph, inputs, choice.options)  # last: its backward relies on what it left in the tracing context
     except TensorifyScalarRestartAnalysis:
         raise
     except Exception as error:
@@ -86,11 +86,9 @@ def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: G
     return choice.between(ours, theirs, eager.forward) if ours else theirs
 
 
-def _by_inductor(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """What plain torch.compile would run."""
-    from torch._inductor.compile_fx import compile_fx
-
-    compiled: Any = compile_fx
+def _by_inductor(graph: fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions) -> Callable[..., Any]:
+    """What plain torch.compile would run in that mode."""
+    compiled: Any = torch._TorchCompileInductorWrapper(options.mode, None, None)
     return cast("Callable[..., Any]", compiled(graph, example_inputs))
 
 

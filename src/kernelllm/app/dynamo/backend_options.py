@@ -17,7 +17,14 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     what is not written yet."""
     fallback: Literal["inductor", "eager"] = "inductor"
     """What runs a graph that cannot be written, or is found wrong."""
+    mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
+    """How Inductor compiles; ``torch.compile(..., mode=...)`` sets it too."""
     cache: bool = True
     """Keep written files on disk and take them from there."""
     time_limit_s: float = 300.0
     """For writing and judging one graph, waited for or not; then it is left to the fallback."""
+
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether Inductor records CUDA graphs."""
+        return self.mode in ("reduce-overhead", "max-autotune")

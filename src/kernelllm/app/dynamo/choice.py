@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from kernelllm.app.dynamo.graph_report import GraphRecord
-from kernelllm.app.dynamo.race import Race, Way, on_gpu
+from kernelllm.app.dynamo.race import RECORDED, Race, Way, on_gpu
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
@@ -117,7 +117,7 @@ class GraphChoice:
         elif self._known and self._known.way in ways:
             self._stays(self._known.way, self._known.cause)
         else:
-            self._race = Race(ways, self._raced)
+            self._race = Race(ways, self._raced, warm=RECORDED if self.options.cuda_graphs else 1)
             self.run = self._race
 
     def _raced(self, way: Way, cause: str) -> Run:

@@ -53,11 +53,11 @@ def key(source: str, device: str, conv_tf32: bool) -> str:
     return hashlib.sha256("\n".join([text, device.partition(":")[0], name, str(conv_tf32), *map(str, versions)]).encode()).hexdigest()[:32]
 
 
-def graph_key(graph: fx.GraphModule, inputs: Sequence[Any]) -> str:
-    """The name of what is decided of a graph of Dynamo's: its text, its inputs with symbolic sizes, and what torch goes by."""
+def graph_key(graph: fx.GraphModule, inputs: Sequence[Any], mode: str) -> str:
+    """The name of what is decided of a graph of Dynamo's: its text, inputs with symbolic sizes, Inductor's mode, what torch goes by."""
     tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
     home = str(tensors[0].device) if tensors and tensors[0].device.type in ("cpu", "cuda") else "cpu"
-    lines = [graph.code, str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
+    lines = [graph.code, mode, str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
     for node, value in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=False):
         known = noted(node)
         facts = (known.shape, known.stride(), known.dtype, known.device) if isinstance(known, torch.Tensor) else type(value).__name__

@@ -15,6 +15,8 @@ Way = Literal["written", "inductor", "eager"]
 WAYS: dict[Way, str] = {"written": "written kernels", "inductor": "Inductor", "eager": "eager"}
 TIMED = 10
 """Calls of each way that count, after those that may compile."""
+RECORDED = 3
+"""Calls of each way that do not count where Inductor records CUDA graphs: it warms up, records and replays."""
 MARGIN = 0.98
 """Another way stays where it takes less than this share of Inductor's time: nobody gains by a tie, and all times are noisy."""
 LONGEST = 90
