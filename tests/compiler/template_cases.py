@@ -28,6 +28,7 @@ from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
 from kernelllm.compiler.templates import pooling as P  # noqa: E402
+from kernelllm.compiler.templates import quantized as Q  # noqa: E402
 from kernelllm.compiler.templates import recurrent as R  # noqa: E402
 from kernelllm.compiler.templates import scan as S  # noqa: E402
 
@@ -87,6 +88,14 @@ def products() -> None:
         case(f"batched {dtype}", H.half_batched_matmul(x, y, draw(1, 72).to(dtype) * 0 + 1), (x.double() @ y.double() + 1).to(dtype))
         x, y = draw(136, 64, dtype=dtype), draw(136, 72, dtype=dtype)
         case(f"matmul turned {dtype}", H.half_matmul(x.T, y), (x.T.double() @ y.double()).to(dtype))
+    for m, n, k in [(1, 1, 1), (5, 70, 300), (70, 64, 2048), (0, 3, 4), (3, 4, 0)]:
+        x, scales = draw(m, k, dtype=torch.bfloat16), draw(n, dtype=torch.bfloat16)
+        values = torch.randint(-127, 128, (n, k), dtype=torch.int8)
+        for weight in (values.T, (values.half() / 64).to(torch.float8_e4m3fn).T, values.T.contiguous()):
+            want = x.double() @ weight.double()
+            case(f"quantized {m, n, k, weight.dtype}", Q.quantized_matmul(x, weight), want.bfloat16())
+            scaled = Q.quantized_matmul(x, weight, scales, scales.expand(1, n)[0])
+            case(f"quantized, scaled {m, n, k, weight.dtype}", scaled, (want * scales + scales).bfloat16())
     case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())
     case("matmul tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
     activations: dict[str, Any] = {

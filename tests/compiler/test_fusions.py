@@ -127,6 +127,55 @@ def test_a_reduction_that_reads_along_memory_takes_whole_rows() -> None:
     assert "kernel[(out,)]" in source
 
 
+BYTES = """
+class Model(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (out, width), dtype=torch.int8))
+        self.register_buffer("scale", torch.rand(out, 1) * 0.01)
+        self.bias = nn.Parameter(torch.randn(out))
+
+    def forward(self, x):
+        x = x.bfloat16()
+        after = F.linear(x, self.weight.to(x.dtype)) * self.scale[:, 0].to(x.dtype) + self.bias.to(x.dtype)
+        return after, F.linear(x, (self.weight.float() * self.scale).to(x.dtype), self.bias.to(x.dtype)), x
+batch, tokens, width, out = 2, 5, 1024, 1024
+def get_inputs(): return [torch.randn(batch, tokens, width)]
+def get_init_inputs(): return [width, out]
+"""
+
+
+def test_few_rows_times_bytes_are_one_product_that_reads_the_bytes() -> None:
+    for options in (Options(), Options(extern="allow", symbolic=False, mixed=True)):
+        calls = [n for n in captured(BYTES, options).graph.graph.nodes if str(n.target).startswith(("kernelllm.", "aten.mm", "aten.addmm"))]
+        assert [str(n.target) for n in calls] == ["kernelllm.quantized_matmul.default"] * 2
+        assert all(n.args[1].meta["val"].dtype == torch.int8 and n.args[3] is not None for n in calls)
+    many = [str(n.target) for n in captured(BYTES.replace("2, 5, 1024", "2, 500, 1024")).graph.graph.nodes]
+    assert "kernelllm.quantized_matmul.default" not in many
+
+
+SHARED = """
+class Model(nn.Module):
+    def forward(self, q, k, v, keep):
+        k, v = (x.repeat_interleave(4, 1) for x in (k, v))
+        attended = F.scaled_dot_product_attention(q * 2, k, v, attn_mask=keep), F.scaled_dot_product_attention(q * 2, k, v, is_causal=True)
+        return *attended, torch.topk(attended[0][:, 0].float(), 5)[1]
+batch, heads, tokens, size = 2, 2, 128, 64
+def get_inputs():
+    q, k, v = (torch.randn(batch, h, tokens, size, dtype=torch.float16) for h in (4 * heads, heads, heads))
+    return [q, k, v, torch.rand(tokens, tokens) > 0.5]
+def get_init_inputs(): return []
+"""
+
+
+def test_on_a_path_for_known_sizes_heads_are_shared_and_short_rows_are_sorted() -> None:
+    path = compiled(problem(SHARED), Options(fixed=True, mixed=True)).split("def forward_at_known_sizes")[1]
+    assert "half_attention(" in path
+    assert "enable_gqa=True" in path
+    assert "4, 128, 64)" not in path  # no copy of repeated heads
+    assert "= topk(" in path
+
+
 JOINED = """
 class Model(nn.Module):
     def __init__(self, width, hidden):

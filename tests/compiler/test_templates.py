@@ -28,6 +28,7 @@ from kernelllm.compiler.templates import (
     matmul_half,
     matmul_three,
     pooling,
+    quantized,
     recurrent,
     rows,
     scan,
@@ -130,6 +131,10 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product of few rows in half precision": (
         "few_rows_kernel", lambda: matmul_half.half_matmul(meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
     ),
+    "product of few rows and bytes": (
+        "quantized_kernel",
+        lambda: quantized.quantized_matmul(meta(16, 4096, dtype=HALF), meta(4096, 4096, dtype=torch.int8).T, meta(4096, dtype=HALF)),
+    ),
     "attention in half precision": (
         "attention_half_kernel",
         lambda: attention_half.half_attention(*(meta(8, 16, 512, 128, dtype=HALF) for _ in range(3)), None, True),
@@ -206,7 +211,7 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 WGMMA = ("matmul_halves_product_kernel", "conv_channel_last_kernel", "attention_kernel", "product_kernel", "gated_product_kernel",
-         "attention_half_kernel", "few_rows_kernel", "tile_product_kernel")  # fmt: skip
+         "attention_half_kernel", "few_rows_kernel", "tile_product_kernel", "quantized_kernel")  # fmt: skip
 
 SPILLS = {"attention_key_grad_kernel": 64}
 """Bytes that a kernel may spill: with eight warps it spills none and takes 1.9 times as long on an H200."""

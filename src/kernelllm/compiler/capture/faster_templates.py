@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import fusions
+from kernelllm.compiler.capture import fusions, quantized_weights
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
 from kernelllm.compiler.capture.written_attention import in_rows, put_attention
@@ -32,6 +32,10 @@ _LARGE = 2**28
 """Multiplications from which on a half-precision product gains where the library's fast kernels cannot read its rows."""
 _FEW_ROWS = 2**22
 """Elements of a weight from which on few rows times it gain."""
+_WIDEST = 128
+"""The width of heads up to which each of torch's fast kernels shares key heads."""
+_SORTED = 256
+"""Elements of a row up to which sorting it in registers is faster than torch's search for the largest."""
 _FEW_KEYS = 64
 """Keys up to which torch's attention under a mask is as fast."""
 
@@ -44,11 +48,20 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
 
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
-    return products | pools | low_memory_pools() | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
+
+    def short_rows(edit: Editor, x: Node, k: Any, dim: int = -1, *rest: Any, **named: Any) -> Node | None:
+        value = x.meta["val"]
+        fits = value.dim() and isinstance(value.shape[dim], int) and value.shape[dim] <= _SORTED
+        return all_rules[aten.topk](edit, x, k, dim, *rest, **named) if fits else None
+
+    chosen = {aten.topk: short_rows} | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
+    return products | pools | low_memory_pools() | chosen
 
 
 def _gains(node: Node, target: str) -> bool:
     left, right = [n for n in node.args if isinstance(n, Node)][-2:]
+    if quantized_weights.fits(left, right):
+        return True
     *batch, m, k = left.meta["val"].shape
     n = right.meta["val"].shape[-1]
     if not all(isinstance(size, int) for size in (*batch, m, k, n)):
@@ -95,12 +108,15 @@ def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> Non
         if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF:
             continue
         if masked and (mask is None or key.meta["val"].shape[2] <= _FEW_KEYS):
+            if mask is None and key.meta["val"].shape[-1] <= _WIDEST and fusions.share_heads(Editor(graph, node, None, options)):
+                node.args = (*node.args[:-1], True)  # torch's kernels share heads too
             continue
         with graph.graph.inserting_before(node):
             edit = Editor(graph, node, template_ops.register(), options)
             mask = mask and in_rows(edit, mask)
             made = edit.template("half_attention", query, key, value, mask, causal, scale)
         put_attention(edit, node, made)
+        fusions.share_heads(Editor(graph, made, edit.namespace, options))
     graph.graph.eliminate_dead_code()
 
 

@@ -11,6 +11,7 @@ from torch._prims_common import is_contiguous_or_false
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture import quantized_weights
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
 from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
@@ -41,11 +42,12 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
     for node in list(graph.graph.nodes):
         edit = Editor(graph, node, namespace, options)
         if node.target in (namespace.attention.default, namespace.half_attention.default):
-            _share_heads(edit)
+            share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit)
         elif called(node) in _ROWS:
             _wide_rows(edit, wide)
+        quantized_weights.scale(edit)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         if _activate(node):  # each sweep goes through the whole graph
@@ -97,13 +99,14 @@ def _stored(node: Node) -> bool:
     return node.op == "placeholder" or str(node.target).startswith(_HEAVY)
 
 
-def _share_heads(edit: Editor) -> None:
-    """Attention reads a key head for each of its query heads: what repeats heads is left out."""
+def share_heads(edit: Editor) -> bool:
+    """Attention reads a key head for each of its query heads: what repeats heads is left out. Returns whether anything did."""
     query, *pair = edit.node.args[:3]
     single = [_unrepeated(n) for n in pair]
     if all(single):
         with edit.graph.graph.inserting_before(edit.node):
             edit.node.args = (query, *(edit.call(aten.squeeze.dim, n, 2) for n in single), *edit.node.args[3:])
+    return all(single)
 
 
 def _unrepeated(node: Any) -> Node | None:

@@ -21,6 +21,7 @@ from kernelllm.compiler.capture import (
     left_to_torch,
     packed_weights,
     plain_rules,
+    quantized_weights,
     staged_reductions,
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
@@ -158,6 +159,8 @@ def _batched(a: Node) -> str:
 def _mm(w: Editor, a: Node, b: Node) -> Node | None:
     if _heavy_dtype(a) and isinstance(a.meta["val"].shape[0], int) and a.meta["val"].shape[0] == 1 and _is_dequantized(b):
         return _row_product(w, a, b)
+    if made := quantized_weights.product(w, a, b):
+        return made
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
 
 
@@ -174,6 +177,8 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
         return None
     c, batched = _whole_row(w, b, c), a.meta["val"].dim() == 3
     if beta == 1 and alpha == 1:
+        if not batched and (made := quantized_weights.product(w, a, b, c)):
+            return made
         return w.template(_batched(a) if batched else _product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("baddbmm" if batched else "addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)
 

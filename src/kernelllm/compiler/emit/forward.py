@@ -24,6 +24,7 @@ _RESULTS = {
     "conv_transpose": "convolved", "attention": "attended", "half_attention": "attended", "half_attention_backward": "gradient",
     "attention_with_sums": "attended", "attention_gradients": "gradient",
     "half_matmul": "product", "half_batched_matmul": "product", "gated_matmul": "gated", "matmul_three": "products",
+    "quantized_matmul": "product",
     "scaled_dot_product_attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",
     "mm": "product", "bmm": "product", "convolution": "convolved", "cumsum": "running", "cumprod": "running",
 }  # fmt: skip

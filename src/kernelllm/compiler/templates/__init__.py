@@ -20,6 +20,8 @@ activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"si
 activation, b_bias=None,                      in fp16 and bf16
 gate_bias=None,
 allow_tf32=False) -> T``
+``quantized_matmul(a, b,         quantized    ``(a [M,K] @ b [K,N]) * scale [N] + bias [N]``, ``a`` in fp16 or bf16, ``b`` of any
+scale=None, bias=None) -> T``                 type of one byte; for few rows
 ``addmm(c, a, b, beta=1.0,       matmul       ``beta * c + alpha * (a @ b)``, ``c`` broadcasts to ``[M,N]``; ``c`` unread where
 alpha=1.0, allow_tf32=False)                  ``beta == 0``
 -> T
