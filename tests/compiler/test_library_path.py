@@ -296,6 +296,12 @@ def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_di
     assert [c[0] for c in kernel.calls] == ["looked at", "direct", *["looked at"] * 6, "direct"]
     assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
     assert not any(isinstance(part, OnGpu) for key in launch.known for part in key)
+    for n in (1, 1.0, True, 0.0, -0.0):  # equal to Python, but not to a kernel; the last two are of one type and go as they are
+        kernel.calls.clear()
+        launch[(3, 2)](x, y, n, num_warps=4, BLOCK=8)
+    assert kernel.calls[0][0] == "direct"
+    assert str(kernel.calls[0][-2]) == "-0.0"
+    assert len(launch.known) == 2 + 3 + 1 + 1
 
 
 def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
