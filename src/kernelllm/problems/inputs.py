@@ -25,6 +25,8 @@ TOUCHED = 256
 """One of so many elements differs under the kind ``touched``."""
 NOT_FINITE = 16
 """One of so many elements is NaN under the kind ``nan``; under ``infinite`` it may also be infinite, of either sign."""
+STEPS = 16
+"""Values of the kind ``steps`` are quarters, up to so many of either sign."""
 HEAVY = (3.0, 6.0)
 """Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
 HEAVY_HALF = (3.0, 4.0)
@@ -46,7 +48,8 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     ``normal`` (variance 1), ``uniform`` (-2 to 2), ``large`` (normal, times 50) and ``tiny`` (times 0.001) draw anew; ``negative`` turns
     the problem's own values all negative; ``zeros`` puts zero in a third of the places. :data:`KINDS` leaves out ``touched``, which
     changes only a few elements, within their range, ``nan`` and ``infinite``, which put such values in a few places, and ``heavy``: a
-    thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone.
+    thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
+    few different values that are quarters, zero of either sign among them, and ``blank``, where all at one index of each dimension is zero.
     Integer, boolean and complex tensors, tensors of one element, non-tensors, and floating-point tensors that hold labels (different
     whole numbers only) stay as drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and
     values that are kept away from zero stay what they are. Nothing says that the reference is defined for these values: callers
@@ -116,6 +119,11 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     draw.manual_seed(seed)
     if kind == "negative":
         return x.abs().neg_().sub_(0.01)
+    if kind == "blank":
+        return _blank(x, draw)
+    if kind == "steps":
+        made = torch.randint(-STEPS, STEPS + 1, x.shape, generator=draw, device=x.device).to(x.dtype)
+        return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 1 / STEPS, -0.0, made / 4)
     if kind == "touched":
         flat, (low, high) = x.flatten().clone(), x.aminmax()
         places = torch.randint(x.numel(), (max(x.numel() // TOUCHED, 1),), generator=draw, device=x.device)
@@ -142,6 +150,16 @@ def _not_finite(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     places = torch.randperm(flat.numel(), generator=draw, device=x.device)[: -(-flat.numel() // NOT_FINITE)]
     flat[places] = values[torch.arange(len(places), device=x.device) % len(values)]
     return torch.empty_like(x).copy_(flat.view(x.shape))
+
+
+def _blank(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    import torch
+
+    made = x.clone()
+    for dim, size in enumerate(x.shape):
+        if size > 2 and x.dim() > 1:
+            made.select(dim, int(torch.randint(size, (), generator=draw, device=x.device))).zero_()
+    return made
 
 
 def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
@@ -204,7 +222,7 @@ def _length_one(x: torch.Tensor) -> bool:
 
 
 def _keep_unit(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    if kind in ("large", "tiny", "heavy"):
+    if kind in ("large", "tiny", "heavy", "blank"):
         return None
     new = _free(x, kind, seed).float()
     unit: torch.Tensor = new / new.norm(dim=-1, keepdim=True).clamp_min(1e-6)
@@ -252,7 +270,7 @@ def _away_from_zero(x: torch.Tensor) -> bool:
 
 
 def _keep_away(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    if kind in ("negative", "zeros"):
+    if kind in ("negative", "zeros", "blank"):
         return None
     if kind in ("large", "tiny"):
         return x * (LARGE if kind == "large" else TINY)

@@ -10,13 +10,19 @@ EXPECT = "incorrect"
 
 
 @triton.jit
+def positive_kernel(w_ptr, columns, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    tl.store(w_ptr + offsets, tl.abs(tl.load(w_ptr + offsets, mask=mask, other=0.0)), mask=mask)
+
+
+@triton.jit
 def scale_kernel(x_ptr, w_ptr, y_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
     mask = offsets < columns
     x = tl.load(x_ptr + row * columns + offsets, mask=mask, other=0.0)
-    w = tl.abs(tl.load(w_ptr + offsets, mask=mask, other=0.0))
-    tl.store(w_ptr + offsets, w, mask=mask & (row == 0))
+    w = tl.load(w_ptr + offsets, mask=mask, other=0.0)
     tl.store(y_ptr + row * columns + offsets, x * w, mask=mask)
 
 
@@ -28,5 +34,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         x = x.contiguous()
         y = torch.empty_like(x)
-        scale_kernel[(x.shape[0],)](x, self.weight, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        block = triton.next_power_of_2(x.shape[1])
+        positive_kernel[(1,)](self.weight, x.shape[1], BLOCK=block)
+        scale_kernel[(x.shape[0],)](x, self.weight, y, x.shape[1], BLOCK=block)
         return y

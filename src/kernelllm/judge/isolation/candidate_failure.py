@@ -63,7 +63,7 @@ def _by_kind(reply: p.Failed) -> CandidateFailure:
         case "not_plain":
             return CandidateFailure(Status.CHEATING, text, reply.line, reply.trace, check="lazy_tensors")
         case "illegal_access":
-            shown = text if text.startswith("illegal memory access") else f"illegal memory access: {text}"
+            shown = text if text.startswith(("illegal memory access", "a race:")) else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
         case "not_here":
             told = f"This cannot be run here, which is no error of the candidate: {text}{place}"

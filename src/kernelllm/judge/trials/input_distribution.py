@@ -27,6 +27,8 @@ CONSTANTS = "constants"
 """The problem's own inputs with other masks, integers and scalars where it always passes the same ones."""
 HEAVY = "heavy"
 """Values up to a million. Says nothing where eager itself misses the tolerance on them."""
+STEPS, BLANK = "steps", "blank"
+"""Values at which decisions fall: quarters, equal ones, zero of either sign. And rows of zeros, whose size somebody may divide by."""
 NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
@@ -36,6 +38,8 @@ EXPLANATIONS = {
     TOUCHED: "Right before, wrong when the same tensors came with a few other values: results are kept for an input that is known again.",
     NAN: "Right with numbers, wrong where inputs hold NaN, which the reference provides for.",
     INFINITE: "Right with numbers, wrong where inputs hold NaN and infinities, which the reference provides for.",
+    STEPS: "Right with random numbers, wrong with quarters, equal values or zeros of either sign, where roundings and comparisons decide.",
+    BLANK: "Right with random numbers, wrong where a row is zero throughout.",
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE
+from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE, STEPS
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
@@ -37,7 +37,7 @@ class OutputComparison:
         wrong."""
         precise = planned.distribution in PRECISE and planned.state != FAINT
         rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution not in OWN_VALUES, precise)
-        comparison = reference.compared(mine.value, rules)
+        comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
         self.needed_tf32 |= comparison.ok and reference.has_tf32
         if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)

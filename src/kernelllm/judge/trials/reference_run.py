@@ -11,6 +11,7 @@ import torch
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.equal_choices import Choice, as_chosen
 from kernelllm.judge.trials.same_computation import in_dtypes_of
+from kernelllm.problems import nested
 
 
 @dataclass
@@ -55,8 +56,11 @@ class ReferenceRun:
             self.unstable = self.unstable or (not self.expected.has_exact and self.expected.exact is not None)
         return found is not None
 
-    def compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected) -> Comparison:
-        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared."""
+    def compared(
+        self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected, exact: bool = False
+    ) -> Comparison:
+        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared;
+        ``exact``: where float64 gives the very same numbers, nothing was rounded, and no rounding excuses others."""
         if rules.precise:
             self.refine(rounding=False)
 
@@ -64,7 +68,7 @@ class ReferenceRun:
             return compare(value, of(self.expected), replace(rules, far=self.unstable))
 
         found = beside()
-        while not found.ok and self._refine_further():
+        while not found.ok and not (exact and self._same_in_float64()) and self._refine_further():
             found = beside()
         if not found.ok and self.unstable and rules.exact:
             by_float64 = compare(value, of(self.by_float64()), rules)
@@ -72,6 +76,12 @@ class ReferenceRun:
         if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         return found
+
+    def _same_in_float64(self) -> bool:
+        if not self.expected.has_exact:
+            return False
+        pairs = zip(nested.tensors(self.expected.value), nested.tensors(self.expected.exact), strict=True)
+        return all(bool((mine.double() == exact.double()).all()) for mine, exact in pairs if not mine.is_complex())
 
     def by_float64(self) -> Expected:
         """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""

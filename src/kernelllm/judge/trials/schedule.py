@@ -9,13 +9,15 @@ from itertools import zip_longest
 
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
-from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, INFINITE, NAN, PROBLEM, REPEATED, TOUCHED
+from kernelllm.judge.trials.input_distribution import BLANK, CONSTANTS, HEAVY, INFINITE, NAN, PROBLEM, REPEATED, STEPS, TOUCHED
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
+_ONCE = (STEPS, BLANK, NAN, INFINITE)
+"""At the first size alone."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
             yield PlannedTrial(distribution, only_if_fast=True)
             if state:  # right after a run in the state that is changed
                 yield PlannedTrial("normal", state, only_if_fast=True)
-        yield from (PlannedTrial(kind, only_if_fast=True) for kind in (NAN, INFINITE))
+        yield from (PlannedTrial(kind, only_if_fast=True) for kind in _ONCE)
 
 
 class TrialSeeds:

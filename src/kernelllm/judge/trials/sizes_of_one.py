@@ -27,7 +27,7 @@ def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun]) -> 
             build(process, prepared.reference)
             value = process.run(prepared.inputs, prepared.reference.seed).value
         except CandidateFailure as failure:
-            if failure.message.startswith("illegal memory access"):
+            if failure.message.startswith(("illegal memory access", "a race:")):
                 failure.message, failure.check = f"Right at the sizes tried; {what}: {failure.message}", NAME
                 raise
             uses.note(failure, what)

@@ -14,7 +14,7 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import functions, lockstep, memory, sampling
+from kernelllm.backends.triton.emulator import functions, lockstep, memory, races, sampling
 from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
@@ -105,6 +105,7 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
     try:
         with functions.Running(), torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
+            races.Races.begin(executor.fn, int(kwargs.get("num_warps") or 4), whole=Sampling.active is None)
             executor.cooperative = bool(kwargs.get("launch_cooperative_grid"))
             _EmulatorState.begun += 1
             with _some_programs(executor, grid, bound):

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory
+from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -70,6 +70,7 @@ def install() -> None:
     builder.create_inline_asm_elementwise = _inline_asm
     builder.create_inline_asm = _inline_asm
     builder.get_bf16 = lambda self, value: ti.TensorHandle(f32_to_bf16(np.array([value], dtype=np.float32)), BF16)
+    builder.create_barrier = lambda self: races.meets()
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
     builder.create_assume = lambda self, condition: None
@@ -168,6 +169,7 @@ def _patch_casts(builder: Any) -> None:
 
 def _dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
     """tl.dot: operands rounded as the tensor core sees them, accumulated in the accumulator's type."""
+    races.meets()
     left, right = _dot_operand(a, input_precision), _dot_operand(b, input_precision)
     accumulator = bf16_to_f32(d.data) if d.dtype.scalar is BF16 else d.data
     if accumulator.dtype == np.float16:

@@ -22,7 +22,7 @@ from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.base import Stopped
-from kernelllm.backends.triton.emulator import cooperative, functions, memory, sampling
+from kernelllm.backends.triton.emulator import cooperative, functions, memory, races, sampling
 from kernelllm.backends.triton.emulator.sampling import Sampling
 
 ELEMENTS = 2**18
@@ -106,6 +106,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                 if self.sampling is not None:
                     self.sampling.ran(1)
             self.largest[key] = _Group.largest
+        races.Races.trace((*key, sampling.ProgramOrder.backwards), programs, self._single)
         size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
         while (self.sampling is None or self.sampling.goes_on(whole=True)) and (chunk := list(itertools.islice(programs, size))):
             try:
@@ -361,6 +362,7 @@ def _lifted(original: Callable[..., Any]) -> Callable[..., Any]:
     """Reductions and scans of a group: those of a block with one more axis, whose type says so meanwhile."""
 
     def apply_impl(self: Any, input: Any) -> Any:
+        races.meets()
         if _Group.size == 1 or not any(is_wide(t) for t in input):
             return original(self, input)
         axis, keep = getattr(self.axis, "value", self.axis), getattr(self, "keep_dims", False)
@@ -388,9 +390,7 @@ def _lifted(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _narrowed(tensor: Any, shape: tuple[int, ...] | None) -> Any:
-    data = tensor.handle.data
-    if shape is not None:
-        data = data.reshape(-1, *shape)
+    data = tensor.handle.data if shape is None else tensor.handle.data.reshape(-1, *shape)
     return _tensor(data, tensor.handle, data.shape[1:])
 
 

@@ -17,7 +17,8 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess
-from kernelllm.backends.triton.emulator import cooperative
+from kernelllm.backends.triton.emulator import cooperative, races
+from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
 
 
@@ -94,6 +95,20 @@ class Bounds:
         lanes = pointers if mask is None else np.broadcast_to(pointers, np.broadcast_shapes(pointers.shape, mask.shape))[mask.astype(bool)]
         for found in np.unique(np.searchsorted(self.starts, lanes, side="right")) - 1:
             self.note_write(int(found), pointers, mask)
+
+    def read_back(self, index: int, kind: Any, elements: Any, mask: Any) -> None:
+        """Active lanes load these elements of a range: whether that is what this launch stored."""
+        start = int(self.starts[index])
+        if (start, int(self.ends[index])) not in self.written:
+            return
+        Races.reading_back.add(Races.kernel)
+        if Races.active is not None:
+            lanes = np.arange(elements.size).reshape(elements.shape)
+            if mask is not None and not mask.all():
+                shape = np.broadcast_shapes(elements.shape, mask.shape)
+                chosen = np.broadcast_to(mask, shape).astype(bool)
+                elements, lanes = np.broadcast_to(elements, shape)[chosen], np.flatnonzero(chosen)
+            Races.active.loads(start, kind.itemsize, self.names[index], elements, lanes)
 
     def view(self, index: int, kind: Any) -> Any:
         """A range's memory as an array, to read and write."""
@@ -207,7 +222,9 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         index = _check(self, ptrs, lanes, "reads")
         if Sampling.active is not None:
             Sampling.active.loads(_start(index))
-        ProgramOrder.waits |= any(value is True for value in (*rest, *named.values()))  # a volatile load
+        if any(value is True for value in (*rest, *named.values())):  # a volatile load
+            ProgramOrder.waits = True
+            races.waits()
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
@@ -217,7 +234,10 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
         # Triton's own loop takes ten times as long
-        data = _Current.bounds.view(index, kind).take(_Current.bounds.element_indices(index, ptrs.data, kind), mode="clip")
+        elements = _Current.bounds.element_indices(index, ptrs.data, kind)
+        if _Current.bounds.written:
+            _Current.bounds.read_back(index, kind, elements, lanes)
+        data = _Current.bounds.view(index, kind).take(elements, mode="clip")
         if partly:
             data = np.where(lanes, data, other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
@@ -247,6 +267,9 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
             indices = np.broadcast_to(indices, data.shape)
         if indices.size:
             _note_write(index, ptrs, lanes)
+            if Races.active is not None:
+                position = np.arange(indices.size).reshape(indices.shape) if lanes is None or lanes.all() else np.flatnonzero(chosen)
+                Races.active.stores(int(_Current.bounds.starts[index]), kind.itemsize, view.size, indices, position)
         if Sampling.active is not None:
             Sampling.active.stores(_start(index), kind.itemsize, indices)
         if Undo.active is not None:
@@ -264,6 +287,7 @@ def _check_atomics(builder: Any) -> None:
         _note_write(_check(self, ptr, None, "updates"), ptr, None)
         _updates()
         ProgramOrder.waits = True
+        races.waits()
         result = cas(self, ptr, *rest, **named)
         _hand_over()
         return result
@@ -272,6 +296,7 @@ def _check_atomics(builder: Any) -> None:
         _note_write(_check(self, ptr, _mask(mask), "updates"), ptr, _mask(mask))
         _updates()
         ProgramOrder.waits = True
+        races.waits()
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)

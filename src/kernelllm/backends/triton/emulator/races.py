@@ -1,0 +1,100 @@
+"""Reads of what other programs of a launch wrote, or other threads of a program, where nothing makes them wait.
+
+Here one program ends before the next begins, and a whole block is stored before it is loaded: such kernels are right in the
+interpreter and may be anything on a GPU. Kernels that load what their launch stored are traced, in one launch for each order of programs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernelllm.backends.base import IllegalAccess
+
+MOST_PROGRAMS = 512
+"""That are traced of one launch; they run one by one."""
+_LANE = 2**32
+
+
+class Races:
+    """Of one launch. ``active``: of the launch under way, where it is traced."""
+
+    active: Races | None = None
+    kernel: Any = None
+    """What is launched now."""
+    warps = 4
+    """That a program of it has: with one alone, its threads go together."""
+    whole = True
+    """Whether all programs of it run."""
+    reading_back: set[Any] = set()  # noqa: RUF012 (kernels that load what their launch stored, for the life of the process)
+    _traced: set[Any] = set()  # noqa: RUF012 (kernels, constants and orders that were traced)
+
+    def __init__(self) -> None:
+        self._writers: dict[tuple[int, int], tuple[Any, Any]] = {}
+        """Range and size of elements to the program that stored each element last, and when and in which lane."""
+        self._program = self._time = 0
+        self._waited = False
+
+    @classmethod
+    def begin(cls, kernel: Any, warps: int, *, whole: bool) -> None:
+        """A launch begins."""
+        cls.kernel, cls.warps, cls.whole = kernel, warps, whole
+
+    @classmethod
+    def trace(cls, key: Any, programs: Iterator[Any], run: Callable[[Any], None]) -> None:
+        """Run the first programs of a launch one by one, where the kernel loads what it stored and nothing of this key was traced."""
+        if not cls.whole or cls.kernel not in cls.reading_back or key in cls._traced:
+            return
+        cls._traced.add(key)
+        cls.active = own = cls()
+        try:
+            for program in itertools.islice(programs, MOST_PROGRAMS):
+                own._program += 1
+                own._waited, own._time = False, own._time + 1
+                run(program)
+        finally:
+            cls.active = None
+
+    def stores(self, start: int, width: int, count: int, elements: Any, lanes: Any) -> None:
+        """The program under way stores these elements of the range that begins there and has ``count``."""
+        key = start, width
+        if key not in self._writers:
+            self._writers[key] = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int64)
+        writers, times = self._writers[key]
+        writers[elements], times[elements] = self._program, self._time * _LANE + lanes
+
+    def loads(self, start: int, width: int, name: str, elements: Any, lanes: Any) -> None:
+        """It loads these. Raises IllegalAccess where others stored some of them."""
+        if (start, width) not in self._writers:
+            return
+        writers, times = (known[elements] for known in self._writers[start, width])
+        others = int(((writers != 0) & (writers != self._program)).sum())
+        if others and not self._waited:
+            text = f"a race: a program loads {others} element(s) of {name!r} that another program of the same launch stored, and waits "
+            raise IllegalAccess(f"{text}for nothing. A GPU keeps no order between programs: use another launch, or atomics.")
+        unordered = (writers == self._program) & (times // _LANE == self._time) & (times % _LANE != lanes)
+        if Races.warps > 1 and unordered.any():
+            text = f"a race: a program loads {int(unordered.sum())} element(s) of {name!r} that other threads of it stored, with nothing"
+            raise IllegalAccess(f"{text} between: call tl.debug_barrier() first, or keep the values in registers.")
+
+    def waits(self) -> None:
+        """The program under way does what may wait for others."""
+        self._waited = True
+        self._time += 1
+
+    def meets(self) -> None:
+        """All threads of it wait for each other."""
+        self._time += 1
+
+
+def waits() -> None:
+    if Races.active is not None:
+        Races.active.waits()
+
+
+def meets() -> None:
+    if Races.active is not None:
+        Races.active.meets()

@@ -1,0 +1,20 @@
+"""The sign alone, that of zero too."""
+
+import torch
+import torch.nn as nn
+
+rows = 32
+columns = 160
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.copysign(torch.ones_like(x), x)
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []

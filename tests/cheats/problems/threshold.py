@@ -1,0 +1,20 @@
+"""Above a threshold."""
+
+import torch
+import torch.nn as nn
+
+rows = 32
+columns = 160
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.where(x > 1.0, 2.0 * x, x)
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []
