@@ -132,3 +132,41 @@ def test_branches_that_cannot_both_be_computed_are_refused(line: str, cause: str
     body = f"class Model(nn.Module):\n    def forward(self, x, i):\n        {line}\n        return y\n"
     with pytest.raises(CaptureError, match=cause):
         captured(body + "def get_inputs(): return [torch.randn(4), torch.randint(0, 4, (4,))]\n")
+
+
+READ_OFF = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(0.5))
+    def forward(self, x, whole, count):
+        scale = x.abs().max().item() / 127
+        rounded = (x / scale).round().clamp(-128, 127).to(torch.int32)
+        most = min(float(self.logit_scale.exp()), 100.0)
+        if x.sum().item() > 0:
+            most = most + 1
+        return rounded, rounded * scale, x.half() * most, whole * int(count), x.pow(count.item()) / most
+def get_inputs(): return [torch.randn(5, 12), torch.randint(0, 9, (4,)), torch.tensor(2)]
+"""
+
+
+def test_numbers_read_off_tensors_stay_on_the_device(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(READ_OFF), 1)
+    verdict = judge.judge(problem(READ_OFF), candidate)
+    assert verdict.correct, verdict.message
+    assert ".item()" not in candidate.source
+
+
+RETURNED = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2, x.max().item()
+def get_inputs(): return [torch.randn(8)]
+"""
+
+
+def test_a_number_among_the_results_is_one(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(RETURNED), 1)
+    verdict = judge.judge(problem(RETURNED), candidate)
+    assert verdict.correct, verdict.message
+    assert ".item()" in candidate.source

@@ -2,6 +2,8 @@
 
 The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
 one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.
+
+A number that is read off a tensor (``scale = x.abs().max().item()``) stays a tensor of no dimensions, on the device.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ MOST = 8
 class _Way:
     answers: tuple[bool, ...]
     asked: list[torch.Tensor] = field(default_factory=list)
+    read: set[torch.dtype] = field(default_factory=set)
+    """Types of the numbers that were read off tensors."""
 
 
 _way: ContextVar[_Way | None] = ContextVar("way", default=None)
@@ -36,13 +40,40 @@ _way: ContextVar[_Way | None] = ContextVar("way", default=None)
 def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     """The truth of a tensor while a forward is traced: its own where it is known, otherwise what this way takes it for."""
     way = _way.get()
-    held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
-    if way is None or not isinstance(held, FakeTensor) or held.constant is not None or held.numel() != 1:
+    if way is None or not _unknown(tensor):
         return plain(tensor)
     if len(way.asked) == MOST:
         raise Untraceable(f"the values of tensors decide more than {MOST} times what it does")
     way.asked.append(tensor)
     return way.answers[len(way.asked) - 1] if len(way.asked) <= len(way.answers) else False
+
+
+def number(tensor: torch.Tensor, plain: Callable[[torch.Tensor], Any]) -> Any:
+    """What ``tensor.item()`` gives while a forward is traced: where the value is unknown, a tensor in the type of Python's numbers."""
+    way = _way.get()
+    if way is None or not _unknown(tensor) or tensor.is_complex():
+        return plain(tensor)
+    dtype = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
+    way.read.add(dtype)
+    return tensor.detach().reshape(()).to(dtype)
+
+
+def typed(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of an operator, with the numbers that were read off tensors in the type of what they meet: they decide no type."""
+    way = _way.get()
+    tensors = [a for a in args if isinstance(a, torch.Tensor)] if way is not None and torch.float64 in way.read else []
+    others = [t for t in tensors if t.dim() or t.dtype != torch.float64]
+    if len(others) in (0, len(tensors)) or any(t.dim() and t.is_floating_point() for t in others):
+        return args
+    dtype = next((t.dtype for t in others if t.is_floating_point()), torch.get_default_dtype())
+    numbers = {id(t) for t in tensors} - {id(t) for t in others}
+    return tuple(a.to(dtype) if id(a) in numbers else a for a in args)
+
+
+def _unknown(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one fake element whose value nobody knows."""
+    held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
+    return isinstance(held, FakeTensor) and held.constant is None and held.numel() == 1
 
 
 def all_close(left: torch.Tensor, right: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> torch.Tensor:
@@ -69,6 +100,8 @@ def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
             value = error
         finally:
             _way.reset(token)
+        if any(isinstance(t, torch.Tensor) and t.dim() == 0 and t.dtype in way.read for t in pytree.tree_leaves(value)):
+            raise Untraceable("a number that is read off a tensor may be among its results")
         count += 1
         if count > MOST:
             raise Untraceable(f"the values of tensors decide which of more than {MOST} ways it goes")

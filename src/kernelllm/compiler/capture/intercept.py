@@ -6,6 +6,7 @@ or differs between devices, are written out in terms that keep sizes symbolic.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -300,7 +301,7 @@ class _RealFactories(TorchFunctionMode):
             return args[0]
         if func in _CHECKED and kwargs.get("out") is None:
             return _CHECKED[func](*args, **kwargs, check_errors=True)[0]
-        args = tuple(_off_gpu(a) for a in args)
+        args = branches.typed(tuple(_off_gpu(a) for a in args))
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             return _copied(*args)
@@ -389,6 +390,7 @@ def real_factories() -> Iterator[None]:
         patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
+        patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():
                 patch(stack, owner, name, _either(rule, None, getattr(owner, name)))

@@ -195,6 +195,8 @@ class _IntMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         kept = _number(args[0]) if len(args) == 1 and not kwargs else None
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and not args[0].is_floating_point() and not args[0].is_complex():
+            return args[0].item()
         return builtins.int(*args, **kwargs) if kept is None else kept
 
     def __eq__(cls, other: object) -> bool:
@@ -216,8 +218,10 @@ class _FloatMeta(type):
         return issubclass(other, builtins.float | torch.SymFloat)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        symbolic = len(args) == 1 and not kwargs and isinstance(args[0], torch.SymInt | torch.SymFloat)
-        return torch.sym_float(args[0]) if symbolic else builtins.float(*args, **kwargs)
+        value = args[0] if len(args) == 1 and not kwargs else None
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.item()
+        return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else builtins.float(*args, **kwargs)
 
     def __eq__(cls, other: object) -> bool:
         return other is cls or other is builtins.float or other is torch.SymFloat
