@@ -202,11 +202,15 @@ def _sums_to_one(x: torch.Tensor, dim: int) -> bool:
 
 
 def _keep_probabilities(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    sharpness = {"normal": 1.0, "uniform": 0.1, "large": 4.0}
+    sharpness = {"normal": 1.0, "uniform": 0.1, "large": 4.0, "zeros": 1.0}
     dim = _sum_dim(x)
     if kind not in sharpness or dim is None:
         return None
-    return (_free(x, "normal", seed).float() * sharpness[kind]).softmax(dim).to(x.dtype)
+    made = (_free(x, "normal", seed).float() * sharpness[kind]).softmax(dim)
+    if kind == "zeros":  # of some classes; the likeliest stays
+        made = _free(made, "zeros", seed + 1).where(made != made.amax(dim, keepdim=True), made)
+        made = made / made.sum(dim, keepdim=True)
+    return made.to(x.dtype)
 
 
 def _unit(x: torch.Tensor) -> bool:

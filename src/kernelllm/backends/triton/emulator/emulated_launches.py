@@ -110,6 +110,7 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
             _EmulatorState.begun += 1
             with _some_programs(executor, grid, bound):
                 executor(*args, **kwargs)
+        races.Races.end(bounds.ends - bounds.starts)
     finally:
         memory.current(None)
         if _EmulatorState.observer is not None:

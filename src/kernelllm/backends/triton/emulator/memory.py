@@ -101,7 +101,7 @@ class Bounds:
         start = int(self.starts[index])
         if (start, int(self.ends[index])) not in self.written:
             return
-        Races.reading_back.add(Races.kernel)
+        Races.suspects.add(Races.kernel)
         if Races.active is not None:
             lanes = np.arange(elements.size).reshape(elements.shape)
             if mask is not None and not mask.all():
@@ -267,9 +267,10 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
             indices = np.broadcast_to(indices, data.shape)
         if indices.size:
             _note_write(index, ptrs, lanes)
+            Races.count(index, indices.size * kind.itemsize)
             if Races.active is not None:
                 position = np.arange(indices.size).reshape(indices.shape) if lanes is None or lanes.all() else np.flatnonzero(chosen)
-                Races.active.stores(int(_Current.bounds.starts[index]), kind.itemsize, view.size, indices, position)
+                Races.active.stores(int(_Current.bounds.starts[index]), view, _Current.bounds.names[index], indices, data, position)
         if Sampling.active is not None:
             Sampling.active.stores(_start(index), kind.itemsize, indices)
         if Undo.active is not None:

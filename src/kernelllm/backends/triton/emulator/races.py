@@ -1,12 +1,15 @@
-"""Reads of what other programs of a launch wrote, or other threads of a program, where nothing makes them wait.
+"""Reads of what other programs of a launch wrote, or other threads of a program, where nothing makes them wait; and different values
+that several programs store in one place.
 
 Here one program ends before the next begins, and a whole block is stored before it is loaded: such kernels are right in the
-interpreter and may be anything on a GPU. Kernels that load what their launch stored are traced, in one launch for each order of programs.
+interpreter and may be anything on a GPU. Kernels that load what their launch stored, or store more than there is room for, are
+traced, in one launch for each order of programs.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +32,9 @@ class Races:
     """That a program of it has: with one alone, its threads go together."""
     whole = True
     """Whether all programs of it run."""
-    reading_back: set[Any] = set()  # noqa: RUF012 (kernels that load what their launch stored, for the life of the process)
+    suspects: set[Any] = set()  # noqa: RUF012 (kernels that are to be traced, for the life of the process)
+    _stored: Counter[int] = Counter()  # noqa: RUF012
+    """Bytes that the launch stored in each range."""
     _traced: set[Any] = set()  # noqa: RUF012 (kernels, constants and orders that were traced)
 
     def __init__(self) -> None:
@@ -42,11 +47,18 @@ class Races:
     def begin(cls, kernel: Any, warps: int, *, whole: bool) -> None:
         """A launch begins."""
         cls.kernel, cls.warps, cls.whole = kernel, warps, whole
+        cls._stored.clear()
+
+    @classmethod
+    def end(cls, lengths: Any) -> None:
+        """It has ended; ``lengths``: bytes of each range."""
+        if any(index < len(lengths) and stored > lengths[index] for index, stored in cls._stored.items()):
+            cls.suspects.add(cls.kernel)
 
     @classmethod
     def trace(cls, key: Any, programs: Iterator[Any], run: Callable[[Any], None]) -> None:
         """Run the first programs of a launch one by one, where the kernel loads what it stored and nothing of this key was traced."""
-        if not cls.whole or cls.kernel not in cls.reading_back or key in cls._traced:
+        if not cls.whole or cls.kernel not in cls.suspects or key in cls._traced:
             return
         cls._traced.add(key)
         cls.active = own = cls()
@@ -58,12 +70,22 @@ class Races:
         finally:
             cls.active = None
 
-    def stores(self, start: int, width: int, count: int, elements: Any, lanes: Any) -> None:
-        """The program under way stores these elements of the range that begins there and has ``count``."""
-        key = start, width
+    @classmethod
+    def count(cls, index: int, size: int) -> None:
+        """So many bytes are stored in a range."""
+        cls._stored[index] += size
+
+    def stores(self, start: int, view: Any, name: str, elements: Any, data: Any, lanes: Any) -> None:
+        """The program under way stores this in elements of the range that begins there. Raises IllegalAccess where others stored there."""
+        key = start, view.itemsize
         if key not in self._writers:
-            self._writers[key] = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int64)
+            self._writers[key] = np.zeros(view.size, dtype=np.int32), np.zeros(view.size, dtype=np.int64)
         writers, times = self._writers[key]
+        before, old = writers[elements], view[elements]
+        others = int(((before != 0) & (before != self._program) & (old != data) & ((old == old) | (data == data))).sum())
+        if others and not self._waited:
+            text = f"a race: a program stores {others} element(s) of {name!r} in which another program of the same launch stored other"
+            raise IllegalAccess(f"{text} values, and waits for nothing. A GPU keeps no order between programs: let one of them store each.")
         writers[elements], times[elements] = self._program, self._time * _LANE + lanes
 
     def loads(self, start: int, width: int, name: str, elements: Any, lanes: Any) -> None:
