@@ -96,6 +96,19 @@ def products() -> None:
             case(f"quantized {m, n, k, weight.dtype}", Q.quantized_matmul(x, weight), want.bfloat16())
             scaled = Q.quantized_matmul(x, weight, scales, scales.expand(1, n)[0])
             case(f"quantized, scaled {m, n, k, weight.dtype}", scaled, (want * scales + scales).bfloat16())
+    for m, n, k, groups in [(5, 70, 320, 10), (16, 64, 2048, 16), (40, 65, 128, 32), (3, 64, 96, 12)]:
+        x, scales, zeros = draw(m, k, dtype=torch.bfloat16), draw(n, groups, dtype=torch.bfloat16), draw(n, groups, dtype=torch.bfloat16)
+        packed = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
+        halves = torch.stack((packed & 15, packed >> 4), -1).flatten(1)
+        for weight, offset, nibbles in ((halves, 8.0, True), (packed.repeat(1, 2), 0.0, False)):
+            whole = ((weight.view(n, groups, -1) - offset - zeros.double()[..., None]) * scales.double()[..., None]).flatten(1)
+            held = packed if nibbles else weight
+            got = Q.quantized_matmul(x, held.T, scales, scales[:, 0], zeros, offset, nibbles)
+            case(f"quantized in groups {m, n, k, nibbles}", got, (x.double() @ whole.T + scales[:, 0]).bfloat16())
+    for k in (33, 640):
+        x, y, z = draw(1, k, dtype=torch.float16), draw(70, k, dtype=torch.float16), draw(1, 70, dtype=torch.float16)
+        want = torch.relu(x.double() @ y.double().T + z[0]) * z
+        case(f"one row {k}", H.half_matmul(x, y.T, z[0], False, "relu", z, "mul"), want.half())
     case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())
     case("matmul tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
     activations: dict[str, Any] = {

@@ -154,12 +154,36 @@ def test_few_rows_times_bytes_are_one_product_that_reads_the_bytes() -> None:
     assert "kernelllm.quantized_matmul.default" not in many
 
 
+HALF_BYTES = """
+class Model(nn.Module):
+    def __init__(self, width, out, group):
+        super().__init__()
+        self.register_buffer("packed", torch.randint(0, 256, (out, width // 2), dtype=torch.uint8))
+        self.register_buffer("scale", torch.rand(out, width // group, dtype=torch.bfloat16))
+        self.register_buffer("zero", torch.randint(0, 16, (out, width // group)).bfloat16())
+        self.group = group
+
+    def forward(self, x):
+        weight = torch.stack((self.packed & 15, self.packed >> 4), dim=-1).view(self.packed.shape[0], -1, self.group).to(x.dtype)
+        given = (weight - self.zero[:, :, None]) * self.scale[:, :, None], (weight - 8) * self.scale[:, :, None], (8 - weight)
+        return [x @ each.flatten(1).t() for each in given]
+tokens, width, out, group = 8, 1024, 1024, 64
+def get_inputs(): return [torch.randn(tokens, width, dtype=torch.bfloat16)]
+def get_init_inputs(): return [width, out, group]
+"""
+
+
+def test_weights_of_half_bytes_with_scales_of_groups_are_read_as_they_lie() -> None:
+    graph = captured(HALF_BYTES, Options(extern="allow", symbolic=False, mixed=True)).graph.graph
+    calls = [n for n in graph.nodes if str(n.target) == "kernelllm.quantized_matmul.default"]
+    assert [(n.args[4] is not None, *n.args[5:]) for n in calls] == [(True, 0.0, True), (False, 8.0, True)]  # nothing like 8 - weight
+
+
 SHARED = """
 class Model(nn.Module):
     def forward(self, q, k, v, keep):
         k, v = (x.repeat_interleave(4, 1) for x in (k, v))
-        attended = F.scaled_dot_product_attention(q * 2, k, v, attn_mask=keep), F.scaled_dot_product_attention(q * 2, k, v, is_causal=True)
-        return *attended, torch.topk(attended[0][:, 0].float(), 5)[1]
+        return F.scaled_dot_product_attention(q * 2, k, v, attn_mask=keep), F.scaled_dot_product_attention(q * 2, k, v, is_causal=True)
 batch, heads, tokens, size = 2, 2, 128, 64
 def get_inputs():
     q, k, v = (torch.randn(batch, h, tokens, size, dtype=torch.float16) for h in (4 * heads, heads, heads))
@@ -168,12 +192,11 @@ def get_init_inputs(): return []
 """
 
 
-def test_on_a_path_for_known_sizes_heads_are_shared_and_short_rows_are_sorted() -> None:
+def test_on_a_path_for_known_sizes_heads_are_shared() -> None:
     path = compiled(problem(SHARED), Options(fixed=True, mixed=True)).split("def forward_at_known_sizes")[1]
     assert "half_attention(" in path
     assert "enable_gqa=True" in path
     assert "4, 128, 64)" not in path  # no copy of repeated heads
-    assert "= topk(" in path
 
 
 JOINED = """

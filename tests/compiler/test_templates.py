@@ -131,9 +131,18 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product of few rows in half precision": (
         "few_rows_kernel", lambda: matmul_half.half_matmul(meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
     ),
+    "product of few rows and half bytes": (
+        "matmul_sum_splits_kernel",
+        lambda: quantized.quantized_matmul(
+            meta(40, 4096, dtype=HALF), meta(2048, 1024, dtype=torch.uint8), meta(1024, 32), None, meta(1024, 32), 0.0, True
+        ),
+    ),
+    "product of one row": (
+        "one_row_kernel", lambda: matmul_half.half_matmul(meta(1, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
+    ),
     "product of few rows and bytes": (
         "quantized_kernel",
-        lambda: quantized.quantized_matmul(meta(16, 4096, dtype=HALF), meta(4096, 4096, dtype=torch.int8).T, meta(4096, dtype=HALF)),
+        lambda: quantized.quantized_matmul(meta(64, 4096, dtype=HALF), meta(4096, 4096, dtype=torch.int8).T, meta(4096, dtype=HALF)),
     ),
     "attention in half precision": (
         "attention_half_kernel",

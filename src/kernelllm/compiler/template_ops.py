@@ -23,7 +23,8 @@ SCHEMAS: dict[str, str] = {
     "-> Tensor",
     "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
-    "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None) -> Tensor",
+    "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None, Tensor? zero=None, float offset=0.0, "
+    "bool nibbles=False) -> Tensor",
     "matmul_three": "(Tensor a, Tensor b, Tensor c, Tensor d, Tensor? b_bias=None, Tensor? c_bias=None, Tensor? d_bias=None, "
     "bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
     "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
@@ -224,7 +225,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "half_matmul": _matmul,
     "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,
-    "quantized_matmul": _matmul,
+    "quantized_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[1])),
     "matmul_three": _matmul_three,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,

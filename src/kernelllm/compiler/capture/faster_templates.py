@@ -34,8 +34,6 @@ _FEW_ROWS = 2**22
 """Elements of a weight from which on few rows times it gain."""
 _WIDEST = 128
 """The width of heads up to which each of torch's fast kernels shares key heads."""
-_SORTED = 256
-"""Elements of a row up to which sorting it in registers is faster than torch's search for the largest."""
 _FEW_KEYS = 64
 """Keys up to which torch's attention under a mask is as fast."""
 
@@ -48,14 +46,7 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
 
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
-
-    def short_rows(edit: Editor, x: Node, k: Any, dim: int = -1, *rest: Any, **named: Any) -> Node | None:
-        value = x.meta["val"]
-        fits = value.dim() and isinstance(value.shape[dim], int) and value.shape[dim] <= _SORTED
-        return all_rules[aten.topk](edit, x, k, dim, *rest, **named) if fits else None
-
-    chosen = {aten.topk: short_rows} | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
-    return products | pools | low_memory_pools() | chosen
+    return products | pools | low_memory_pools() | {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
 
 
 def _gains(node: Node, target: str) -> bool:

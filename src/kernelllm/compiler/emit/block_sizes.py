@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelllm.compiler.inductor import heuristics
 from kernelllm.compiler.inductor.kernel_source import Kernel
+from kernelllm.compiler.inductor.row_reductions import LONGER
 from kernelllm.compiler.inductor.strides import gathers, reads_along_rows
 from kernelllm.compiler.options import Options
 
@@ -47,6 +48,7 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     blocks = set(kernel.blocks)
     x = kernel.hints.get("x", 1)
     ours = options.mixed and (_reads_rows_twice(kernel) or (kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)))
+    ours |= options.mixed and _holds_longer_rows(kernel)
     if options.short:
         return _usual(kernel, x)
     known = heuristics.tried(kernel) if options.library and not ours else []
@@ -92,6 +94,12 @@ def _reads_rows_twice(kernel: Kernel) -> bool:
     """Whether long rows along memory are read in one loop for a reduction and in another for what is made of it."""
     loops = sum(isinstance(statement, ast.For) for statement in kernel.function.body)
     return loops > 1 and kernel.reduction_hint == "INNER" and "YBLOCK" not in kernel.blocks
+
+
+def _holds_longer_rows(kernel: Kernel) -> bool:
+    """Whether whole rows along memory are held that are longer than Inductor's own."""
+    persistent = "R0_BLOCK" not in kernel.blocks and "YBLOCK" not in kernel.blocks
+    return persistent and kernel.reduction_hint == "INNER" and 1024 < kernel.hints.get("r0_", 1) <= LONGER
 
 
 def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks]) -> LaunchConfig:
@@ -147,6 +155,8 @@ def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig
     if (inner and (not persistent or r >= 256)) or x == 1:
         cap = r if persistent else min(r, max(512, int(4096 * scale)))
         warps = max(1, min(16, cap // 256))
+        if options.mixed and _holds_longer_rows(kernel):
+            warps = 4  # they wait less for each other
         return LaunchConfig(rows=True, blocks={"R0_BLOCK": cap}, warps=warps)
     if persistent:
         few = gathers(kernel)  # many small programs wait for memory better than a few whose warps wait for each other

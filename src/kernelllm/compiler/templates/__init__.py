@@ -20,8 +20,10 @@ activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"si
 activation, b_bias=None,                      in fp16 and bf16
 gate_bias=None,
 allow_tf32=False) -> T``
-``quantized_matmul(a, b,         quantized    ``(a [M,K] @ b [K,N]) * scale [N] + bias [N]``, ``a`` in fp16 or bf16, ``b`` of any
-scale=None, bias=None) -> T``                 type of one byte; for few rows
+``quantized_matmul(a, b,         quantized    ``a [M,K] @ ((b [K,N] - offset - zero) * scale) + bias [N]``, ``a`` in fp16 or bf16,
+scale=None, bias=None,                        ``b`` of any type of one byte, or of two numbers a byte (``nibbles``, ``[K/2,N]``);
+zero=None, offset=0.0,                        ``scale`` ``[N]``, or ``[N,G]`` as ``zero``, for groups of neighbours along K; for
+nibbles=False) -> T``                         few rows
 ``addmm(c, a, b, beta=1.0,       matmul       ``beta * c + alpha * (a @ b)``, ``c`` broadcasts to ``[M,N]``; ``c`` unread where
 alpha=1.0, allow_tf32=False)                  ``beta == 0``
 -> T

@@ -153,6 +153,26 @@ def few_rows_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, st
              mask=(rows < M)[:, None] & (cols < N)[None, :])
 
 
+@triton.jit
+def one_row_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, N, K, stride_a, stride_b, stride_c, stride_o, ALPHA: tl.constexpr,
+                   BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr, BLOCK_N: tl.constexpr,
+                   BLOCK_K: tl.constexpr):
+    """BLOCK_N columns of one row times a weight whose columns are contiguous: nothing to share, so no tensor cores."""
+    cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    ks = tl.arange(0, BLOCK_K)
+    b_ptrs = b_ptr + cols.to(tl.int64)[:, None] * stride_b + ks[None, :]
+    acc = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+    for k in tl.range(0, K, BLOCK_K, num_stages=3):
+        inside = ks < K - k
+        b = tl.load(b_ptrs + k, mask=(cols < N)[:, None] & inside[None, :], other=0.0, eviction_policy="evict_first")
+        a = tl.load(a_ptr + (k + ks) * stride_a, mask=inside, other=0.0)
+        acc += b.to(tl.float32) * a.to(tl.float32)[None, :]
+    row = tl.zeros((1, 1), dtype=tl.int64)
+    total = matmul_finish(tl.sum(acc, axis=1)[None, :], c_ptr, other_ptr, 0, row, cols.to(tl.int64)[None, :], 1, N, 0, 0, stride_c,
+                          0, stride_o, ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
+    tl.store(out_ptr + cols[None, :], total.to(out_ptr.dtype.element_ty), mask=(cols < N)[None, :])
+
+
 def described_scratch(size, alignment, stream):
     """The memory in which Triton keeps a kernel's descriptors."""
     return torch.empty(size, device="cuda", dtype=torch.int8)
@@ -303,6 +323,13 @@ def few_rows(a, b, c, other, finish):
     """finish(a [M,K] @ b [K,N]) for up to 16 rows in half precision, any strides."""
     m, k = a.shape
     n = b.shape[1]
+    if m == 1 and b.stride(0) == 1:
+        out = torch.empty((m, n), device=a.device, dtype=a.dtype)
+        other = out if other is None else other
+        one_row_kernel[(triton.cdiv(n, 8),)](
+            a, b, c, other, out, n, k, a.stride(1), b.stride(1), c.stride(1), other.stride(1), *finish, 8, 512, num_warps=4
+        )
+        return out
     block_n, block_k, spans, warps, stages = few_rows_tiles(m, n, k, b.stride(0) == 1)
     k_span = triton.cdiv(triton.cdiv(k, spans), block_k) * block_k
     spans = triton.cdiv(k, k_span)

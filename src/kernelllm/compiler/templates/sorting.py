@@ -34,6 +34,13 @@ def sort_kernel(x_ptr, out_ptr, index_ptr, lanes, length, kept, inner, DESCENDIN
     tl.store(index_ptr + target, where, mask=mask)
 
 
+def sort_at_once(block):
+    """(lanes a program, num_warps): a warp by itself sorts short lanes without waiting for others."""
+    if block > 256:
+        return 1, 4 if block <= 1024 else 8
+    return (max(2, 256 // block), 1) if block >= 64 else (512 // block, 4)
+
+
 def sort_run(x, k, dim, descending):
     """The first k of each sorted row along ``dim`` (all where k is None), and their int64 positions."""
     x = x.contiguous()
@@ -51,9 +58,9 @@ def sort_run(x, k, dim, descending):
     if out.numel() > 0:
         block = max(2, triton.next_power_of_2(length))
         lanes = x.numel() // length
-        at_once = max(1, min(1024 // block, triton.next_power_of_2(lanes)))
+        at_once, warps = sort_at_once(block)
         sort_kernel[(triton.cdiv(lanes, at_once),)](
-            x, out, index, lanes, length, kept, inner, descending, at_once, block, num_warps=4 if block <= 1024 else 8
+            x, out, index, lanes, length, kept, inner, descending, at_once, block, num_warps=warps
         )
     return out, index
 
