@@ -1,7 +1,10 @@
 """Complex arithmetic as pairs of reals, and other forms that are taken apart while a module is traced."""
 
+import pytest
+import torch
 from compiled import problem
 
+from kernelllm.compiler.capture import taken_apart
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.judge import Judge, JudgeSettings
 
@@ -54,3 +57,13 @@ def test_bags_distances_and_checks_are_taken_apart() -> None:
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as mixed:
         verdict = mixed.judge(problem(TAKEN_APART), candidate)
     assert verdict.correct, verdict.message
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0])
+def test_distances_of_equal_points_have_the_gradients_of_torch(p: float) -> None:
+    left, right = torch.randn(3, 5).requires_grad_(), torch.randn(4, 5).requires_grad_()
+    with torch.no_grad():
+        right[1] = left[2]
+    both = taken_apart.cdist(None, left, right, p), torch.cdist(left, right, p)
+    for mine, theirs in zip(*(torch.autograd.grad(distances.sum(), (left, right)) for distances in both), strict=True):
+        torch.testing.assert_close(mine, theirs)
