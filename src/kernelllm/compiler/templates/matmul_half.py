@@ -215,6 +215,11 @@ def product_should_read_few_rows(m):
     return m <= 16
 
 
+def product_should_read_one_row(m):
+    """Whether one row has a kernel of its own: a file written for more rows does without it."""
+    return m == 1
+
+
 def product_should_split(m, n, k, cores):
     """Whether so few tiles leave cores idle unless a deep K is split, which matmul() does."""
     return k >= 2048 and triton.cdiv(m, 64) * triton.cdiv(n, 128) < min(k, 4096) * cores // 12288
@@ -323,7 +328,7 @@ def few_rows(a, b, c, other, finish):
     """finish(a [M,K] @ b [K,N]) for up to 16 rows in half precision, any strides."""
     m, k = a.shape
     n = b.shape[1]
-    if m == 1 and b.stride(0) == 1:
+    if m == 1 and b.stride(0) == 1 and product_should_read_one_row(m):
         out = torch.empty((m, n), device=a.device, dtype=a.dtype)
         other = out if other is None else other
         one_row_kernel[(triton.cdiv(n, 8),)](
