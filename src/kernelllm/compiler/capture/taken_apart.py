@@ -63,7 +63,7 @@ def embedding_bag(_: Any, weight: Any, indices: Any, offsets: Any, scale_grad_by
                    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                    padding_idx: int | None = None) -> Any:
     """Rows are gathered, and each is added to its bag. A bag begins where its offset says; how many begin up to a row is its number."""
-    if mode == MAX or indices.dim() != 1 or not weight.dtype.is_floating_point:
+    if indices.dim() != 1 or not weight.dtype.is_floating_point:
         return NotImplemented
     starts = offsets[:-1] if include_last_offset else offsets
     begins = torch.zeros(indices.shape[0] + 1, dtype=torch.int32, device=weight.device)  # a kernel adds no int64 to memory
@@ -71,9 +71,15 @@ def embedding_bag(_: Any, weight: Any, indices: Any, offsets: Any, scale_grad_by
     rows, ones = weight[indices], torch.ones_like(indices, dtype=weight.dtype)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]
+    nothing = float("-inf") if mode == MAX else 0.0
     if padding_idx is not None and padding_idx >= 0:
         kept = indices != padding_idx
-        rows, ones = torch.where(kept[:, None], rows, 0.0), ones * kept
+        rows, ones = torch.where(kept[:, None], rows, nothing), ones * kept
+    if mode == MAX:  # of no row it is 0
+        # of an input: memory that only holds a constant is not there yet where a template writes into it
+        lowest = (starts * 0).to(weight.dtype)[:, None].expand(-1, weight.shape[1]) + nothing
+        out = lowest.scatter_reduce(0, bag[:, None].expand_as(rows), rows, "amax")
+        return torch.where(out == nothing, 0.0, out), bag, begins, begins
     out = torch.zeros(starts.shape[0], weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
     if mode == MEAN:
         counts = torch.zeros(starts.shape[0], dtype=weight.dtype, device=weight.device).index_add(0, bag, ones)
