@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from toy_training import toy_recipe
+from safetensors.torch import load_file
+from toy_training import SIZES, toy_recipe
 
 from kernelllm.core.errors import UnknownName, UsageError
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Problem, from_json
 from kernelllm.lm import prompts
 from kernelllm.models import Message, SamplingParams, open_model
 from kernelllm.models.small_weights import SHARD_BYTES
@@ -317,8 +321,27 @@ def test_a_finished_run_is_pushed_without_its_checkpoints(
         card.push(tmp_path, "me/mini")
 
 
-def test_weights_are_sharded_over_gpus_alone(toy_set: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_sharded_weights_reach_the_losses_of_one_process(trained: tuple[Path, TrainingRun], toy_set: Path, tmp_path: Path) -> None:
     if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(UsageError, match="over GPUs"):
-        sft(toy_recipe(toy_set, "training.fsdp=true"), tmp_path)
+        pytest.skip("rehearsed on CPUs: there is a GPU")
+    with pytest.raises(UsageError, match="there is one"):
+        sft(toy_recipe(toy_set, "training.fsdp=true"), tmp_path / "alone")
+    run = tmp_path / "run"
+    words = [*SIZES, "training.fsdp=true", "validation.problems=2", "validation.samples=1", "validation.max_tokens=8"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "kernelllm"]
+    command += ["train", "sft", "mini", *(part for word in words for part in ("--set", word)), f"--pairs={toy_set}", f"--output={run}"]
+    for _ in range(2):  # the second call goes on from the first checkpoint
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+        outcome = from_json((run / "result.json").read_bytes(), TrainingRun)
+        assert [loss for _, loss in outcome.losses] == pytest.approx([loss for _, loss in trained[1].losses], rel=1e-5)
+        assert outcome.scores["loss"] == pytest.approx(trained[1].scores["loss"], rel=1e-5)
+        assert "pass@1" in outcome.scores
+        assert all((folder / "pytorch_model_fsdp.bin").exists() for folder in (run / "checkpoints").glob("checkpoint-*"))
+        one, two = (load_file(folder / "model" / "model.safetensors") for folder in (trained[0], run))
+        assert one.keys() == two.keys()
+        for name, tensor in one.items():
+            torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=1e-5)
+        assert list((run / "int8").glob("*.safetensors"))
+        (run / "result.json").unlink()
+        shutil.rmtree(run / "checkpoints" / "checkpoint-8")

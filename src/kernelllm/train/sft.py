@@ -22,7 +22,7 @@ from kernelllm.models.extras import installed, need
 from kernelllm.models.hf import HF
 from kernelllm.models.mini import Mini
 from kernelllm.pairs.row import Pair
-from kernelllm.train import card, judged, packed_attention, time_budget, tokenizer, weights
+from kernelllm.train import card, judged, packed_attention, sharding, time_budget, tokenizer, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
 from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
@@ -43,6 +43,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     """
     transformers = need("transformers", "train")
     need("accelerate", "train")
+    sharding.check(recipe)
     rows = rows_of(recipe.data)
     with weights.processes().main_process_first():
         if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
@@ -71,8 +72,9 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)
     with judged_by(recipe.validation) as judge:
         if judge is not None:
-            asked = wrapped(recipe, model, words)
-            trainer.scored = lambda: judged.scores(asked, parts["validation"], recipe.data, recipe.validation, judge)
+            trainer.scored = lambda now: judged.scores(
+                wrapped(recipe, now, words), parts["validation"], recipe.data, recipe.validation, judge
+            )
         trainer.train(resume_from_checkpoint=last_checkpoint(folder, recipe.training.max_steps))
         found = finished(trainer, fitting["test"][0], recipe)
     history = trainer.state.log_history
@@ -81,12 +83,9 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
         too_long=sum(left for _, left in fitting.values()), scores=found,
         losses=[(int(h["step"]), float(h["loss"])) for h in history if "loss" in h],
     )  # fmt: skip
-    if recipe.training.fsdp:  # the weights are spread over the processes
-        trainer.save_model(str(folder / "model"))
-        words.save_pretrained(folder / "model")
-    elif trainer.is_world_process_zero():
-        weights.export(model, words, recipe, folder)
-    if trainer.is_world_process_zero():
+    now = sharding.whole(trainer, recipe, words)
+    if now is not None:
+        weights.export(now, words, recipe, folder)
         card.write(folder, recipe, rows, outcome)
     return outcome
 
@@ -140,7 +139,7 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
         weights.compile_layers(model)
 
     class PairTrainer(base):  # type: ignore[misc]
-        scored: Callable[[], dict[str, float]] | None = None
+        scored: Callable[[Any], dict[str, float]] | None = None
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if budget is None:
@@ -155,11 +154,13 @@ def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Ro
             prefix = kwargs.get("metric_key_prefix", "eval")
             more = {"perplexity": math.exp(min(metrics[f"{prefix}_loss"], 50.0))}
             if self.scored is not None and prefix == "eval":
-                more |= _on_all(self, self.scored)
+                more |= _on_all(self, recipe, words)
             named = {f"{prefix}_{name}": value for name, value in more.items()}
             self.log(named)
             return metrics | named
 
+    if how.fsdp:
+        sharding.begin(recipe, arguments)
     made = PairTrainer(
         model=model, args=arguments, train_dataset=train, eval_dataset=looked, callbacks=callbacks(folder, told, step_tokens, budget),
         data_collator=collator(recipe, model, words, arguments.per_device_train_batch_size), processing_class=words,
@@ -177,11 +178,13 @@ def collator(recipe: Recipe, model: Any, words: Any, rows: int) -> Collator:
     return Collator(words.pad_token_id, recipe.data.max_length if packed else None, count=rows if packed else 0, starts=starts)
 
 
-def _on_all(trainer: Any, scored: Callable[[], dict[str, float]]) -> dict[str, float]:
+def _on_all(trainer: Any, recipe: Recipe, words: Any) -> dict[str, float]:
     """What the first process found, known to all: each decides alike which checkpoint is the best."""
     accelerate = need("accelerate.utils", "train")
     trainer.model.eval()
-    box = [scored() if trainer.is_world_process_zero() else None]
+    now = sharding.whole(trainer, recipe, words)
+    box = [trainer.scored(now.eval()) if now is not None else None]
+    del now
     accelerate.broadcast_object_list(box)
     trainer.model.train()
     return box[0] or {}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 import shutil
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from kernelllm.core.errors import UsageError
 from kernelllm.models import small_weights
 from kernelllm.models.extras import need
 from kernelllm.train import packed_attention
 from kernelllm.train.config import Recipe
+
+_WAIT: Final = timedelta(hours=6)
+"""Ten minutes where nothing is said: a look at 64 modules may take longer."""
 
 
 def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
@@ -66,13 +69,11 @@ def scratch(recipe: Recipe, words: Any, attention: str = "sdpa") -> Any:
 def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
     """transformers' own arguments. Checkpoints are written where the model is looked at.
 
-    Raises MissingExtra, and UsageError where weights are to be sharded and no GPU is there.
+    Raises MissingExtra.
     """
     transformers = need("transformers", "train")
     how, look = recipe.training, recipe.validation
     cuda = torch.cuda.is_available()
-    if how.fsdp and not cuda:  # accelerate would leave it out without a word
-        raise UsageError("training.fsdp shards weights over GPUs, and there is none.", fix="Leave it out: torchrun alone shares the rows.")
     world = int(processes().num_processes)
     micro = min(how.micro_batch, how.batch)
     every = look.every or how.save_every
@@ -85,7 +86,7 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
         adam_beta2=how.beta2, max_grad_norm=how.max_grad_norm, optim=how.optimizer,
         bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, logging_nan_inf_filter=False,  # it waits for the GPU at each step
         **checkpointing(recipe, transformers.TrainingArguments),
-        fsdp=True if how.fsdp else None, seed=how.seed, data_seed=how.seed,
+        fsdp=True if how.fsdp else None, ddp_find_unused_parameters=False, seed=how.seed, data_seed=how.seed,
         logging_steps=how.log_every, logging_first_step=True, report_to="none",
         eval_strategy="steps" if look.every else "no", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=how.keep,
         load_best_model_at_end=best is not None, metric_for_best_model=best, greater_is_better=best != "eval_loss" if best else None,
@@ -113,8 +114,8 @@ def compile_layers(model: Any) -> None:
 
 
 def processes() -> Any:
-    """The processes that train together (accelerate)."""
-    return need("accelerate", "train").PartialState(cpu=not torch.cuda.is_available())
+    """The processes that train together (accelerate). The others wait as long as the first one samples and judges."""
+    return need("accelerate", "train").PartialState(cpu=not torch.cuda.is_available(), timeout=_WAIT)
 
 
 def computed_in(recipe: Recipe) -> torch.dtype:
