@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,6 +97,17 @@ def test_reward_rises_on_a_toy_task(toy_set: Path, begun: Path, tmp_path: Path) 
     assert told["mean reward, last third"] > told["mean reward, first third"]
     assert (tmp_path / "rl" / "int8").is_dir()
     assert "| step | reward |" in (tmp_path / "rl" / "README.md").read_text()
+
+
+def test_rl_that_was_stopped_goes_on_to_the_same_rewards(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    recipe = toy_rl(toy_set, begun, "training.max_steps=6", "training.save_every=1", "rl.problems=8", "rl.max_tokens=4")
+    run = rl(recipe, tmp_path, score=toy_score)
+    told = (tmp_path / "rewards.json").read_bytes()
+    (tmp_path / "result.json").unlink()
+    for step in (5, 6):  # two steps are an epoch: the next one asks in another order
+        shutil.rmtree(tmp_path / "checkpoints" / f"checkpoint-{step}")
+    assert rl(recipe, tmp_path, score=toy_score).rewards == run.rewards
+    assert (tmp_path / "rewards.json").read_bytes() == told
 
 
 def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from kernelllm.core.errors import UsageError
 from kernelllm.models.extras import need
 from kernelllm.models.language_model import as_chat, plain_text
-from kernelllm.train import card, weights
+from kernelllm.train import card, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import answer_text, fits, rows_of
@@ -28,7 +28,8 @@ def dpo(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     """
     trl, datasets = need("trl", "train"), need("datasets", "train")
     if not recipe.base:
-        raise UsageError("dpo begins from a trained model.", fix="Write --set base=FOLDER/model, a folder that 'train sft' made.")
+        raise UsageError("dpo begins from a trained model.", fix="Write --set base=mini (the packaged model), or base=FOLDER/model.")
+    sharding.refuse(recipe, "dpo")
     rows = rows_of(recipe.data)
     if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
         return done

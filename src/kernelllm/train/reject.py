@@ -21,13 +21,13 @@ from kernelllm.models.extras import need
 from kernelllm.pairs import from_runs, pair_files
 from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.pairs.row import Pair, pair_of
-from kernelllm.train import rewards, weights
+from kernelllm.train import rewards, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Rejection
 from kernelllm.train.examples import rows_of
 from kernelllm.train.judged import Sampler, pass_rates, problems_of
 from kernelllm.train.rewards import Scorer
-from kernelllm.train.sft import ToldLine, opened_tokenizer, sft, wrapped
+from kernelllm.train.sft import ToldLine, begin, opened_tokenizer, sft, wrapped
 
 log = logging.getLogger(__name__)
 CURVE: Final = "curve.json"
@@ -45,9 +45,11 @@ def reject(
     """
     if not recipe.base:
         raise UsageError("reject begins from a trained model.", fix="Write --set base=mini (the packaged model), or base=FOLDER/model.")
+    sharding.refuse(recipe, "reject")
     runs = []
     base = recipe.base
     rows = rows_of(recipe.data)
+    begin(recipe, rows, folder, fresh=fresh)
     if fresh:
         (folder / CURVE).unlink(missing_ok=True)
     _looked_at(recipe, rows, folder, 0, score, told)

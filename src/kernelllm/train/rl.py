@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Problem, Status
+from kernelllm.core.types import Attempt, Problem, Status, from_json, to_json
 from kernelllm.lm import feedback, prompts
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Message
 from kernelllm.models.extras import need
 from kernelllm.models.hf import prompt_ids
 from kernelllm.models.language_model import as_chat, plain_text
-from kernelllm.train import card, rewards, weights
+from kernelllm.train import card, rewards, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import rows_of
@@ -26,6 +26,7 @@ from kernelllm.train.rewards import Scorer
 from kernelllm.train.sft import ToldLine, begin, callbacks, last_checkpoint, opened_tokenizer, wrapped
 
 log = logging.getLogger(__name__)
+_SAMPLED: Final = "sampled"
 _Asked = tuple[str, Sequence[Message]]
 """A problem's name and its prompt."""
 
@@ -36,8 +37,9 @@ def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool =
     ``score`` judges in place of the judge. Raises UsageError, MissingExtra.
     """
     if not recipe.base:
-        raise UsageError("rl begins from a trained model.", fix="Write --set base=FOLDER/model, a folder that 'train sft' made.")
+        raise UsageError("rl begins from a trained model.", fix="Write --set base=mini (the packaged model), or base=FOLDER/model.")
     need("trl", "train")
+    sharding.refuse(recipe, "rl")
     rows = rows_of(recipe.data)
     if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
         return done
@@ -60,8 +62,10 @@ def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool =
         first = len(asked)
         for turn in range(1, recipe.rl.turns + 1):
             place = folder if turn == 1 else folder / f"turn-{turn}"
+            checkpoint = last_checkpoint(place, recipe.training.max_steps)
+            samples += _sampled_before(place, checkpoint)
             trainer = make_verdict_trainer(recipe, model, words, asked, problems, scorer, samples, place, told)
-            trainer.train(resume_from_checkpoint=last_checkpoint(place, recipe.training.max_steps))
+            trainer.train(resume_from_checkpoint=checkpoint)
             means += [(steps + int(h["step"]), float(h["reward"])) for h in trainer.state.log_history if "reward" in h]
             steps += trainer.state.global_step
             asked += [one for one in _repairs(samples, problems, recipe.data.template) if _fits(recipe, words, one)]
@@ -80,7 +84,7 @@ def make_verdict_trainer(
     recipe: Recipe, model: Any, words: Any, asked: Sequence[_Asked], problems: dict[str, Problem],
     score: Scorer, samples: list[Attempt], folder: Path, told: ToldLine,
 ) -> Any:  # fmt: skip
-    """A GRPOTrainer over prompts; every judged sample is added to ``samples``."""
+    """A GRPOTrainer over prompts; every judged sample is added to ``samples``, and kept in ``sampled/`` for a call that goes on."""
     trl, datasets = need("trl", "train"), need("datasets", "train")
     how = recipe.rl
     base: Any = trl.GRPOTrainer
@@ -97,11 +101,20 @@ def make_verdict_trainer(
                 made["num_items_in_batch"] = self.accelerator.gather(made["completion_mask"].sum()).sum()
             return made
 
+        def _get_train_sampler(self, dataset: Any = None) -> Any:
+            """Each epoch has an order of its own that does not hang on the epochs before: a run that goes on asks what it would have."""
+            made = super()._get_train_sampler(dataset)
+            made.set_epoch = lambda epoch: made.generator.manual_seed(self.args.seed + epoch)
+            return made
+
     def verdict(prompts: Any, completions: Any, problem: list[str], log_metric: Any = None, **_: Any) -> list[float | None]:
         texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
         found = score([(problems[name], text) for name, text in zip(problem, texts, strict=True)])
         known = [a for a in found if a is not None]
         samples.extend(known)
+        kept = folder / _SAMPLED / f"{made.state.global_step:06d}.json"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(to_json(known, indent=0), encoding="utf-8")
         if log_metric is not None and known:
             log_metric("correct", sum(a.verdict.correct for a in known) / len(known))
             log_metric("cheating", sum(a.verdict.status is Status.CHEATING for a in known) / len(known))
@@ -114,6 +127,13 @@ def make_verdict_trainer(
     )  # fmt: skip
     made.remove_callback(need("transformers", "train").PrinterCallback)
     return made
+
+
+def _sampled_before(place: Path, checkpoint: str | None) -> list[Attempt]:
+    """What an earlier call sampled up to a checkpoint, for the report and for repairs."""
+    steps = int(Path(checkpoint).name.partition("-")[2]) if checkpoint else 0
+    files = [place / _SAMPLED / f"{step:06d}.json" for step in range(steps)]
+    return [attempt for file in files if file.exists() for attempt in from_json(file.read_bytes(), list[Attempt])]
 
 
 def without_idle(batch: dict[str, Any]) -> dict[str, Any]:

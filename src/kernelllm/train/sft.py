@@ -91,19 +91,24 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
 
 
 def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) -> TrainingRun | None:
-    """Note what this folder is for; what the run came to where it is finished. Raises UsageError where it is for something else."""
+    """Note what this folder is for; what the run came to where it is finished.
+
+    Raises UsageError where it holds what something else came to.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    note = folder / "run.json"
-    mine = {"recipe": msgspec.to_builtins(recipe), "data": data_digest(rows)}
-    if note.exists() and not fresh and msgspec.json.decode(note.read_bytes()) != msgspec.json.decode(msgspec.json.encode(mine)):
+    note, result = folder / "run.json", folder / card.RESULT
+    text = to_json({"recipe": msgspec.to_builtins(recipe), "data": data_digest(rows)}) + "\n"
+    other = note.exists() and note.read_text(encoding="utf-8") != text
+    kept = any(path for name in ("checkpoints/checkpoint-*", "look-*", "round-*", card.RESULT) for path in folder.glob(name))
+    if other and kept and not fresh:
         raise UsageError("The folder holds a run of another recipe or other data.", where=str(folder), fix="Take another -o, or --fresh.")
-    if fresh and weights.processes().is_main_process:
-        for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*")):
-            weights.remove(checkpoint)
-        (folder / card.RESULT).unlink(missing_ok=True)
     if weights.processes().is_main_process:
-        note.write_text(to_json(mine) + "\n", encoding="utf-8")
-    result = folder / card.RESULT
+        if fresh or other:  # the other one had come to nothing
+            for name in ("checkpoints", "tokenizer", "tensorboard", "turn-*", "look-*", "round-*"):
+                for old in folder.glob(name):
+                    weights.remove(old)
+            result.unlink(missing_ok=True)
+        note.write_text(text, encoding="utf-8")
     return from_json(result.read_bytes(), TrainingRun) if result.exists() else None
 
 

@@ -21,6 +21,12 @@ def check(recipe: Recipe) -> None:
         )
 
 
+def refuse(recipe: Recipe, what: str) -> None:
+    """For what works in one process alone. Raises UsageError in several."""
+    if recipe.training.fsdp or weights.processes().num_processes > 1:
+        raise UsageError(f"{what} trains in one process, on one GPU.", fix="Begin it without torchrun, and leave training.fsdp out.")
+
+
 def begin(recipe: Recipe, arguments: Any) -> None:
     """Call it when transformers' arguments are made, before the trainer is."""
     if weights.computed_in(recipe) is torch.bfloat16:  # by itself accelerate rounds losses, gradients and counts of tokens to it too

@@ -144,8 +144,8 @@ def export(model: Any, words: Any, recipe: Recipe, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """A folder with all that is in it."""
-    shutil.rmtree(folder)
+    """A folder with all that is in it, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kept_in(recipe: Recipe) -> torch.dtype:
