@@ -105,12 +105,12 @@ class HF(LanguageModel):
         import torch
 
         options = self._options(torch, transformers)
-        where = {"trust_remote_code": self.trust_remote_code, "local_files_only": _only_local(self.model)}
+        where = {"trust_remote_code": self.trust_remote_code, "local_files_only": only_local(self.model)}
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.model, **where)
             model = transformers.AutoModelForCausalLM.from_pretrained(self.model, **where, **options)
         except (OSError, ValueError) as error:
-            raise _no_weights(self.model, error) from error
+            raise no_weights(self.model, error) from error
         if self.adapter:
             need("peft", "hf")
             try:
@@ -317,7 +317,7 @@ def _seeded(torch: Any, device: Any, seed: int | None) -> Iterator[None]:
         yield
 
 
-def _only_local(model: str) -> bool:
+def only_local(model: str) -> bool:
     """Whether the weights can only come from this machine: a folder, or the cache where the hub cannot be reached.
 
     Raises ModelError at once where they are not here and the hub has none of that name or cannot be reached: transformers itself would
@@ -337,7 +337,7 @@ def _only_local(model: str) -> bool:
         if answered and not isinstance(error, errors.RepositoryNotFoundError | errors.GatedRepoError):
             return False  # a fault of the hub's that may pass
         if isinstance(error, errors.HFValidationError) or not cached:
-            raise _no_weights(model, error, reached=answered) from error
+            raise no_weights(model, error, reached=answered) from error
         log.warning("The hub cannot be asked for %s (%s); the copy in the cache is used", model, _first_line(error))
         return True
     return False
@@ -347,7 +347,8 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _no_weights(model: str, error: Exception, *, reached: bool = True) -> ModelError:
+def no_weights(model: str, error: Exception, *, reached: bool = True) -> ModelError:
+    """Why the weights cannot be loaded, in the first line, and what to do in the others."""
     name = type(error).__name__
     if name == "RepositoryNotFoundError":
         why = "there is no folder of that name, and no such repository on the hub that this machine may see"

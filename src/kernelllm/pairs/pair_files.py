@@ -51,7 +51,12 @@ def read(folder: Path) -> Iterator[Pair]:
     if not parts:
         raise UsageError(f"There is no set of pairs in {folder}.", fix="kernelllm pairs build makes one.")
     for part in parts:
-        for row in parquet.read_table(part).to_pylist():
+        try:
+            rows = parquet.read_table(part).to_pylist()
+        except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+            why = str(error).strip().splitlines()[0].rstrip(".")
+            raise UsageError(f"The set cannot be read: {why}.", where=str(part), fix="Build or download it again.") from error
+        for row in rows:
             yield msgspec.convert({k: v for k, v in row.items() if v is not None or k in _OPTIONAL}, Pair)
 
 

@@ -51,8 +51,8 @@ def dpo(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
         report_to="none", disable_tqdm=True,
     )  # fmt: skip
     trainer = trl.DPOTrainer(
-        model=model, args=arguments, train_dataset=datasets.Dataset.from_list(chosen), processing_class=words,
-        callbacks=callbacks(folder, told, 0),
+        model=model, ref_model=None if recipe.lora else weights.opened(recipe, words), args=arguments,
+        train_dataset=datasets.Dataset.from_list(chosen), processing_class=words, callbacks=callbacks(folder, told, 0),
     )  # fmt: skip
     trainer.remove_callback(need("transformers", "train").PrinterCallback)
     trainer.train(resume_from_checkpoint=last_checkpoint(folder, plan.max_steps))

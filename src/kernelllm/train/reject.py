@@ -149,7 +149,8 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
 
 
 def chosen(samples: Sequence[Attempt], problems: Sequence[Problem], rows: Sequence[Pair], how: Rejection) -> Iterator[Pair]:
-    """For each module the best of the right kernels that differ, then repairs: a wrong kernel of the module before a right one."""
+    """For each module the best of the right kernels that differ, then repairs: a wrong kernel of the module before a right one, which is
+    the set's own where the model wrote none."""
     by_name = {row.name: row for row in rows}
     groups: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in samples:
@@ -164,8 +165,9 @@ def chosen(samples: Sequence[Attempt], problems: Sequence[Problem], rows: Sequen
         count += len(made)
         yield from made
         wrong = [a for a in groups[problem.name] if not a.verdict.correct and a.verdict.status is not Status.INVALID]
-        if made and wrong:
-            repairs.append(from_runs.with_before(made[0], wrong[0], "repair"))
+        if wrong:
+            right_one = made[0] if made else msgspec.structs.replace(known, kind="pair", split="train")
+            repairs.append(from_runs.with_before(right_one, wrong[0], "repair"))
     random.Random(0).shuffle(repairs)
     yield from repairs[: round(how.repairs * count / max(1 - how.repairs, 1e-9))]
 

@@ -48,6 +48,9 @@ def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool =
     words.padding_side = "left"
     model = weights.opened(recipe, words)
     model.config.use_cache = True
+    if recipe.rl.beta and weights.int8_base(recipe):  # TRL opens the first policy again, from where it was
+        model.save_pretrained(folder / "base")
+        model.config._name_or_path = str(folder / "base")
     train = [row for row in rows if row.split == "train"]
     problems = {p.name: p for p in problems_of(train, recipe.rl.problems)}
     writer = LMWriter(wrapped(recipe, model, words), template=recipe.data.template)

@@ -116,7 +116,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
     """The base's, or one trained on the training pairs and kept in the folder."""
     transformers = need("transformers", "train")
     if recipe.base:
-        found = transformers.AutoTokenizer.from_pretrained(weights.int8_base(recipe) or recipe.base)
+        found = weights.of_base(transformers.AutoTokenizer, str(weights.int8_base(recipe) or recipe.base))
         if found.pad_token_id is None:
             found.pad_token = found.eos_token
         return found

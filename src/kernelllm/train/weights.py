@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import torch
 
-from kernelllm.models import small_weights
+from kernelllm.core.errors import ModelError
+from kernelllm.models import hf, small_weights
 from kernelllm.models.extras import need
 from kernelllm.train import packed_attention
 from kernelllm.train.config import Recipe
@@ -31,7 +32,7 @@ def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
         model, _ = small_weights.load(small, kept)
         model.set_attn_implementation(attention)
     elif recipe.base:
-        model = transformers.AutoModelForCausalLM.from_pretrained(recipe.base, dtype=kept, attn_implementation=attention)
+        model = of_base(transformers.AutoModelForCausalLM, recipe.base, dtype=kept, attn_implementation=attention)
     else:
         model = scratch(recipe, words, attention).to(kept)
     model.config.use_cache = False  # transformers keeps examples of a row apart only without one
@@ -45,6 +46,16 @@ def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
     if recipe.training.checkpointing:
         model.enable_input_require_grads()
     return peft.get_peft_model(model, adapters)
+
+
+def of_base(kind: Any, base: str, **options: Any) -> Any:
+    """What transformers makes of a folder or a repository. Raises ModelError at once where it cannot be had."""
+    try:
+        return kind.from_pretrained(base, local_files_only=hf.only_local(base), **options)
+    except (OSError, ValueError, ModelError) as error:
+        found = error if isinstance(error, ModelError) else hf.no_weights(base, error)
+        fix = f"Download it (hf download {base}), or name a folder: --set base=FOLDER/model. The packaged model is base=mini."
+        raise ModelError(found.what.splitlines()[0], fix=fix) from error
 
 
 def int8_base(recipe: Recipe) -> Path | None:

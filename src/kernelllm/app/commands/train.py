@@ -137,6 +137,8 @@ def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, a
         interrupted()  # a tokenizer's threads can swallow Ctrl-C
         console.note(line)
 
+    if not click.get_current_context().meta.get("kernelllm.verbose"):
+        _quiet()
     try:
         with Console() as console, remembered() as interrupted:
             found = run(recipe, output, told=told, fresh=fresh)
@@ -154,6 +156,21 @@ def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, a
             click.echo(f"  {name:20} {value:.4g}")
         if recipe.small:
             click.echo(f"Ask it: kernelllm optimize FILE.py -m mini/{Path(made.folder) / 'int8'} -n 20")
+
+
+def _quiet() -> None:
+    """The libraries' own bars and remarks would stand between the lines of progress."""
+    import warnings
+
+    from kernelllm.models.extras import installed, need
+
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    if installed("transformers"):
+        told = need("transformers.utils.logging", "train")
+        told.set_verbosity_error()
+        told.disable_progress_bar()
+    if installed("datasets"):
+        need("datasets", "train").disable_progress_bars()
 
 
 def _recipe(config: str, sets: tuple[Path, ...], changes: tuple[str, ...]) -> Recipe:
