@@ -228,6 +228,7 @@ def test_verbose_shows_the_traceback() -> None:
     [
         (ZeroDivisionError("a fault"), ("fault in kernelllm", "ZeroDivisionError", "--verbose")),
         (OSError(errno.ENOSPC, "No space left on device", "x.bin"), ("Nothing more can be written", "x.bin", "Free some space")),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 512 vs 400"), ("Nothing more can be written",)),
     ],
 )
 def test_what_went_wrong_here_is_one_paragraph(error: Exception, told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_losses(trained: tuple[Path, 
     shutil.copytree(folder, stopped)
     assert sft(toy_recipe(toy_set), stopped) == outcome
     (stopped / "result.json").unlink()
+    (stopped / "checkpoints" / "checkpoint-6").mkdir()  # it was stopped while it wrote
     again = sft(toy_recipe(toy_set), stopped)
     assert again.losses == outcome.losses
     assert again.scores == pytest.approx(outcome.scores)

@@ -41,6 +41,8 @@ INTERRUPTED = 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What the system says where a disk, a quota or a limit on files is used up."""
+ALSO_FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "] . unexpected pos")
+"""What safetensors and torch.save say then, in errors of their own."""
 
 
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -85,7 +87,7 @@ class Verbs(KnownCommands):
         except Exception as error:  # the outermost border: a person gets a paragraph, not a traceback
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
-            if isinstance(error, OSError) and error.errno in FULL:
+            if (isinstance(error, OSError) and error.errno in FULL) or any(said in str(error) for said in ALSO_FULL):
                 fail(ctx, f"Nothing more can be written: {error}. Free some space (see 'kernelllm doctor') or raise the limit.", error)
                 ctx.exit(1)
             if isinstance(error, OSError) and error.filename and error.errno in REFUSED:

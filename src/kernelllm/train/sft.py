@@ -259,7 +259,11 @@ def finished(trainer: Any, test: Sequence[TokenExample], recipe: Recipe) -> dict
 
 
 def last_checkpoint(folder: Path, steps: int) -> str | None:
-    """The newest checkpoint before the last of ``steps``, None for the beginning. To a run that has them all transformers would add one."""
-    found = {int(p.name.partition("-")[2]): p for p in (folder / "checkpoints").glob("checkpoint-*")}
+    """The newest whole checkpoint before the last of ``steps``, None for the beginning.
+
+    To a run that has them all transformers would add one.
+    """
+    whole = (p.parent for p in folder.glob("checkpoints/checkpoint-*/trainer_state.json"))  # it is written last
+    found = {int(p.name.partition("-")[2]): p for p in whole}
     before = [step for step in found if steps <= 0 or step < steps]
     return str(found[max(before)]) if before else None
