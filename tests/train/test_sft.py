@@ -333,7 +333,8 @@ def test_sharded_weights_reach_the_losses_of_one_process(trained: tuple[Path, Tr
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "kernelllm"]
     command += ["train", "sft", "mini", *(part for word in words for part in ("--set", word)), f"--pairs={toy_set}", f"--output={run}"]
     for _ in range(2):  # the second call goes on from the first checkpoint
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
         outcome = from_json((run / "result.json").read_bytes(), TrainingRun)
         assert [loss for _, loss in outcome.losses] == pytest.approx([loss for _, loss in trained[1].losses], rel=1e-5)
         assert outcome.scores["loss"] == pytest.approx(trained[1].scores["loss"], rel=1e-5)
