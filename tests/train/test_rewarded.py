@@ -145,6 +145,15 @@ def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: 
     assert (tmp_path / "round-1" / "samples.jsonl").read_bytes() == before
 
 
+def test_rejection_can_learn_from_kept_answers_alone(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    changes = ("reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0")
+    (run,) = reject(toy_recipe(toy_set, f"base={begun}", *changes, "validation.every=0", "reject.pairs=false"), tmp_path, score=toy_score)
+    rows = list(pair_files.read(tmp_path / "round-1" / "kept"))
+    own = [row for row in rows if row.split == "train"]
+    assert run.examples == len(own) == len([row for row in rows if len(row.triton_code) % 2 == 0 and row.split == "train"])
+    assert {"validation", "test"} <= {row.split for row in rows}, "the set's other splits are still looked at"
+
+
 def test_preferences_part_right_from_wrong(toy_set: Path, begun: Path, tmp_path: Path) -> None:
     worse = {"kind": "repair", "before_code": "class ModelNew: pass", "before_verdict": "incorrect: off"}
     rows = [toy_pair(i, "train", **worse) for i in range(4)]

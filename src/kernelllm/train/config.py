@@ -139,6 +139,8 @@ class Rejection(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=
     looked: int = 32
     """Modules of the training split, and as many of the other splits, on which each round's model is looked at; 0: none."""
     look_samples: int = 4
+    pairs: bool = True
+    """Training pairs are learnt from too, beside the kept answers. They move a model to the manner in which they are written."""
 
 
 class Reinforcement(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -59,10 +59,13 @@ def reject(
         if fresh or not (place / "kept" / "report.json").exists():
             told(f"round {number}: sampling with {base}")
             kept = _kept(now, rows, place, score, told, first=1000 * number)
-            pair_files.write(kept, place / "kept", CleaningReport(rows=len(kept), kept=len(kept), splits={"train": len(kept)}))
+            looked = [] if recipe.reject.pairs else [row for row in rows if row.split != "train"]
+            splits = dict(Counter(row.split for row in [*kept, *looked]))
+            pair_files.write([*kept, *looked], place / "kept", CleaningReport(rows=sum(splits.values()), kept=len(kept), splits=splits))
         own = sum(1 for _ in pair_files.read(place / "kept"))
         limit = None if recipe.data.limit is None else recipe.data.limit + own
-        data = msgspec.structs.replace(now.data, pairs=(str(place / "kept"), *recipe.data.pairs), limit=limit)
+        pairs = (str(place / "kept"), *(recipe.data.pairs if recipe.reject.pairs else ()))
+        data = msgspec.structs.replace(now.data, pairs=pairs, limit=limit)
         runs.append(sft(msgspec.structs.replace(now, data=data), place, told=told, fresh=fresh))
         base = str(place / "model")
         _looked_at(msgspec.structs.replace(recipe, base=base), rows, folder, number, score, told)
