@@ -146,8 +146,11 @@ def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: 
 
 
 def test_rejection_can_learn_from_kept_answers_alone(toy_set: Path, begun: Path, tmp_path: Path) -> None:
-    changes = ("reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0")
-    (run,) = reject(toy_recipe(toy_set, f"base={begun}", *changes, "validation.every=0", "reject.pairs=false"), tmp_path, score=toy_score)
+    changes = (
+        "reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0",
+        "reject.pairs=false", "validation.every=0",
+    )  # fmt: skip
+    (run,) = reject(toy_recipe(toy_set, f"base={begun}", *changes), tmp_path, score=toy_score)
     rows = list(pair_files.read(tmp_path / "round-1" / "kept"))
     own = [row for row in rows if row.split == "train"]
     assert run.examples == len(own) == len([row for row in rows if len(row.triton_code) % 2 == 0 and row.split == "train"])
