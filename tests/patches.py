@@ -319,6 +319,8 @@ EMULATOR = (
     *_each("the emulator", "no output, and assertions that name the line", _BUILDER,
            "InterpreterBuilder.create_print(self, prefix, hex, values, isSigned);"
            "InterpreterBuilder.create_assert(self, condition, message);InterpreterBuilder.create_assume(self, condition)"),
+    *_each("the emulator", "threads meet at a barrier: reads before it and after it are told apart", _BUILDER,
+           "InterpreterBuilder.create_barrier(self)"),
     *_each("the emulator", "the interpreter has no bfloat16 constants", _BUILDER, "InterpreterBuilder.get_bf16", "added"),
     *_each("the emulator", "every access is checked against the tensors that the launch was given", _BUILDER,
            "InterpreterBuilder.create_masked_load(self, ptrs, mask, other, cache_modifier, eviction_policy, is_volatile);"

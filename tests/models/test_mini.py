@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from kernelllm.core.errors import ModelError
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
+from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.lm.prompts import Templates, first_prompt
 from kernelllm.models import SamplingParams, decoding, open_model, small_weights
 from kernelllm.models.llama_steps import LlamaWeights
@@ -99,3 +102,15 @@ def test_a_build_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("KERNELLLM_MINI_WEIGHTS", str(tmp_path))
     with pytest.raises(ModelError, match="without the weights of mini"):
         open_model("mini").ready()
+
+
+def test_weights_that_saw_no_verdicts_are_asked_the_first_prompt_again(tmp_path: Path) -> None:
+    problem = Problem(name="relu", source=RELU)
+    candidate = Candidate(source="class ModelNew: pass")
+    failed = Attempt(problem="relu", candidate=candidate, verdict=Verdict(status=Status.INCORRECT, message="off"))
+    with_verdicts = shutil.copytree(small_weights.packaged(), tmp_path / "mini", ignore=lambda *_: ["config.json"])
+    config = json.loads((small_weights.packaged() / "config.json").read_text())
+    (with_verdicts / "config.json").write_text(json.dumps(config | {"reads_verdicts": True}))
+    packaged, other = (LMWriter(open_model(name)) for name in ("mini", f"mini/{with_verdicts}"))
+    assert packaged.messages(problem, [failed]) == packaged.messages(problem)
+    assert other.messages(problem, [failed]) != other.messages(problem)

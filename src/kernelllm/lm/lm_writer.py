@@ -129,7 +129,7 @@ class LMWriter(Writer):
 
     def messages(self, problem: Problem, feedback: Sequence[Attempt] = ()) -> tuple[Message, ...]:
         """What would be sent."""
-        if feedback:
+        if feedback and self.model.reads_verdicts:
             return prompts.next_prompt(self.templates, self.template, problem, feedback, self.target, self.backend)
         return prompts.first_prompt(self.templates, self.template, problem, self.target, self.backend)
 

@@ -23,7 +23,7 @@ class Cached(LanguageModel):
         self.inner = model
         self.name = model.name
         self.local = model.local
-        self.concurrency, self.batches = model.concurrency, model.batches
+        self.concurrency, self.batches, self.reads_verdicts = model.concurrency, model.batches, model.reads_verdicts
         self._answers = answers
         self._salt = salt
         self._run = run

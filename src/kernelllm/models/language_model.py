@@ -91,6 +91,8 @@ class LanguageModel:
     """True where no request leaves the machine."""
     batches: bool = False
     """True where ``sample_prompts`` takes less time than one prompt after another."""
+    reads_verdicts: bool = True
+    """False where no verdict was in its training: a later round asks the first prompt again, for another draw."""
 
     name: str
     """``provider/name`` as a person writes it."""

@@ -7,6 +7,7 @@ tokens refused after which no valid Python can follow, and constructors copied f
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,17 @@ class Mini(HF):
         self.folder = Path(model).expanduser() if model else None
         self.valid_python, self.copy_constructor = valid_python, copy_constructor
         self._check: Continuation | None = None
+        self.reads_verdicts = self._saw_verdicts()
+
+    def _saw_verdicts(self) -> bool:
+        """Whether there were repairs among its pairs, which training notes in the configuration."""
+        from kernelllm.models import small_weights
+
+        path = (self.folder or small_weights.packaged()) / "config.json"
+        try:
+            return bool(json.loads(path.read_bytes()).get("reads_verdicts", True))
+        except (OSError, ValueError):  # said when it is loaded
+            return True
 
     @property
     def identity(self) -> str:

@@ -85,7 +85,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     )  # fmt: skip
     now = sharding.whole(trainer, recipe, words)
     if now is not None:
-        weights.export(now, words, recipe, folder)
+        weights.export(now, words, recipe, folder, verdicts=any(row.before_verdict for row in own))
         card.write(folder, recipe, rows, outcome)
     return outcome
 

@@ -141,13 +141,18 @@ def count(model: Any) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def export(model: Any, words: Any, recipe: Recipe, folder: Path) -> None:
-    """``model/`` as safetensors with adapters merged; for a small model ``int8/`` too, which ``-m mini/FOLDER/int8`` runs."""
+def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bool = False) -> None:
+    """``model/`` as safetensors with adapters merged; for a small model ``int8/`` too, which ``-m mini/FOLDER/int8`` runs.
+
+    ``verdicts``: there were some in what a small model learnt from, which its configuration notes.
+    """
     plain = getattr(model, "_orig_mod", model)
     if recipe.lora is not None:
         plain.save_pretrained(folder / "adapter")
         plain = plain.merge_and_unload()
     plain.config.use_cache = True
+    if recipe.small:
+        plain.config.reads_verdicts = verdicts or bool(recipe.base and getattr(plain.config, "reads_verdicts", True))
     plain.save_pretrained(folder / "model")
     words.save_pretrained(folder / "model")
     if recipe.small:
