@@ -17,6 +17,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+import kernelllm
 import kernelllm.app.in_process
 from kernelllm.app.live.call_arguments import calls
 from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
@@ -257,6 +258,18 @@ def test_a_checkpoint_may_end_its_recomputation_inside_of_the_kernels() -> None:
     found = [p.grad for p in net.parameters()]
     assert all(torch.equal(f, g) for f, g in zip(found, torch.autograd.grad(net(x).sum(), list(net.parameters())), strict=True))
     assert not made.kernelllm.original_calls
+
+
+class ByLargest(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.abs().max().item()
+
+
+def test_numbers_read_off_tensors_stay_in_the_kernels() -> None:
+    torch.manual_seed(0)
+    result = kernelllm.optimize(ByLargest().eval(), torch.randn(64, 128))
+    assert result.best is not None
+    assert (result.best.verdict.correct, result.best.verdict.coverage) == (True, 1)
 
 
 @dataclasses.dataclass

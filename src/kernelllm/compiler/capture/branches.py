@@ -24,6 +24,8 @@ from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8
 """Ways that a forward may go; a loop that ends by a value would have no end."""
+READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+"""``tensor.item()`` in a graph of torch.export, which is how live modules come."""
 
 
 @dataclass

@@ -301,6 +301,8 @@ class _RealFactories(TorchFunctionMode):
             return args[0]
         if func in _CHECKED and kwargs.get("out") is None:
             return _CHECKED[func](*args, **kwargs, check_errors=True)[0]
+        if func in branches.READS:
+            return branches.number(args[0], func)
         args = branches.typed(tuple(_off_gpu(a) for a in args))
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):

@@ -19,6 +19,7 @@ from kernelllm.compiler.emit.host_steps import HostProgram
 from kernelllm.compiler.emit.readable_names import kernel_name, spoken
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
 
 
 class FileKernels:
@@ -92,7 +93,11 @@ class FileKernels:
         """What a launch passes for a size argument, over the file's size names."""
         if param.startswith("composite"):
             return self._sizes[id(launch)][param]
-        return self.host.sizes.expression(launch.arguments[param])
+        try:
+            return self.host.sizes.expression(launch.arguments[param])
+        except integers.NotInteger as error:  # a number read off a tensor, in a graph of torch.export
+            what = f"A kernel takes a number that only the values of tensors decide ({ast.unparse(launch.arguments[param])})."
+            raise CaptureError(what, where="emit", fix="Keep the number a tensor: leave out .item(), float() or int().") from error
 
 
 def _mutates(launch: Launch, arguments: set[str]) -> bool:
