@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -95,7 +96,8 @@ class References:
         runs: list[PreparedRun] = []
         own = [{name: new for name, (_, new) in reference.sizes.changed.items()} for reference in tried]
         for overrides in sets_with_one(problem, own):
-            with own_generators(), failures_logged("A size of one is not tried", ProblemError):
+            with own_generators(), failures_logged("A size of one is not tried", ProblemError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
                 reference = prepare(
                     problem, shrink.describe(problem, overrides), overrides, self._device, INIT_SEED, True, bool(tried[0].gradients)
                 )
