@@ -41,6 +41,8 @@ class Evidence:
     """Constants of the problem that the candidate declares as fixed, which were not changed."""
     sizes: tuple[SizeSet, ...] = ()
     trials: TrialEvidence = field(default_factory=TrialEvidence)
+    passed: bool = False
+    """Whether all trials were passed: a failure then comes from other uses, or from measuring."""
     compiled: tuple[CompiledKernel, ...] = ()
     """On a CPU: kernels compiled for the target."""
     report: Reported | None = None
@@ -81,7 +83,8 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
         seen.findings.insert(0, Finding(check=failure.check, message=failure.message))
     if failure is None:
         seen.findings = [*_kernels_do_not_matter(seen), *seen.findings, *_limits_of_the_problem(context, seen)]
-    status, message = verdict.decide(failure, seen.findings, verdict.compile_failure(seen.kernels, lines, context.target))
+    compiling = verdict.compile_failure(seen.kernels, lines, context.target)
+    status, message = verdict.decide(failure, seen.findings, compiling, passed=seen.passed)
     return with_evidence(context, seen, status, message or _right(seen))
 
 

@@ -21,6 +21,7 @@ from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
+from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
@@ -123,6 +124,7 @@ class Evaluation:
                 after_first_run=lambda: context.workers.stock(self._candidate.backend, context.workers.limits(seconds)),
             )  # fmt: skip
             failure = seen.trials.failure
+            seen.passed = failure is None
             if failure is None or failure.status in (Status.INCORRECT, Status.CHEATING):
                 seen.report = verdict.merge_reports(workers)
             # the worker that is measured comes last: without launches a candidate may break it
@@ -138,7 +140,7 @@ class Evaluation:
                 worker.cut()
             if measured and seen.trials.failure is None:
                 self._measure(workers[-1], references[-1], share, suppress if len(workers) == 1 else _nothing)
-        seen.ended = verdict.merge_ended([w.ended for w in workers if w.ended is not None])
+        seen.ended = verdict.merge_ended([ended for worker in workers for ended in worker.ended])
 
     def _suppress_launches(self, worker: CandidateProcess, reference: Reference, share: DeviceShare) -> None:
         """Whether the output depends on the kernels, once nothing else is asked of the worker."""
@@ -180,6 +182,8 @@ class Evaluation:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""
         seen = self._seen
         try:
+            if worker.lost:
+                build(worker, references[0])
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
             try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:

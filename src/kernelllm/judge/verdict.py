@@ -21,13 +21,15 @@ N = TypeVar("N", int, float)
 _DISK_IS_FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]")
 
 
-def decide(failure: CandidateFailure | None, findings: Sequence[Finding], compile_failure: CandidateFailure | None) -> tuple[Status, str]:
-    """Status and message.
+def decide(
+    failure: CandidateFailure | None, findings: Sequence[Finding], compile_failure: CandidateFailure | None, *, passed: bool
+) -> tuple[Status, str]:
+    """Status and message. ``passed``: all trials were, and what failed came after them.
 
     What the runs showed comes first; a wrong result of a candidate that cheats is still called cheating, since that is what to mend.
     """
     cheats = accusation(findings)
-    if cheats and (failure is None or failure.status in (Status.INCORRECT, Status.CHEATING)):
+    if cheats and (passed or failure is None or failure.status in (Status.INCORRECT, Status.CHEATING)):
         return Status.CHEATING, cheats
     if failure is not None and not (compile_failure is not None and failure.status is Status.RUNTIME_ERROR):
         return failure.status, failure.message

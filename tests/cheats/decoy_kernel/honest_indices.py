@@ -1,4 +1,4 @@
-"""A kernel's output serves torch as indices: without launches they are out of range."""
+"""A kernel's output serves torch as indices, from the end: without launches they are out of range, whatever stands there."""
 
 import torch
 import torch.nn as nn
@@ -12,7 +12,7 @@ EXPECT = "correct"
 @triton.jit
 def order_kernel(order_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(order_ptr + row, (n - 1 - row).to(tl.int64), mask=row < n)
+    tl.store(order_ptr + row, (-1 - row).to(tl.int64), mask=row < n)
 
 
 @triton.jit
@@ -27,7 +27,7 @@ class ModelNew(nn.Module):
         rows = x.shape[0]
         order = torch.empty(rows, dtype=torch.int64, device=x.device)
         order_kernel[(triton.cdiv(rows, 64),)](order, rows, BLOCK=64)
-        x = x.index_select(0, order)
+        x = x.index_select(0, order + rows)
         y = torch.empty_like(x)
         double_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
         return y

@@ -18,14 +18,11 @@ _SIGNALS = {
 
 class CandidateFailure(Exception):
     """The candidate did not do what was asked. ``line``: of its source, 0 if none. ``check``: the check that saw it, empty if none did.
-
-    ``device_lost``: its worker can do nothing more on the GPU.
-    """
+"""
 
     def __init__(self, status: Status, message: str, line: int = 0, trace: str = "", *, check: str = "") -> None:
         super().__init__(message)
         self.status, self.message, self.line, self.trace, self.check = status, message, line, trace, check
-        self.device_lost = False
         self.refused = False
         """The candidate itself raised that it was not written for these arguments."""
 
@@ -37,12 +34,6 @@ class CandidateFailure(Exception):
 
 def failure(reply: p.Failed) -> CandidateFailure:
     """A failed command as status and message. Everything in the reply was written by the worker: text only."""
-    found = _by_kind(reply)
-    found.device_lost = reply.device_lost
-    return found
-
-
-def _by_kind(reply: p.Failed) -> CandidateFailure:
     place = f" (line {reply.line})" if reply.line > 0 else ""
     text = reply.message.strip()[:3000]
     match reply.kind:
@@ -65,6 +56,9 @@ def _by_kind(reply: p.Failed) -> CandidateFailure:
         case "illegal_access":
             shown = text if text.startswith(("illegal memory access", "a race:")) else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
+        case "asserted":
+            cause = "torch was given an index that is out of bounds, or a kernel's own tl.device_assert does not hold"
+            return CandidateFailure(Status.RUNTIME_ERROR, f"An assertion failed on the GPU{place}: {cause}.", reply.line, reply.trace)
         case "not_here":
             told = f"This cannot be run here, which is no error of the candidate: {text}{place}"
             return CandidateFailure(Status.RUNTIME_ERROR, told, reply.line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -48,11 +49,17 @@ class SampledRun:
 
 
 class CandidateProcess(Closing):
-    """A worker that holds one candidate. ``seconds``: what one command may take; all together may take :data:`TOTAL` times that."""
+    """A worker that holds one candidate. ``seconds``: what one command may take; all together may take :data:`TOTAL` times that.
+
+    A worker that is lost is replaced when the model is built again.
+    """
 
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
         self.device, self.left, self.seconds = device, seconds * TOTAL, seconds
-        self._worker = server.spawn(source, limits, sandbox)
+        self._spawn = partial(server.spawn, source, limits, sandbox)
+        self._worker = self._spawn()
+        self._closed = self.lost = False
+        """``lost``: whether every later command would fail, whatever the candidate does, as where the context on the GPU is dead."""
         self.lease = DeviceLease()
         """To the device; what it waits there counts for no limit."""
         self._arenas: dict[str, Arena] = {}
@@ -61,20 +68,25 @@ class CandidateProcess(Closing):
         self._state_bytes = 0
         self.reference_output_bytes: Callable[[], int] = lambda: 0
         """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
-        self.ended: Ended | None = None
+        self.ended: list[Ended] = []
+        """How its workers ended, the first one first."""
 
     def cut(self) -> None:
         """Have the worker killed, from any thread; a command that is under way then fails."""
         self._worker.cut()
 
-    def close(self) -> Ended:
+    def close(self) -> None:
         """Kill the worker with all it started; free what it saw."""
-        if self.ended is None:
-            self.ended = self._worker.close()
-            for arena in self._arenas.values():
-                arena.close()
-            self._arenas.clear()
-        return self.ended
+        if not self._closed:
+            self._closed = True
+            self._end_worker()
+
+    def _end_worker(self) -> None:
+        self.ended.append(self._worker.close())
+        for arena in self._arenas.values():
+            arena.close()
+        self._arenas.clear()
+        self._timed_sets.clear()
 
     def _arena(self, role: str, size: int) -> Arena:
         """The arena of a role, replaced by a larger one where ``size`` does not fit."""
@@ -110,14 +122,17 @@ class CandidateProcess(Closing):
                 deadline = start + max(min(self.left, self.seconds), 0.01)
                 reply = self._worker.ask(kind, deadline, arenas=arenas, on_request=self.lease.request, **fields)
         except p.WorkerTimeout as error:
+            self.lost = True
             raise CandidateFailure(Status.TIMEOUT, self._timeout_text()) from error
         except p.ProtocolError as error:
             raise CandidateFailure(Status.RUNTIME_ERROR, f"{error} Candidates must not touch the worker's files and sockets.") from error
         except p.WorkerGone as error:
+            self.lost = True
             raise death(self._worker.fate()) from error
         finally:
             self.left -= time.monotonic() - start - self.lease.waited
         if isinstance(reply, p.Failed):
+            self.lost = self.lost or reply.device_lost
             raise failure(reply)
         return reply
 
@@ -130,6 +145,9 @@ class CandidateProcess(Closing):
         gradients: p.Gradients | None = None,
     ) -> p.Constructed:
         """Build the model; ``there``: on the GPU where that works."""
+        if self.lost:
+            self._end_worker()
+            self._worker, self.lost = self._spawn(), False
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "arguments")  # the model may keep them
         reply = self.ask(
             p.Construct,

@@ -263,7 +263,7 @@ class Failed(msgspec.Struct, tag="failed"):
 
     id: int
     kind: str
-    """``invalid``, ``compile``, ``memory``, ``illegal_access``, ``not_plain``, ``not_here`` (no GPU) or ``error``."""
+    """``invalid``, ``compile``, ``memory``, ``illegal_access``, ``asserted``, ``not_plain``, ``not_here`` (no GPU) or ``error``."""
     error: str
     """Exception type name."""
     message: str

@@ -123,6 +123,8 @@ def depends_on_kernels(
 
 def _depends(process: CandidateProcess, reference: Reference, seeds: TrialSeeds, tolerance: float | None, *, backward: bool) -> bool | None:
     decided = None
+    if process.lost:
+        build(process, reference)
     for distribution in _DISTRIBUTIONS:
         seed = seeds.derive("suppressed", distribution)
         inputs = input_distribution.draw(reference, distribution, seed, seed)

@@ -83,14 +83,16 @@ def try_other_uses(
     comparable = not _wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         _decide(uses, what, expected, run)
-        process.load(state, reference.training)  # a run in training mode updates buffers
+        _restore(process, reference, state)  # a run in training mode updates buffers
     _try_autocast(uses, process, reference, inputs, seed, usual)
+    _restore(process, reference, state)
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
-    process.load(state, reference.training)
+    _restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if _wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
+    _restore(process, reference, state)
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     _try_nan(uses, process, reference, inputs, seed)
@@ -99,12 +101,20 @@ def try_other_uses(
     return uses
 
 
+def _restore(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], dtype: str = "") -> None:
+    """The candidate as it was built, whatever a use made of it or of its worker."""
+    if process.lost:
+        build(process, reference)
+    process.load(state, reference.training, dtype=dtype)
+
+
 def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
     """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
     the rest."""
     uses, inputs = OtherUses(), reference.inputs(seed)
     missing = build(process, reference)
-    process.load({name: tensor for name, tensor in reference.state().items() if name not in missing}, reference.training)
+    state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
+    process.load(state, reference.training)
     whole = process.run(inputs, seed).value
     names = [key.removeprefix(GRADIENT) for key, value in whole.items() if key.startswith(GRADIENT) and value is not None]
     weights = [name for name in names if name in dict(reference.model.named_parameters())]
@@ -116,6 +126,7 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
             made = process.run(inputs, seed, frozen=frozen).value
         except CandidateFailure as failure:
             uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
+            _restore(process, reference, state)
             continue
         wrong = [name for name in part if made[GRADIENT + name] is None or _wrong(made[GRADIENT + name], whole[GRADIENT + name])]
         if wrong and not reference.draws:
@@ -222,7 +233,7 @@ def _try_dtype(
         if why := different(value, expected, exact):
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-    process.load(state, reference.training, dtype=values.dtype_name(own.pop()))
+    _restore(process, reference, state, values.dtype_name(own.pop()))
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

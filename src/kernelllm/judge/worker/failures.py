@@ -14,7 +14,8 @@ from kernelllm.judge.transport.protocol import Failed
 _synchronize = torch.cuda.synchronize
 _MOST = 4000
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate")
-_ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "device-side assert", "unspecified launch failure")
+_ILLEGAL = ("illegal memory access", "illegal address", "misaligned address", "unspecified launch failure")
+_ASSERTED = "device-side assert"
 
 
 def describe(number: int, error: BaseException, path: str, backend: Backend, mode: Mode) -> Failed:
@@ -72,6 +73,8 @@ def _kind(chain: list[BaseException], compile_errors: frozenset[str]) -> str:
         return "not_plain"
     if "IllegalAccess" in names or any(mark in lowered for mark in _ILLEGAL):
         return "illegal_access"
+    if _ASSERTED in lowered:
+        return "asserted"
     if isinstance(root, MemoryError | torch.OutOfMemoryError) or any(mark in lowered for mark in _OUT_OF_MEMORY):
         return "memory"
     if isinstance(root, NotImplementedError) and "without a gpu" in lowered:
