@@ -26,6 +26,7 @@ from kernelllm.core import registry
 from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import DEFAULT_BACKEND, GRADIENTS, Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Trial
 from kernelllm.judge import Judge, JudgeSettings, checks
+from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.checks.operator_families import ON_THE_HOST
 from kernelllm.judge.checks.syntax import analyse
@@ -98,6 +99,13 @@ def test_bits_that_are_read_as_whole_numbers_count_beyond_those_that_come_in() -
     add_host_reads(counted, [floats, whole], whole=12)
     assert ops[ON_THE_HOST] == 64 - 8 - 64 // 16
     assert counted == Counter()  # as many as come in, and one of sixteen
+
+
+def test_a_stream_that_is_recorded_on_an_input_writes_nothing() -> None:
+    traces = CallTraces(None, inputs := [torch.ones(8)])
+    for operator, written in ((torch.ops.aten.record_stream.default, ()), (torch.ops.aten.zero_.default, (0,))):
+        traces.operator(operator, inputs, None, traces.written_by(operator, inputs, {}))
+        assert traces.written_inputs() == written
 
 
 def fails(text: str) -> set[str]:
@@ -495,7 +503,7 @@ def gpu_judge_for() -> Iterator[JudgeFor]:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    with warm_judges(device="cuda", memory_limit_bytes=2**33) as judges:
+    with warm_judges(device="cuda", memory_limit_bytes=2**31) as judges:
         yield judges
 
 
@@ -580,5 +588,5 @@ def test_verdict_on_a_gpu(path: Path, gpu_judge_for: JudgeFor) -> None:
 def test_garbage_indices_without_launches_break_no_other_size(measure: bool) -> None:
     """One worker for all sizes: it is of no further use once its launches were suppressed."""
     path = ROOT / "decoy_kernel" / "honest_indices.py"
-    with warm_judges(device="cuda", memory_limit_bytes=2**33, side_by_side=False, measure=measure) as judges:
+    with warm_judges(device="cuda", memory_limit_bytes=2**31, side_by_side=False, measure=measure) as judges:
         expect(path, judges)

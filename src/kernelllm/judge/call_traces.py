@@ -13,6 +13,8 @@ import torch
 from kernelllm.judge.transport import plain, values
 
 _Range = tuple[int, int]
+_ONLY_NOTED = ("aten::record_stream", "aten::retain_grad")
+"""Operators that by their schema write into a tensor, and only note something of it: on a GPU a stream that uses its memory."""
 
 
 class CallTraces:
@@ -34,7 +36,7 @@ class CallTraces:
     def written_by(self, func: Any, args: Any, kwargs: Any) -> list[tuple[torch.Tensor, _Range]]:
         """What an operator of torch is going to write into, and where that is now: it may get other memory."""
         schema = func._schema
-        if not schema.is_mutable:
+        if not schema.is_mutable or schema.name in _ONLY_NOTED:
             return []
         given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
         written = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
