@@ -6,7 +6,9 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -21,8 +23,9 @@ from kernelllm.train import config
 from kernelllm.train.dpo import dpo
 from kernelllm.train.reject import reject
 from kernelllm.train.rewards import report, reward
-from kernelllm.train.rl import rl, without_idle
+from kernelllm.train.rl import rl
 from kernelllm.train.sft import sft
+from kernelllm.train.verdict_trainer import without_idle
 
 
 def verdict(status: Status = Status.CORRECT, eager: float = 0.0, compiled: float = 0.0, tie: bool = False, **more: object) -> Verdict:
@@ -86,28 +89,77 @@ def toy_score(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
 
 def toy_rl(toy_set: Path, begun: Path, *changes: str) -> config.Recipe:
     plan = ("training.micro_batch=32", "training.learning_rate=0.03", "training.schedule=constant")
-    return toy_recipe(toy_set, f"base={begun}", "rl.group=8", "rl.prompts=4", "rl.max_tokens=1", *plan, *changes)
+    judge = ("rl.device=cpu", "rl.workers=1")  # with one worker the verdicts come in order
+    return toy_recipe(toy_set, f"base={begun}", "rl.group=8", "rl.prompts=4", "rl.max_tokens=1", *judge, *plan, *changes)
 
 
-def test_reward_rises_on_a_toy_task(toy_set: Path, begun: Path, tmp_path: Path) -> None:
-    run = rl(toy_rl(toy_set, begun, "training.max_steps=16"), tmp_path / "rl", score=toy_score)
+def logged(folder: Path, name: str) -> list[float]:
+    """A figure of each step, as the last checkpoint has it."""
+    states = sorted((folder / "checkpoints").glob("checkpoint-*/trainer_state.json"), key=lambda p: int(p.parent.name.partition("-")[2]))
+    return [entry[name] for entry in json.loads(states[-1].read_text())["log_history"] if name in entry]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_reward_rises_on_a_toy_task(toy_set: Path, begun: Path, tmp_path: Path, ahead: int) -> None:
+    run = rl(toy_rl(toy_set, begun, "training.max_steps=16", f"rl.ahead={ahead}"), tmp_path / "rl", score=toy_score)
     first, last = [sum(r for _, r in part) for part in (run.rewards[:3], run.rewards[-3:])]
     assert last > first + 0.5
     told = json.loads((tmp_path / "rl" / "rewards.json").read_text())
     assert told["mean reward, last third"] > told["mean reward, first third"]
+    assert (told["samples"], told["stale samples, not learnt from"]) == (16 * 32, 0)
+    assert logged(tmp_path / "rl", "age") == [0, *[ahead] * 15]
+    clipped = any(logged(tmp_path / "rl", "clip_ratio/region_mean"))
+    assert clipped == bool(ahead), "the ratio is to the policy that drew the samples"
     assert (tmp_path / "rl" / "int8").is_dir()
     assert "| step | reward |" in (tmp_path / "rl" / "README.md").read_text()
+
+
+def test_the_model_draws_and_learns_while_the_judge_works(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    calls, third, order = count(), Event(), []
+
+    def score(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        number = next(calls)
+        if number == 1:  # of the two groups that are drawn first
+            assert third.wait(60), "nothing was drawn while this group was judged"
+            order.append("judged")
+        if number == 2:
+            order.append("drawn")
+            third.set()
+        return toy_score(answers)
+
+    recipe = toy_rl(toy_set, begun, "training.max_steps=3", "rl.prompts=1", "rl.workers=16", "training.micro_batch=8")
+    rl(recipe, tmp_path, score=score, told=lambda line: order.append("learnt"))
+    assert order[:3] == ["learnt", "drawn", "judged"]
+
+
+def test_a_group_whose_verdicts_come_too_late_is_not_learnt_from(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    calls, ended = count(), Event()
+
+    def score(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        return toy_score(answers) if next(calls) or ended.wait(60) else []
+
+    changes = ("training.max_steps=4", "rl.prompts=1", "rl.workers=16", "training.micro_batch=8", "rl.max_stale=1")
+    rl(toy_rl(toy_set, begun, *changes), tmp_path / "late", score=score, told=lambda line: ended.set() if "step 4" in line else None)
+    assert json.loads((tmp_path / "late" / "rewards.json").read_text())["stale samples, not learnt from"] == 8
+    assert logged(tmp_path / "late", "stale") == [0, 0, 8, 8]
+
+    changes = ("training.max_steps=3", "rl.prompts=1", "training.micro_batch=8", "rl.max_stale=0")
+    run = rl(toy_rl(toy_set, begun, *changes), tmp_path / "fresh", score=toy_score)
+    told = json.loads((tmp_path / "fresh" / "rewards.json").read_text())
+    assert (told["samples"], told["stale samples, not learnt from"]) == (24, 16)
+    assert run.scores["stale samples, share"] == 0.4
+    assert logged(tmp_path / "fresh", "age") == [0, 0, 0]
 
 
 def test_rl_that_was_stopped_goes_on_to_the_same_rewards(toy_set: Path, begun: Path, tmp_path: Path) -> None:
     recipe = toy_rl(toy_set, begun, "training.max_steps=6", "training.save_every=1", "rl.problems=8", "rl.max_tokens=4")
     run = rl(recipe, tmp_path, score=toy_score)
-    told = (tmp_path / "rewards.json").read_bytes()
+    told = [(tmp_path / name).read_bytes() for name in ("rewards.json", "samples.jsonl")]
     (tmp_path / "result.json").unlink()
     for step in (5, 6):  # two steps are an epoch: the next one asks in another order
         shutil.rmtree(tmp_path / "checkpoints" / f"checkpoint-{step}")
     assert rl(recipe, tmp_path, score=toy_score).rewards == run.rewards
-    assert (tmp_path / "rewards.json").read_bytes() == told
+    assert [(tmp_path / name).read_bytes() for name in ("rewards.json", "samples.jsonl")] == told, "also what was in flight is there once"
 
 
 def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import digest
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +156,11 @@ class Reinforcement(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fie
     """``grpo``: reward less the group's mean, over its deviation. ``leave-one-out``: less the mean of the others, no deviation."""
     reject_zero: bool = True
     """Groups whose samples all have the same reward teach nothing: others take their place in the step."""
+    ahead: _Count | None = None
+    """Steps for which samples are drawn before it is their turn, and judged while the model draws and learns. 0: each step waits for
+    its verdicts. By default 1, and 0 where the judge takes times on the GPU that trains, which would disturb them."""
+    max_stale: _Count = 4
+    """Samples that were drawn more optimiser steps ago are not learnt from."""
     turns: int = 1
     """From 2 on, each further round of training also asks for repairs of what was wrong, with its verdict in the prompt."""
     beta: float = 0.0

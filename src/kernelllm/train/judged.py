@@ -19,7 +19,7 @@ from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import LanguageModel, SamplingParams
 from kernelllm.models.language_model import as_text
 from kernelllm.pairs.row import Pair
-from kernelllm.pool.local import LocalPool, Slot
+from kernelllm.pool.local import LocalPool, PoolResult, Slot
 from kernelllm.train.config import Data, Validation
 
 log = logging.getLogger(__name__)
@@ -42,28 +42,36 @@ def judge_job(judge: Judge, job: _Job) -> Verdict:
 
 
 class JudgePool(Closing):
-    """Judges many candidates at once, in processes of their own; equal candidates are judged once. A context manager."""
+    """Judges many candidates at once, in processes of their own; equal candidates are judged once. A context manager.
+
+    Several threads may ask at once; closing it gives those None that still wait.
+    """
 
     def __init__(self, device: str = "auto", workers: int = 1, **settings: Any) -> None:
         self._pool: LocalPool[_Job, Verdict] = LocalPool(
-            JudgeSetup({"track": KERNELS_ONLY, **settings}), judge_job, devices=_devices(device), per_device=workers
+            JudgeSetup({"track": KERNELS_ONLY, **settings}), judge_job, devices=judges(device), per_device=workers
         )
         self._known: dict[tuple[str, str], Verdict] = {}
+        self._closed = False
 
     def verdicts(self, jobs: Sequence[_Job]) -> list[Verdict | None]:
         """One verdict a job, in order; None where the pool itself failed, which is logged."""
         missing = {(p.digest, c.digest): (p, c) for p, c in jobs if (p.digest, c.digest) not in self._known}
         with ThreadPoolExecutor(len(self._pool.slots)) as threads:
-            for (key, (problem, _)), done in zip(missing.items(), threads.map(self._pool.call, missing.values()), strict=True):
-                if done.result is None:
+            for (key, (problem, _)), done in zip(missing.items(), threads.map(self._call, missing.values()), strict=True):
+                if done.result is None and not self._closed:
                     log.warning("%s was not judged: %s", problem.name, done.error.strip().splitlines()[-1])
-                else:
+                elif done.result is not None:
                     self._known[key] = done.result
         return [self._known.get((p.digest, c.digest)) for p, c in jobs]
 
     def close(self) -> None:
         """End the processes."""
+        self._closed = True
         self._pool.close()
+
+    def _call(self, job: _Job) -> PoolResult[_Job, Verdict]:
+        return PoolResult(job, error="the judge was closed") if self._closed else self._pool.call(job)
 
 
 class Sampler:
@@ -127,7 +135,8 @@ def scores(model: LanguageModel, rows: Sequence[Pair], data: Data, how: Validati
     return {**pass_rates(found, sorted({1, how.samples})), "usable": usable}
 
 
-def _devices(device: str) -> list[str]:
+def judges(device: str) -> list[str]:
+    """The devices that ``device`` means."""
     if device == "cpu":
         return ["cpu"]
     import torch

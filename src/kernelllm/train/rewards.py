@@ -95,9 +95,9 @@ def report(samples: Sequence[Attempt], trained_on: Iterable[str] = ()) -> dict[s
     }
 
 
-def write_report(samples: Sequence[Attempt], folder: Path, trained_on: Iterable[str] = ()) -> dict[str, Any]:
-    """``rewards.json``, and every sample in ``samples.jsonl``, the best first."""
-    found = report(samples, trained_on)
+def write_report(samples: Sequence[Attempt], folder: Path, trained_on: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+    """``rewards.json`` with ``more`` figures, and every sample in ``samples.jsonl``, the best first."""
+    found = report(samples, trained_on) | more
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rewards.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     with (folder / "samples.jsonl").open("w", encoding="utf-8") as out:
