@@ -19,8 +19,7 @@ from toy_training import SIZES, toy_recipe
 from kernelllm.core.errors import UnknownName, UsageError
 from kernelllm.core.types import Problem, from_json
 from kernelllm.lm import prompts
-from kernelllm.models import Message, SamplingParams, open_model
-from kernelllm.models.small_weights import SHARD_BYTES
+from kernelllm.models import Message, SamplingParams, open_model, small_weights
 from kernelllm.pairs.canonical import canonical
 from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
@@ -44,7 +43,7 @@ def test_loss_falls_and_what_is_written_tells_of_the_run(trained: tuple[Path, Tr
     assert "builtin (700 problems); 3 rows" in card
     assert all(text in card for text in ("SHA-256", "perplexity", "begun" if outcome.folder == "" else "from scratch"))
     assert any((folder / "tensorboard").iterdir())
-    assert all(p.stat().st_size < SHARD_BYTES for p in (folder / "int8").glob("*.safetensors"))
+    assert all(p.stat().st_size < small_weights.SHARD_BYTES for p in (folder / "int8").glob("*.safetensors"))
     assert (folder / "model" / "config.json").exists()
 
 
@@ -266,13 +265,26 @@ def test_digits_stand_alone_and_indentation_is_one_token(toy_set: Path, tmp_path
 
 def test_the_published_recipe_runs_with_a_toy_llama(toy_set: Path, trained: tuple[Path, TrainingRun], tmp_path: Path) -> None:
     changes = ("data.max_length=4096", "lora.rank=2", "training.checkpointing=false", "training.max_steps=2", "validation.every=2")
-    recipe = toy_recipe(toy_set, *changes, f"base={trained[0] / 'model'}", base="kernelllm-8b")
+    base = shutil.copytree(trained[0] / "model", tmp_path / "base")
+    recipe = toy_recipe(toy_set, *changes, f"base={base}", base="kernelllm-8b")
+    with pytest.raises(UsageError, match="has 384 positions"):
+        sft(recipe, tmp_path / "short")
+    config_file = base / "config.json"
+    config_file.write_text(config_file.read_text().replace('"max_position_embeddings": 384', '"max_position_embeddings": 4096'))
     outcome = sft(recipe, tmp_path / "lora")
     assert outcome.steps == 2
     assert (tmp_path / "lora" / "adapter" / "adapter_config.json").exists()
     assert (tmp_path / "lora" / "model" / "model.safetensors").exists()
     published = config.load("kernelllm-8b")
     assert (published.training.epochs, published.training.batch) == (10, 32)
+
+
+@pytest.mark.skipif(not small_weights.present(small_weights.packaged()), reason="this build came without the weights of mini")
+def test_recipes_that_begin_from_the_packaged_model_fit_its_positions() -> None:
+    positions = json.loads((small_weights.packaged() / "config.json").read_text())["max_position_embeddings"]
+    begun = [recipe for recipe in map(config.load, config.recipes()) if recipe.base == "mini"]
+    assert len(begun) == 2
+    assert all(recipe.data.max_length <= positions for recipe in begun)
 
 
 def test_recipes_refuse_what_they_do_not_know(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from kernelllm.core.errors import ModelError
+from kernelllm.core.errors import ModelError, UsageError
 from kernelllm.models import hf, small_weights
 from kernelllm.models.extras import need
 from kernelllm.train import packed_attention
@@ -21,7 +21,7 @@ _WAIT: Final = timedelta(hours=6)
 
 
 def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
-    """A Llama from scratch, or the base, with adapters where the recipe asks for them. Raises MissingExtra.
+    """A Llama from scratch, or the base, with adapters where the recipe asks for them. Raises MissingExtra, UsageError.
 
     ``packed``: its batches come from a :class:`~kernelllm.train.examples.Collator`, so that the attention ``auto`` may go by their marks.
     """
@@ -35,6 +35,12 @@ def opened(recipe: Recipe, words: Any, *, packed: bool = False) -> Any:
         model = of_base(transformers.AutoModelForCausalLM, recipe.base, dtype=kept, attn_implementation=attention)
     else:
         model = scratch(recipe, words, attention).to(kept)
+    positions = getattr(model.config, "max_position_embeddings", recipe.data.max_length)
+    if recipe.data.max_length > positions:
+        raise UsageError(
+            f"The model has {positions} positions, and the recipe's pairs up to {recipe.data.max_length} tokens.",
+            where=recipe.base, fix=f"Write --set data.max_length={positions}.",
+        )  # fmt: skip
     model.config.use_cache = False  # transformers keeps examples of a row apart only without one
     if recipe.lora is None:
         return model
