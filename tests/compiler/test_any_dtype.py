@@ -43,6 +43,18 @@ rows, words, width = 19, 40, 32
 def get_inputs(): return [torch.randint(0, words, (rows,)), torch.randint(0, words, (rows,))]
 def get_init_inputs(): return [words, width]
 """
+TWICE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+    def forward(self, x, y):
+        h = x + y
+        return h, self.norm(h)
+rows, width = 3, 5000
+def get_inputs(): return [torch.full((rows, width), 100.0), torch.rand(rows, width)]
+def get_init_inputs(): return [width]
+"""
 FLOAT32 = {
     "a product of what was made float32": "torch.mm(x.float(), x.float().t()).to(x.dtype)",
     "a constant of the type": "x.masked_fill(x > 0, torch.finfo(x.dtype).min)",
@@ -95,6 +107,16 @@ def test_three_types(body: str, tmp_path: Path) -> None:
     text = ours.read_text(encoding="utf-8")
     assert re.search(r"^DTYPES = \(torch.float32, torch.float16, torch.bfloat16\)", text, re.M)
     assert '"""Inference only; float32, float16 or bfloat16.' in text
+
+
+def test_statistics_are_of_the_numbers_that_are_normalised(tmp_path: Path) -> None:
+    """Of a sum that is stored in half precision and read back, rounding may be all that its elements differ in."""
+    ours, reference = tmp_path / "ours.py", tmp_path / "reference.py"
+    ours.write_text(compiled(problem(TWICE), Options()), encoding="utf-8")
+    reference.write_text(problem(TWICE).source, encoding="utf-8")
+    worst = json.loads(interpreted.run(RUN, str(ours), str(reference)))
+    assert worst["torch.float16"] < 4e-3
+    assert worst["torch.bfloat16"] < 3e-2
 
 
 @pytest.mark.parametrize("name", FLOAT32)

@@ -69,6 +69,7 @@ def _without_libraries(kept: KeptParts, problem: Problem) -> None:
     """Rid the kept parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
     if any(isinstance(n, ast.Attribute) and n.attr in _ARRAYS for d in (*kept.definitions, kept.model) for n in ast.walk(d)):
         raise CaptureError("The constructor works with arrays of numpy.", where=problem.path or problem.name)
+    _without_looked_up_names(kept, problem)
     if not kept.foreign:
         return
     imports = [s for s in kept.imports if _is_foreign(s, kept.foreign)]
@@ -93,6 +94,34 @@ def _without_libraries(kept: KeptParts, problem: Problem) -> None:
     if not known and any(_mentions(d, {"math"}) for d in (*kept.definitions, kept.model)):
         kept.imports.insert(0, ast.Import([ast.alias("math")]))
     kept.foreign = []
+
+
+def _without_looked_up_names(kept: KeptParts, problem: Problem) -> None:
+    """Rid the kept parts of ``self.act = getattr(F, name)``, where the name is known at run time alone: the judge takes no file that
+    has it. Raises CaptureError where it is needed."""
+    modules = {n for s in kept.imports for n in bound_names(s)}
+    parts = (*kept.definitions, kept.model)
+    classes = [s for s in parts if isinstance(s, ast.ClassDef)]
+    if not any(_looks_up(s, modules) for s in parts):
+        return
+    state = _attributes_with_state(problem)
+    for function in (f for c in classes for f in c.body if isinstance(f, ast.FunctionDef)):
+        function.body = [
+            s for s in function.body if not (_looks_up(s, modules) and _needless(s, {"getattr"}, state, classes))
+        ] or [ast.Pass()]
+    left = next((s for d in parts for s in _statements(d) if _looks_up(s, modules)), None)
+    if left is not None:
+        raise CaptureError(f"The constructor looks a name up in a module: {ast.unparse(left)[:160]}", where=problem.path or problem.name)
+
+
+def _looks_up(node: ast.AST, modules: set[str]) -> bool:
+    """Whether ``getattr`` reads a name that the text does not tell off a module."""
+    for call in ast.walk(node):
+        match call:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, name, *_]) if not isinstance(name, ast.Constant):
+                if _mentions(owner, modules):
+                    return True
+    return False
 
 
 def _is_foreign(statement: ast.stmt, foreign: list[str]) -> bool:
@@ -133,7 +162,8 @@ def _needless(statement: ast.stmt, names: set[str], state: set[str], classes: li
     target = statement.targets[0]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"):
         return False
-    reads = [n for c in classes for n in ast.walk(c) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)]
+    own = set(ast.walk(statement))
+    reads = [n for c in classes for n in ast.walk(c) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n not in own]
     return target.attr not in state and not any(n.attr == target.attr for n in reads)
 
 

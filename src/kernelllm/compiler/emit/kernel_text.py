@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 
 from kernelllm.compiler.emit import formatting, indices, integers
-from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
+from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
@@ -108,7 +108,9 @@ def to_text(
     names = value_names(cleaned, fixed, pointers)
     combines = _combines(cleaned, name, taken)
     names.update({c.inductor_name: c.name for c in combines})
-    converted = _InFloat32({p for call in calls for p in call.half})
+    half = {p for call in calls for p in call.half}
+    stored = _stored_too(cleaned, half | {p for p in cleaned.pointers if cleaned.kernel.signature.get(p) in ("*fp16", "*bf16")})
+    converted = _InFloat32(half, stored)
     body = [Rename(names).visit(converted.visit(s)) for s in fresh(cleaned.body)]
     known = set(sizes.values())
     body = indices.without_idle_remainders(indices.regrouped(body, known))
@@ -155,11 +157,39 @@ def _is_multiple(value: Any, of: Any) -> bool:
     return bool(sympy.denom(sympy.cancel(value / of)) == 1)
 
 
-class _InFloat32(ast.NodeTransformer):
-    """Loads through some pointers as float32, but where the value is only stored again."""
+def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
+    """Values that a reduction reads and that are stored in half precision besides, each with its pointer.
 
-    def __init__(self, pointers: set[str]) -> None:
-        self.pointers = pointers
+    Whoever reads them back, such as the second pass of a normalisation, must see the numbers that the statistics were taken of.
+    """
+    if not any(p.startswith("R") for p in (*cleaned.params, *cleaned.persistent)):
+        return {}
+    found: dict[str, str] = {}
+    used = all_reads(cleaned.body)
+    for statement in every(cleaned.body):
+        match statement:
+            case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=value), *_])) if name_of(func) == "tl.store":
+                pointer = next(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+                reduced = any(axis.startswith("R") for axis in cleaned.facts.axes.get(value, ()))
+                if pointer in half and reduced and used[value] > 1 and cleaned.facts.types.get(value) == "fp32":
+                    found[value] = pointer
+    return found
+
+
+class _InFloat32(ast.NodeTransformer):
+    """Loads through some pointers as float32, but where the value is only stored again; values in ``stored`` are rounded as they are
+    in memory."""
+
+    def __init__(self, pointers: set[str], stored: dict[str, str]) -> None:
+        self.pointers, self.stored = pointers, stored
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id in self.stored:
+            rounded = integers.to_ast(f"(_).to({self.stored[target.id]}.dtype.element_ty).to(tl.float32)")
+            node.value = Replace({"_": node.value}).visit(rounded)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if name_of(node.func) == "tl.store" and isinstance(node.args[1], ast.Call) and name_of(node.args[1].func) == "tl.load":

@@ -155,25 +155,33 @@ def _constructor_arguments(instance: Instance) -> tuple[list[str], list[str]]:
     signature = inspect.signature(instance.namespace["Model"])
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    parameters = list(signature.parameters.values())
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-        return [], ["*args", "**kwargs"]
     texts, checked, by_name = [], {}, False
-    for parameter in parameters:
+    for parameter in signature.parameters.values():
         value = bound.arguments[parameter.name]
-        if _is_literal(value):
-            checked[parameter.name] = value
+        checked.update(_checked(parameter.name, value))
+        by_name |= parameter.kind is parameter.VAR_POSITIONAL
         if parameter.kind is parameter.KEYWORD_ONLY and not by_name:
             texts.append("*")
             by_name = True
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         default = parameter.default if _is_literal(parameter.default) else None
-        texts.append(parameter.name if parameter.default is parameter.empty else f"{parameter.name}={default!r}")
+        texts.append(f"{stars}{parameter.name}" + ("" if parameter.default is parameter.empty else f"={default!r}"))
     if not checked:
         return [], texts
     names, values = (f"({', '.join(parts)}{',' * (len(parts) == 1)})" for parts in (list(checked), [repr(v) for v in checked.values()]))
     words = ", ".join(f"{n}={v!r}" for n, v in checked.items())
     message = f"This file was written for {words} alone."
     return [f"if {names} != {values}:", f"    raise ValueError({message!r})"], texts
+
+
+def _checked(name: str, value: Any) -> dict[str, Any]:
+    """What an argument of the constructor must be, by expression: the argument itself, or the attributes of an object of settings."""
+    if _is_literal(value):
+        return {name: value}
+    if isinstance(value, dict):
+        return {name: value} if all(map(_is_literal, value.values())) else {}
+    known = {} if isinstance(value, type | torch.nn.Module | torch.Tensor) else getattr(value, "__dict__", {})
+    return {f"{name}.{n}": v for n, v in known.items() if n.isidentifier() and not n.startswith("_") and _is_literal(v)}
 
 
 def _is_literal(value: Any) -> bool:

@@ -101,7 +101,7 @@ class CandidateProcess(Closing):
     def _pack(self, value: Any, role: str, *, guarded: bool = True) -> _Packed:
         found: list[torch.Tensor] = []
         try:
-            tree = values.encode(value, found)
+            tree = values.encode(value, found, attributes=role == "arguments")
         except values.ValueProblem as error:
             raise CandidateFailure(
                 Status.PROBLEM_ERROR, f"The problem uses arguments that cannot be handed to a candidate: {error}"

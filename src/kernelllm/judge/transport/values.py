@@ -13,6 +13,7 @@ tag      value                               payload
 ``l``    list                                list of trees
 ``u``    tuple (also named tuples)           list of trees
 ``d``    mapping (also a dataclass)          list of [key tree, tree]
+``o``    settings with attributes            list of [key tree, tree]
 ``z``    torch.Size                          list of ints
 ``p``    torch.dtype                         name, e.g. ``float32``
 ``v``    torch.device                        text, e.g. ``cpu``
@@ -22,7 +23,9 @@ tag      value                               payload
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,15 +42,16 @@ class ValueProblem(ValueError):
     """A value that cannot cross, or a tree that is none."""
 
 
-def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False) -> Tree:
+def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False, attributes: bool = False) -> Tree:
     """``value`` as a tree; its tensors are appended to ``tensors`` (the same tensor twice gets one index).
 
+    ``attributes`` is for a constructor's arguments: settings in an object of a plain class keep their attributes.
     ``strict`` is for what a candidate returns: only exact types are taken, and no method of theirs is called.
     Raises ValueProblem for an object of a type not in the table above, :class:`.plain.NotPlain` for an unusual tensor.
     """
     if strict:
         return _encode_strict(value, tensors, {}, [MAX_NODES], 0)
-    return _encode(value, tensors, 0)
+    return _encode(value, tensors, 0, attributes)
 
 
 _EXACT: dict[type[Any], Callable[[Any], Tree]] = {
@@ -86,7 +90,7 @@ def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int
     )
 
 
-def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:
+def _encode(value: Any, tensors: list[torch.Tensor], depth: int, attributes: bool = False) -> Tree:
     if depth > MAX_DEPTH:
         raise ValueProblem("The value is nested too deeply.")
     if value is None:
@@ -100,13 +104,26 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Tree:
     plain = _encode_plain(value)
     if plain is not None:
         return plain
+    if attributes and (settings := _settings(value)) is not None:
+        return ["o", [[_encode(part, tensors, depth + 1, attributes) for part in pair] for pair in settings.items()]]
     if isinstance(value, Mapping) or nested.is_dataclass(value):
-        return ["d", [[_encode(k, tensors, depth + 1), _encode(v, tensors, depth + 1)] for k, v in nested.fields(value).items()]]
+        return ["d", [[_encode(part, tensors, depth + 1, attributes) for part in pair] for pair in nested.fields(value).items()]]
     if isinstance(value, list | tuple):
-        return ["u" if isinstance(value, tuple) else "l", [_encode(v, tensors, depth + 1) for v in value]]
+        return ["u" if isinstance(value, tuple) else "l", [_encode(v, tensors, depth + 1, attributes) for v in value]]
     if hasattr(value, "item") and type(value).__module__ == "numpy":
         return _encode(value.item(), tensors, depth + 1)
     raise ValueProblem(f"A value of type {type(value).__module__}.{type(value).__qualname__} cannot be handed over.")
+
+
+def _settings(value: Any) -> dict[str, Any] | None:
+    """The attributes and properties of a dataclass, a namespace or an object of a class without a base; None for anything else."""
+    kind = type(value)
+    if isinstance(value, Mapping) or kind.__module__ == "builtins" or not hasattr(value, "__dict__"):
+        return None
+    if not nested.is_dataclass(value) and kind is not SimpleNamespace and kind.__mro__ != (kind, object):
+        return None
+    properties = [n for n, member in inspect.getmembers_static(kind, lambda m: isinstance(m, property)) if not n.startswith("_")]
+    return {**vars(value), **{name: getattr(value, name) for name in properties}}
 
 
 def _encode_plain(value: Any) -> Tree | None:
@@ -154,10 +171,11 @@ def _decode(tree: Any, tensor: Callable[[int], Any], depth: int, budget: list[in
             raise ValueProblem("A tensor index is not a number.")
         return tensor(payload)
     if tag in ("l", "u"):
-        items = [_decode(item, tensor, depth + 1, budget) for item in payload]
-        return tuple(items) if tag == "u" else items
-    if tag == "d":
-        return {_decode(k, tensor, depth + 1, budget): _decode(v, tensor, depth + 1, budget) for k, v in payload}
+        members = [_decode(item, tensor, depth + 1, budget) for item in payload]
+        return tuple(members) if tag == "u" else members
+    if tag in ("d", "o"):
+        items = {_decode(k, tensor, depth + 1, budget): _decode(v, tensor, depth + 1, budget) for k, v in payload}
+        return SimpleNamespace(**items) if tag == "o" else items
     return _decode_plain(tag, payload)
 
 

@@ -26,6 +26,11 @@ class Choice:
     dim: int
     positions: torch.Tensor
 
+    @property
+    def ambiguous(self) -> bool:
+        """Whether some of the numbers are equal."""
+        return bool(self.numbers.dim() and (self.numbers.sort(self.dim).values.diff(dim=self.dim) == 0).any())
+
     def as_right(self, other: torch.Tensor) -> bool:
         """Whether other positions hold the same numbers, each position once."""
         length = self.numbers.shape[self.dim] if self.numbers.dim() else 1
@@ -52,6 +57,19 @@ class ChoicesOfARun(OperatorMode):
             dim = kwargs.get("dim", args[place] if len(args) > place else -1)
             self.found.append(Choice(args[0], dim, result[1]))
         return result
+
+
+class LowestPositions(OperatorMode):
+    """Among equal values ``topk`` and ``sort`` take the lower position first, as a stable sort does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.ops.aten.topk.default, torch.ops.aten.sort.default) or not args[0].dim():
+            return func(*args, **kwargs)
+        given = {a.name: a.default_value for a in func._schema.arguments} | kwargs
+        given |= {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
+        ordered = torch.sort(args[0], dim=given["dim"], descending=given.get("descending", given.get("largest")), stable=True)
+        return tuple(t.narrow(given["dim"], 0, given["k"]) if "k" in given else t for t in ordered)
 
 
 def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:

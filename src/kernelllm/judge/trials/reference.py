@@ -27,7 +27,7 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
-from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun
+from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, LowestPositions
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, in_double, rounding_explains, same_structure
@@ -183,6 +183,7 @@ class Reference:
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
             outcome.choices = lambda: self._choices(private, seed, before)
+            outcome.rechosen = lambda: self._rechosen(value, private, seed, before)
             outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
 
@@ -271,6 +272,14 @@ class Reference:
         with self.calling(seed), ChoicesOfARun() as run:
             self.called(self._model_copy("tf32", before))(*_copied(inputs))
             return run.found  # type: ignore[no-any-return]
+
+    def _rechosen(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+        """The output where something is chosen among equal values and the lower position is taken: it is routed elsewhere, say."""
+        if any(choice.ambiguous for choice in self._choices(inputs, seed, before)):
+            with failures_logged("no run with other choices"), self.calling(seed), LowestPositions():
+                found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
+                if same_structure(value, found):
+                    yield found
 
     def _under(
         self, rounding: type[Tf32Convolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,

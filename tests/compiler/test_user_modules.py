@@ -1,0 +1,75 @@
+"""Modules in the forms in which people write them, through the compiler and the judge."""
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
+
+CONFIG = """
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+@dataclass
+class Config:
+    width: int = 24
+    heads: int = 3
+    @property
+    def head(self): return self.width // self.heads
+
+class Settings:
+    def __init__(self, act): self.act = act
+
+class Model(nn.Module):
+    def __init__(self, config, settings, *widths, more):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip((config.width, *widths), (*widths, config.head)))
+        self.act = getattr(F, settings.act)
+        self.scale = more.scale
+    def forward(self, *parts):
+        x = torch.cat(parts, -1)
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return x * self.scale
+rows, one, hidden = 10, 16, 20
+def get_inputs(): return [torch.randn(rows, one), torch.randn(rows, 24 - one)]
+def get_init_inputs(): return [[Config(), Settings("silu"), hidden], {"more": SimpleNamespace(scale=0.5)}]
+"""
+ROUTED = """
+class Model(nn.Module):
+    def __init__(self, width, experts):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(width, experts, bias=False), nn.Parameter(torch.randn(experts, width) * 0.1)
+    def forward(self, x):
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        return (self.experts[chosen] * weights[..., None]).sum(1) * x.sum(-1, keepdim=True).add(1)
+rows, width, experts = 24, 16, 6
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width, experts]
+"""
+CASES = {"settings in objects, an activation by its name": CONFIG, "routed by the largest of equal numbers": ROUTED}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_correct_at_any_size(judge: Judge, name: str) -> None:
+    wanted = problem(CASES[name])
+    verdict = judge.judge(wanted, Candidate(source=compiled(wanted, Options())))
+    assert verdict.correct, verdict.message
+    assert not [f for f in verdict.findings if f.check in ("fixed_sizes", "silently_different")]
+
+
+def test_settings_that_the_constructor_is_fixed_for_are_checked(judge: Judge) -> None:
+    """Where the name of a function is needed to build the module, the file is made from shapes."""
+    wanted = problem(CONFIG.replace("self.scale = more.scale", "self.scale = more.scale * len(self.act.__name__) / 4"))
+    source = compiled(wanted, Options())
+    assert "(config.width, config.heads, settings.act, widths, more.scale) != (24, 3, 'silu', (20,), 0.5)" in source
+    verdict = judge.judge(wanted, Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
+def test_another_order_among_equal_numbers_is_right_and_another_choice_is_wrong(judge: Judge) -> None:
+    source = compiled(problem(ROUTED), Options())
+    verdict = judge.judge(problem(ROUTED), Candidate(source=source.replace("key = ~key", "pass")))
+    assert verdict.status == "incorrect"
