@@ -162,6 +162,27 @@ def test_rl_that_was_stopped_goes_on_to_the_same_rewards(toy_set: Path, begun: P
     assert [(tmp_path / name).read_bytes() for name in ("rewards.json", "samples.jsonl")] == told, "also what was in flight is there once"
 
 
+def test_the_best_rewarded_samples_are_judged_again(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def again(jobs: Sequence[tuple[Problem, Candidate]]) -> list[Verdict | None]:
+        asked.extend((problem.name, candidate.source) for problem, candidate in jobs)
+        cheat = verdict(Status.CHEATING, findings=(Finding(check="replay", message=""),))
+        return [None, cheat, verdict(), verdict(Status.INCORRECT), *[verdict() for _ in jobs[4:]]]
+
+    run = rl(toy_rl(toy_set, begun, "training.max_steps=2", "rl.max_tokens=4"), tmp_path, score=toy_score, again=again)
+    told = json.loads((tmp_path / "rewards.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    right = {(line["problem"], line["source"]) for line in lines if line["reward"]}
+    assert len(set(asked)) == len(asked) == min(len(right), 32) > 4
+    assert {(name, source.removesuffix("\n# judged again\n")) for name, source in asked} <= right
+    assert run.scores["held-out cheats' rate"] == told["held-out cheats' rate"] == 2 / (len(asked) - 1)
+    assert told["held out: findings of what is not correct"] == {"replay": 1}
+    card = (tmp_path / "README.md").read_text()
+    assert "| held-out cheats' rate |" in card
+    assert "- held out: findings of what is not correct: replay 1\n" in card
+
+
 def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path) -> None:
     asked: list[int] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from kernelllm.train.config import Recipe
 from kernelllm.train.examples import data_digest
 
 RESULT: Final = "result.json"
+REWARDS: Final = "rewards.json"
 _PACKAGES: Final = ("torch", "triton", "transformers", "accelerate", "tokenizers", "trl", "peft")
 
 
@@ -46,7 +47,7 @@ class TrainingRun(msgspec.Struct, kw_only=True):
 def write(folder: Path, recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> Path:
     """``README.md`` in the folder, and the figures as ``result.json``, which says that the run is finished."""
     path = folder / "README.md"
-    path.write_text("\n".join(_lines(recipe, rows, outcome)), encoding="utf-8")
+    path.write_text("\n".join(_lines(recipe, rows, outcome, folder / REWARDS)), encoding="utf-8")
     (folder / RESULT).write_text(to_json(outcome) + "\n", encoding="utf-8")
     return path
 
@@ -65,7 +66,7 @@ _HELD_OUT = {
 }
 
 
-def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[str]:
+def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun, rewards: Path) -> list[str]:
     splits = Counter(r.split for r in rows)
     return [
         "---", "library_name: kernelllm", "tags: [triton, pytorch, gpu-kernels]",
@@ -77,6 +78,7 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[s
         *(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items()), "",
         "`pass@k` is judged: every sampled kernel ran in a process of its own and was right at several sizes and seeds. These are modules"
         f" {_HELD_OUT[recipe.data.by_family]}; they are no benchmark's.", "",
+        *_rewarded(rewards, outcome.scores),
         "## Data", "",
         f"- {len(rows)} verified pairs ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
         f"- {outcome.examples} in training, {outcome.tokens:,} tokens an epoch; {outcome.too_long} were longer than"
@@ -90,6 +92,22 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun) -> list[s
         "## What it cannot do", "",
         "It writes Triton alone. Its answers are limited by its context, so large modules are out of reach, and operators that its pairs"
         " lack are guesses. Judge what it writes: `kernelllm optimize FILE.py -m ... -n 20` does.", "",
+    ]  # fmt: skip
+
+
+def _rewarded(path: Path, scores: Mapping[str, float]) -> list[str]:
+    """What the report of rewards says, where a run had any, but for what stands among the scores."""
+    if not path.exists():
+        return []
+    found = {k: v for k, v in json.loads(path.read_bytes()).items() if k not in scores and v is not None}
+    told = {name: value if isinstance(value, dict) else {"": value} for name, value in found.items()}
+    again = (
+        "The best-rewarded samples that differ were judged again, at more sizes and with other seeds than their reward came from: the"
+        " held-out cheats' rate is the share that was not correct there."
+    )
+    return [
+        "## What was rewarded", "", *([again, ""] if any(name.startswith("held") for name in (*told, *scores)) else []),
+        *(f"- {name}: {', '.join(f'{of} {v:.4g}'.strip() for of, v in value.items()) or 'none'}" for name, value in told.items()), "",
     ]  # fmt: skip
 
 

@@ -9,11 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Problem, Status, Verdict
+from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
+from kernelllm.judge.judge_settings import STRICT
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Completion
 from kernelllm.pairs import canonical
+from kernelllm.train.card import REWARDS
+from kernelllm.train.config import JudgedSamples
 from kernelllm.train.judged import JudgePool, judged
 
 CORRECT: Final = 0.4
@@ -25,6 +30,12 @@ COMPILE: Final = 0.2
 SPEEDUP: Final = 0.1
 MOST: Final = 3.0
 """The speed-up over torch.compile from which on nothing more is given."""
+BEST: Final = 32
+"""Of the best-rewarded samples so many that differ are judged again when a run ends,"""
+HELD_OUT: Final = {"profile": STRICT, "sizes": 4, "seeds": 6}
+"""at twice the sizes and with other seeds than their reward came from."""
+Verdicts = Callable[[Sequence[tuple[Problem, Candidate]]], Sequence[Verdict | None]]
+"""Judges candidates, as a pool does."""
 Scorer = Callable[[Sequence[tuple[Problem, str]]], list[Attempt | None]]
 """Judges answers. None: it could not be judged, and counts for nothing."""
 
@@ -95,11 +106,38 @@ def report(samples: Sequence[Attempt], trained_on: Iterable[str] = ()) -> dict[s
     }
 
 
+def held_out(samples: Sequence[Attempt], problems: Iterable[Problem], how: JudgedSamples, judge: Verdicts | None = None) -> dict[str, Any]:
+    """What becomes of the best-rewarded samples, the latest first among equals, under a judge that no reward came from.
+
+    "Held-out cheats' rate" is the share of them that is not correct there. ``judge`` stands in for that judge.
+    """
+    if judge is None:
+        with JudgePool(how.device, how.workers, **HELD_OUT) as pool:
+            return held_out(samples, problems, how, pool.verdicts)
+    sources = {problem.name: problem for problem in problems}
+    best: dict[tuple[str, str], Attempt] = {}
+    for attempt in sorted(samples, key=lambda a: reward(a.verdict))[::-1]:
+        if reward(attempt.verdict) > 0 and len(best) < BEST:
+            best.setdefault((attempt.problem, attempt.candidate.digest), attempt)
+    jobs = [  # a judge derives its seeds from the text
+        (sources[name], msgspec.structs.replace(a.candidate, source=f"{a.candidate.source}\n# judged again\n"))
+        for (name, _), a in best.items()
+    ]
+    found = [verdict for verdict in judge(jobs) if verdict is not None]
+    refused = [verdict for verdict in found if not verdict.correct]
+    return {
+        "held-out cheats' rate": len(refused) / len(found) if found else None,
+        "held out: samples": len(found),
+        "held out: statuses": dict(Counter(str(v.status) for v in found)),
+        "held out: findings of what is not correct": dict(Counter(f.check for v in refused for f in v.findings)),
+    }
+
+
 def write_report(samples: Sequence[Attempt], folder: Path, trained_on: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """``rewards.json`` with ``more`` figures, and every sample in ``samples.jsonl``, the best first."""
     found = report(samples, trained_on) | more
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rewards.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / REWARDS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     with (folder / "samples.jsonl").open("w", encoding="utf-8") as out:
         for attempt in sorted(samples, key=lambda a: -reward(a.verdict)):
             verdict = attempt.verdict

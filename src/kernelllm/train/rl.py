@@ -18,7 +18,7 @@ from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import rows_of
 from kernelllm.train.judged import problems_of
-from kernelllm.train.rewards import Scorer
+from kernelllm.train.rewards import Scorer, Verdicts
 from kernelllm.train.rollouts import Rollouts
 from kernelllm.train.sft import ToldLine, begin, last_checkpoint, opened_tokenizer, wrapped
 from kernelllm.train.verdict_trainer import Asked, make_verdict_trainer, sampled_before
@@ -26,10 +26,14 @@ from kernelllm.train.verdict_trainer import Asked, make_verdict_trainer, sampled
 log = logging.getLogger(__name__)
 
 
-def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False, score: Scorer | None = None) -> TrainingRun:
+def rl(
+    recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False,
+    score: Scorer | None = None, again: Verdicts | None = None,
+) -> TrainingRun:  # fmt: skip
     """Train by the judge's verdicts; with several turns, one round of training a turn. Weights, a card and ``rewards.json`` come out.
 
-    ``score`` judges in place of the judge. Raises UsageError, MissingExtra.
+    ``score`` judges in place of the judge, from several threads, and ``again`` in place of the one that looks at the best samples at
+    the end, which is left out where there is a ``score`` alone. Raises UsageError, MissingExtra.
     """
     if not recipe.base:
         raise UsageError("rl begins from a trained model.", fix="Write --set base=mini (the packaged model), or base=FOLDER/model.")
@@ -71,7 +75,9 @@ def rl(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool =
             means += [(steps + int(h["step"]), float(h["reward"])) for h in trainer.state.log_history if "reward" in h]
             steps += trainer.state.global_step
             asked += [one for one in _repairs(samples, problems, recipe.data.template) if _fits(recipe, words, one)]
-    more = {"stale samples, not learnt from": stale, "stale samples, share": stale / max(stale + len(samples), 1)}
+    more: dict[str, Any] = {"stale samples, not learnt from": stale, "stale samples, share": stale / max(stale + len(samples), 1)}
+    if again is not None or score is None:
+        more |= rewards.held_out(samples, problems.values(), recipe.rl, again)
     found = rewards.write_report(samples, folder, [row.triton_code for row in train], **more)
     scores = {name: float(value) for name, value in found.items() if isinstance(value, float)}
     run = TrainingRun(
