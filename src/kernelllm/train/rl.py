@@ -13,6 +13,7 @@ from kernelllm.lm import feedback, prompts
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models.extras import need
 from kernelllm.models.hf import prompt_ids
+from kernelllm.pairs.row import Pair
 from kernelllm.train import card, rewards, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
@@ -43,13 +44,7 @@ def rl(
     if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
         return done
     need("transformers", "train").set_seed(recipe.training.seed)
-    words = opened_tokenizer(recipe, rows, folder)
-    words.padding_side = "left"
-    model = weights.opened(recipe, words)
-    model.config.use_cache = True
-    if recipe.rl.beta and weights.int8_base(recipe):  # TRL opens the first policy again, from where it was
-        model.save_pretrained(folder / "base")
-        model.config._name_or_path = str(folder / "base")
+    model, words = _opened(recipe, rows, folder)
     train = [row for row in rows if row.split == "train"]
     problems = {p.name: p for p in problems_of(train, recipe.rl.problems)}
     writer = LMWriter(wrapped(recipe, model, words), template=recipe.data.template)
@@ -87,6 +82,18 @@ def rl(
     weights.export(model, words, recipe, folder)
     card.write(folder, recipe, rows, run)
     return run
+
+
+def _opened(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer."""
+    words = opened_tokenizer(recipe, rows, folder)
+    words.padding_side = "left"
+    model = weights.opened(recipe, words)
+    model.config.use_cache = True
+    if recipe.rl.beta and weights.int8_base(recipe):  # TRL opens the first policy again, from where it was
+        model.save_pretrained(folder / "base")
+        model.config._name_or_path = str(folder / "base")
+    return model, words
 
 
 def _repairs(samples: Sequence[Attempt], problems: dict[str, Problem], template: str) -> list[Asked]:
