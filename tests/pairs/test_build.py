@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernelllm.app.commands.pairs import pairs
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict, to_json
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.canonical import canonical, fingerprint
 from kernelllm.pairs.cleaning import CleaningReport, cleaned
@@ -145,3 +145,23 @@ def test_parts_made_at_different_times_merge_to_one_set_in_any_order(built: tupl
     assert len(exported) == 2
     assert len({r["python_code"] for r in exported}) == 2
     assert "InferenceOnly" not in "".join(r["triton_code"] for r in exported)
+
+
+def test_wrong_kernels_of_a_model_become_repairs(built: tuple[str, ...], tmp_path: Path) -> None:
+    rows = list(pair_files.read(Path(built[3])))
+    told = ((Status.INCORRECT, "off by 2"), (Status.INCORRECT, "off by 3"), (Status.INVALID, "no code"), (Status.CORRECT, ""))
+    wrong = [
+        Attempt(problem=name, candidate=Candidate(source=f"# {text}"), verdict=Verdict(status=status, message=text))
+        for name in (rows[0].name, rows[1].name, "another")
+        for status, text in told
+    ]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "000000.json").write_text(to_json(wrong))
+    run("repairs", built[3], str(tmp_path / "run"), "-o", str(tmp_path / "all"), "--share", "0.5")
+    found = list(pair_files.read(tmp_path / "all"))
+    made = [row for row in found if row.kind == "repair"]
+    assert len(found) == len(rows) + len(made)
+    assert {(r.name, r.before_verdict) for r in made} == {(row.name, "incorrect: off by 2") for row in rows[:2]}  # one of each first
+    assert all(r.triton_code == next(row.triton_code for row in rows if row.name == r.name) for r in made)
+    run("repairs", str(tmp_path / "all"), str(tmp_path / "run"), "-o", str(tmp_path / "again"), "--share", "0.5")
+    assert len(list(pair_files.read(tmp_path / "again"))) == len(found)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -24,7 +25,7 @@ from kernelllm.pairs.canonical import canonical
 from kernelllm.train import card, config, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
-from kernelllm.train.renaming import relayered, renamed, resized
+from kernelllm.train.renaming import KernelFile, relayered, renamed, renamed_copies, resized
 from kernelllm.train.sft import opened_tokenizer, sft
 
 
@@ -158,7 +159,9 @@ class ModelNew(nn.Module):
 """
     found: set[str] = set()
     for seed in range(8):
-        new_module, new_kernel = renamed(module, kernel, random.Random(seed))
+        file = KernelFile(kernel)
+        new_module, _ = renamed(module, [file], random.Random(seed))
+        new_kernel = file.text()
         assert canonical(new_module.rpartition("\nModel(")[0]) == canonical(module.rpartition("\nModel(")[0])
         told = re.search(r"written for (\w+)=8; got {(\w+)!r}", new_kernel)
         assert told is not None
@@ -200,7 +203,9 @@ class ModelNew(nn.Module):
 """
     found = set()
     for seed in range(8):
-        new_module, new_kernel = relayered(module, kernel, random.Random(seed))
+        file = KernelFile(kernel)
+        new_module, _ = relayered(module, [file], random.Random(seed))
+        new_kernel = file.text()
         name = re.search(r"self\.(\w+) = ", new_module)
         assert name is not None
         found.add(name[1])
@@ -209,6 +214,26 @@ class ModelNew(nn.Module):
         assert new_kernel.partition("@triton.jit")[2] == re.sub(r"\bbn(?=_|\b)", name[1], own)
         assert "def conv(x, bn_weight)" in new_kernel
     assert len(found) > 3
+
+
+def test_a_repair_has_one_name_for_a_thing_in_all_its_texts(toy_set: Path) -> None:
+    row = next(r for r in rows_of(toy_recipe(toy_set).data) if r.kind == "pair")
+    module = "class Model(nn.Module):\n    def forward(self, x):\n        return x * 2\nModel()\nforward(x=torch.rand(16, 64))"
+    kernel = "@triton.jit\ndef k(x_ptr):\n    tl.store(x_ptr, 2)\n\n\n"
+    kernel += "class ModelNew(nn.Module):\n    def forward(self, x):\n        k[1,](x)\n"
+    told = "runtime_error: name 'x_size0' is not defined; x has float32[16, 64]"
+    right = {"python_code": module, "triton_code": kernel, "kind": "repair", "before_verdict": told}
+    repair = msgspec.structs.replace(row, **right, before_code=kernel.replace("k[1,](x)", "k[x_size0,](x)"))
+    copies = renamed_copies([repair, msgspec.structs.replace(repair, before_code="class ModelNew(:")], 8)
+    assert len(copies) > 3
+    for made in copies:
+        name = re.search(r"forward\(self, (\w+)\)", made.python_code)
+        assert name is not None
+        assert f"def forward(self, {name[1]}):\n        k[1,]({name[1]})" in made.triton_code
+        assert f"k[{name[1]}_size0,]({name[1]})" in made.before_code
+        assert f"{name[1]}_ptr" in made.before_code
+        assert made.before_verdict == f"runtime_error: name '{name[1]}_size0' is not defined; {name[1]} has float32[16, 64]"
+        assert made.python_code.endswith("torch.rand(16, 64))")
 
 
 def test_a_kernels_own_mask_is_no_argument_of_the_module() -> None:
@@ -229,7 +254,9 @@ class ModelNew(nn.Module):
         return x
 """
     for seed in range(8):
-        lines = renamed(module, kernel, random.Random(seed))[1].split("\n")
+        file = KernelFile(kernel)
+        renamed(module, [file], random.Random(seed))
+        lines = file.text().split("\n")
         loaded = next(line.split()[0] for line in lines if "tl.load" in line)
         assert "    mask = cols < n" in lines
         assert loaded != "mask"

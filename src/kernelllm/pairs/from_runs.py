@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
 
 import msgspec
 
 from kernelllm.core.store import Run, Store
-from kernelllm.core.types import Attempt, Problem
+from kernelllm.core.types import Attempt, Problem, Status, from_json
 from kernelllm.lm import feedback
 from kernelllm.pairs.row import Pair, pair_of
 from kernelllm.pool.local import LocalPool, Slot
@@ -94,6 +98,39 @@ def with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
     return msgspec.structs.replace(
         row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"
     )
+
+
+def with_repairs(rows: Sequence[Pair], wrong: Iterable[Attempt], share: float) -> list[Pair]:
+    """The rows, and for wrong kernels that others wrote for their modules repairs: such a kernel and its verdict before the module's right
+    one. At most ``share`` of the result (0 to 1) are repairs, of as many modules as there are. Modules are known by their problems' names.
+    """
+    right: dict[str, Pair] = {}
+    for row in rows:
+        if row.kind == "pair" and not row.augmented_from:
+            right.setdefault(row.name, row)
+    found: dict[str, dict[str, Pair]] = defaultdict(dict)
+    for attempt in wrong:
+        usable = attempt.candidate.source and attempt.verdict.status not in (Status.CORRECT, Status.INVALID, Status.PROBLEM_ERROR)
+        if usable and attempt.problem in right:
+            made = with_before(right[attempt.problem], attempt, "repair")
+            found[attempt.problem].setdefault(made.uuid, made)
+    names = sorted(found)
+    random.Random(0).shuffle(names)
+    known = {row.uuid for row in rows}
+    in_turn = (one for one in chain(*zip_longest(*(found[name].values() for name in names))) if one is not None and one.uuid not in known)
+    others = sum(row.kind != "repair" for row in rows)
+    room = round(share * others / max(1 - share, 1e-9)) - (len(rows) - others)
+    return [*rows, *(one for _, one in zip(range(room), in_turn, strict=False))]
+
+
+def wrong_attempts(source: str, store: Store) -> Iterator[Attempt]:
+    """Wrong attempts of a stored run (its id), or of a folder in which ``kernelllm train reject`` sampled. Raises UnknownName."""
+    if Path(source).is_dir():
+        files = sorted(Path(source).rglob("[0-9]*.json"))
+        yield from (a for file in files for a in from_json(file.read_bytes(), list[Attempt]) if not a.verdict.correct)
+        return
+    run = store.run(source)
+    yield from (a for problem in run.problems() for a in run.attempts(problem.name) if not a.verdict.correct)
 
 
 def _ms(attempt: Attempt) -> float:

@@ -42,7 +42,8 @@ def rows_of(data: Data) -> list[Pair]:
         raise UsageError("The recipe names no pairs.", fix="Set data.pairs, or give --pairs DIR; kernelllm pairs build makes a set.")
     found = [row for folder in data.pairs for row in pair_files.read(Path(folder))]
     if not data.by_family:
-        found = [msgspec.structs.replace(row, split="train" if int(digest(row.uuid)[:8], 16) % 40 else "validation") for row in found]
+        for_training = [int(digest(row.fingerprint)[:8], 16) % 40 != 0 for row in found]  # a module and its repairs are in one split
+        found = [msgspec.structs.replace(r, split="train" if t else "validation") for r, t in zip(found, for_training, strict=True)]
     if data.template != "mini":
         return found
     found = [row for row in found if _UNNAMED not in row.triton_code]

@@ -54,21 +54,42 @@ _Names = dict[str, str]
 
 
 def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair]:
-    """Up to ``times`` copies of each pair that differ from it and from each other."""
-    plain = [row for row in rows if row.kind == "pair"] if times else []
-    found = mapped(partial(_copies, times, seed), [(row.uuid, row.python_code, row.triton_code) for row in plain])
+    """Up to ``times`` copies of each pair and repair that differ from it and from each other."""
+    chosen = [row for row in rows if row.kind in ("pair", "repair")] if times else []
+    texts = [(row.uuid, row.python_code, row.triton_code, row.before_code, row.before_verdict) for row in chosen]
+    found = mapped(partial(_copies, times, seed), texts)
     return [
-        msgspec.structs.replace(row, python_code=module, triton_code=kernel)
-        for row, texts in zip(plain, found, strict=True)
-        for module, kernel in texts
+        msgspec.structs.replace(row, python_code=module, triton_code=kernel, before_code=before, before_verdict=verdict)
+        for row, made in zip(chosen, found, strict=True)
+        for module, kernel, before, verdict in made
     ]
 
 
-def _copies(times: int, seed: int, row: tuple[str, str, str]) -> list[tuple[str, str]]:
-    uuid, module, kernel = row
+def _copies(times: int, seed: int, row: tuple[str, str, str, str, str]) -> list[tuple[str, str, str, str]]:
+    uuid, module, kernel, before, verdict = row
     rng = random.Random(f"{seed}/{uuid}")
-    made = (resized(*renamed(*relayered(module, kernel, rng), rng), rng) for _ in range(times))
-    return list({new: (new, follows) for new, follows in made if new != module}.values())
+    made: list[tuple[str, str, str, str]] = []
+    for _ in range(times):
+        if not before:
+            other_module, other_kernel = _under_other_names(module, [kernel], rng)
+            made.append((*resized(other_module, other_kernel, rng), "", ""))
+            continue
+        try:  # the verdict tells sizes, which therefore stay
+            new, right, wrong, told = _under_other_names(module, [kernel, before], rng, verdict)
+        except SyntaxError:
+            break
+        made.append((new, right, wrong, told))
+    return list({one[0]: one for one in made if one[0] != module}.values())
+
+
+def _under_other_names(module: str, kernels: Sequence[str], rng: random.Random, verdict: str | None = None) -> list[str]:
+    """The module, its kernels and what was said of one, with the same names in all of them."""
+    files = [KernelFile(kernel) for kernel in kernels]
+    module, layers = relayered(module, files, rng)
+    module, arguments = renamed(module, files, rng)
+    for old, new in (layers | arguments).items() if verdict else ():
+        verdict = re.sub(rf"\b{old}(?=_size\d|_ptr\b|\b)", new, verdict or "")
+    return [module, *(file.text() for file in files), *([] if verdict is None else [verdict])]
 
 
 def resized(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
@@ -125,14 +146,28 @@ def _own(parts: Sequence[str]) -> tuple[int | None, list[int]]:
     return at, [i for i, name in heads.items() if name is not None and name[1] in started]
 
 
-def relayered(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
-    """Attributes of the constructor under other names, in the module, in the class of the kernel's file and in kernels that it starts."""
-    parts = kernel.split(_GAP)
-    at, kernels = _own(parts)
-    if at is None:
-        return module, kernel
-    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
-    found = [name for name in dict.fromkeys(re.findall(r"self\.(\w+) = ", module)) if f"self.{name} = " in parts[at]]
+class KernelFile:
+    """A kernel's file in its parts: the class, the kernels that it starts, and templates."""
+
+    def __init__(self, kernel: str) -> None:
+        self.parts = kernel.split(_GAP)
+        self.at, self.kernels = _own(self.parts)
+
+    def text(self) -> str:
+        return _GAP.join(self.parts)
+
+    def own(self) -> str:
+        """The text of the kernels that the class starts."""
+        return "".join(self.parts[i] for i in self.kernels)
+
+
+def relayered(module: str, files: Sequence[KernelFile], rng: random.Random) -> tuple[str, _Names]:
+    """Attributes of the constructor under other names, in the module, in the class of each kernel's file and in kernels that it starts.
+    The names follow the first file."""
+    if files[0].at is None:
+        return module, {}
+    taken = set(re.findall(r"[A-Za-z_]\w*", "\n".join((module, *(file.text() for file in files)))))
+    found = [n for n in dict.fromkeys(re.findall(r"self\.(\w+) = ", module)) if f"self.{n} = " in files[0].parts[files[0].at]]
     names: _Names = {}
     for name in (n for n in found if rng.random() < 0.6):
         free = [new for new in _LAYERS if new not in taken]
@@ -142,34 +177,39 @@ def relayered(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
             taken.add(new)
     for old, new in names.items():
         module = re.sub(rf"\bself\.{old}\b", f"self.{new}", module)
-        parts[at] = re.sub(rf"\bself\.{old}\b", f"self.{new}", parts[at])
-        for i in (at, *kernels):
-            parts[i] = re.sub(rf"(?<![\w.]){old}{_OF_LAYER}", new, parts[i])
-    return module, _GAP.join(parts)
+        for file in files:
+            if file.at is None:
+                continue
+            file.parts[file.at] = re.sub(rf"\bself\.{old}\b", f"self.{new}", file.parts[file.at])
+            for i in (file.at, *file.kernels):
+                file.parts[i] = re.sub(rf"(?<![\w.]){old}{_OF_LAYER}", new, file.parts[i])
+    return module, names
 
 
-def renamed(module: str, kernel: str, rng: random.Random) -> tuple[str, str]:
-    """Arguments of the forward, and now and then of the constructor, under other names, in the module and where the kernel's file follows
-    them: its class, for the forward's arguments also the kernels that the class starts. What other functions start are templates, the same
-    in many files. Both texts are as :mod:`kernelllm.lm.plain_module` writes them.
+def renamed(module: str, files: Sequence[KernelFile], rng: random.Random) -> tuple[str, _Names]:
+    """Arguments of the forward, and now and then of the constructor, under other names, in the module and where the kernels' files follow
+    them: the class, for the forward's arguments also the kernels that the class starts. What other functions start are templates, the
+    same in many files. All texts are as :mod:`kernelllm.lm.plain_module` writes them. Raises SyntaxError where a file is no Python.
     """
-    parts = kernel.split(_GAP)
-    at, kernels = _own(parts)
-    if at is None:
-        return module, kernel
+    if files[0].at is None:
+        return module, {}
     tree = parse(module)
-    taken = set(re.findall(r"[A-Za-z_]\w*", module + kernel))
+    taken = set(re.findall(r"[A-Za-z_]\w*", "\n".join((module, *(file.text() for file in files)))))
     tensors, numbers = _chosen(tree, "forward", _TENSORS, 0.7, taken, rng), _chosen(tree, "__init__", _NUMBERS, 0.2, taken, rng)
-    fixed = "".join(parts[i] for i in kernels)
+    fixed = "\n".join(file.own() for file in files)
     tensors = {old: new for old, new in tensors.items() if not re.search(rf"\.{old}\b|\b{old}=(?!=)", fixed)}
     follow = _Follow({"forward": tensors, "__init__": numbers})
-    parts[at] = _text(follow.visit(parse(parts[at])))
-    for old, new in tensors.items():
-        for i in kernels:
-            apart = re.search(rf"(?<![\w.]){old}_\b", parts[i])  # where the name means something else in Triton
-            alone = r"_\b" if apart else r"(?=_\d+\b|\b)"
-            parts[i] = re.sub(rf"(?<![\w.]){old}(?:(?=_ptr\b|_size\d+\b)|{alone})", new, parts[i])
-    return _text(follow.visit(tree)), _GAP.join(parts) + ("" if at < len(parts) - 1 else "\n")
+    for file in files:
+        if file.at is None:
+            continue
+        file.parts[file.at] = _text(follow.visit(parse(file.parts[file.at])))
+        for old, new in tensors.items():
+            for i in file.kernels:
+                apart = re.search(rf"(?<![\w.]){old}_\b", file.parts[i])  # where the name means something else in Triton
+                alone = r"_\b" if apart else r"(?=_\d+\b|\b)"
+                file.parts[i] = re.sub(rf"(?<![\w.]){old}(?:(?=_ptr\b|_size\d+\b)|{alone})", new, file.parts[i])
+        file.parts[-1] += "" if file.at < len(file.parts) - 1 else "\n"
+    return _text(follow.visit(tree)), tensors | numbers
 
 
 def _text(tree: ast.Module) -> str:

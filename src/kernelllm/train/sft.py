@@ -127,7 +127,8 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
         lines = [tokenizer.without_own_names(a, r.python_code) for a, r in zip(answers, own, strict=True)]
         blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
-        texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step]]
+        said = [r.before_verdict for r in own if r.before_verdict]
+        texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step], *said]
         tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
     return transformers.AutoTokenizer.from_pretrained(kept)
 

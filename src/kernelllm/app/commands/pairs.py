@@ -196,6 +196,35 @@ def augment(folder: Path, output: Path, times: int, seed: int) -> None:
 
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the larger set.")
+@click.option("--share", type=click.FloatRange(0, 0.5), default=0.1, show_default=True, help="Of the larger set, at most.")
+@db_option
+@verbose_option
+def repairs(folder: Path, runs: tuple[str, ...], output: Path, share: float, db: str | None) -> None:
+    """Add wrong kernels and what the judge said of them, each before the right kernel of its module.
+
+    A model that is trained with them can take a verdict and try again. A RUN is a stored run in which a model wrote kernels for modules of
+    the set, or a folder of `kernelllm train reject`.
+
+    \b
+    kernelllm bench synth/1000 -m mini -n 2
+    kernelllm pairs repairs pairs last -o pairs-with-repairs
+    """
+    from kernelllm.app.session import open_store
+    from kernelllm.pairs import pair_files
+    from kernelllm.pairs.from_runs import with_repairs, wrong_attempts
+
+    rows = list(pair_files.read(folder))
+    with open_store(db) as store:
+        more = with_repairs(rows, (attempt for run in runs for attempt in wrong_attempts(run, store)), share)
+    written = pair_files.write(more, output, pair_files.report_of(folder))
+    modules = len({row.fingerprint for row in more[len(rows) :]})
+    click.echo(f"{len(more)} rows in {output} ({len(written)} files), {len(more) - len(rows)} of them new repairs of {modules} modules.")
+
+
+@pairs.command()
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("repository", metavar="OWNER/NAME")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @verbose_option
