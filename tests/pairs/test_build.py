@@ -165,3 +165,14 @@ def test_wrong_kernels_of_a_model_become_repairs(built: tuple[str, ...], tmp_pat
     assert all(r.triton_code == next(row.triton_code for row in rows if row.name == r.name) for r in made)
     run("repairs", str(tmp_path / "all"), str(tmp_path / "run"), "-o", str(tmp_path / "again"), "--share", "0.5")
     assert len(list(pair_files.read(tmp_path / "again"))) == len(found)
+
+
+def test_networks_over_many_steps_are_told_apart_by_their_first_operators() -> None:
+    text = MODULE.replace("return {result}", "for _ in range(3000):\n            x = torch.{first}(x) + y\n        return torch.{last}(x)")
+    one, same, other = (
+        Problem(name=first + last, source=text.format(first=first, last=last, rows=4))
+        for first, last in (("tanh", "sin"), ("tanh", "cos"), ("sigmoid", "sin"))
+    )
+    assert graph_hash(one) == graph_hash(same)
+    assert graph_hash(one)[0] != graph_hash(other)[0]
+    assert len(graph_hash(one)[1]) == 2000

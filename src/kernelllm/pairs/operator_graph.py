@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,6 +15,12 @@ from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _VIEWS = ("detach", "alias", "t", "transpose", "view", "_unsafe_view", "permute", "expand", "unsqueeze", "squeeze", "clone", "_to_copy")
+MOST = 2000
+"""Operators that are looked at. A network that is recurrent over many steps has tens of thousands, and what differs differs before."""
+
+
+class _Enough(Exception):
+    """Ends a forward that has more operators than are looked at."""
 
 
 class _Recorded(OperatorMode):
@@ -29,6 +36,8 @@ class _Recorded(OperatorMode):
         out = func(*args, **(kwargs or {}))
         takes = tuple(self._maker.get(id(a), -1) for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor))
         name = func.overloadpacket.__name__
+        if len(self.lines) >= MOST:
+            raise _Enough
         if name in _VIEWS:
             number = takes[0] if takes else -1
         else:
@@ -42,11 +51,11 @@ class _Recorded(OperatorMode):
 
 
 def recorded(problem: Problem) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """(operator, the operators that feed it) of one forward on tensors without data. Raises ProblemError."""
+    """(operator, the operators that feed it) of the first ``MOST`` operators of a forward on tensors without data. Raises ProblemError."""
     with torch.device("meta"), torch.no_grad():
         instance = Instance(problem, {})
         model, inputs = instance.model(0), instance.inputs(0)
-        with _Recorded() as record, instance.running("forward()"):
+        with _Recorded() as record, instance.running("forward()"), suppress(_Enough):
             model(*inputs)
     return tuple(record.lines)
 
