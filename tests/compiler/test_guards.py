@@ -328,3 +328,19 @@ def test_more_elements_than_offsets_of_32_bits_reach(file: Path) -> None:
         file, *(f"ModelNew()({x}, torch.zeros(1).expand({n}))" for x, n in ((few, 70), (many, 70), (few, 70_000)))
     )
     assert (ran, "x: the kernels take" in given, "written for offsets of 32 bits" in made) == ("", True, True)
+
+
+SCALED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, scale): return torch.relu(x) * scale
+rows = 12
+def get_inputs(): return [torch.rand(rows, 40), torch.tensor(0.5)]
+"""
+
+
+@written(SCALED)
+def test_a_tensor_without_dimensions_may_not_have_some(file: Path) -> None:
+    calls = (f"ModelNew()(torch.rand(5, 7), {scale})" for scale in ("torch.tensor(2.0)", "torch.rand(7)", "torch.tensor(2)"))
+    ran, row, whole = outcomes(file, *calls)
+    assert (ran, "scale: the kernels take" in row, "scale: the kernels take" in whole) == ("", True, True)

@@ -157,6 +157,45 @@ def test_numbers_read_off_tensors_stay_on_the_device(judge: Judge) -> None:
     assert ".item()" not in candidate.source
 
 
+LENGTHS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.table = nn.Embedding(64, width)
+    def forward(self, x, n):
+        places = self.table(torch.arange(n, device=x.device))
+        return x @ places.t(), torch.zeros(int(n), 2, device=x.device) + x.mean()
+rows, width = 20, 12
+def get_inputs(): return [torch.randn(rows, width), torch.tensor(7)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_a_tensor_that_holds_a_size(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(LENGTHS), 1)
+    verdict = judge.judge(problem(LENGTHS), candidate)
+    assert verdict.correct, verdict.message
+
+
+ROUNDED = """
+class Model(nn.Module):
+    def forward(self, x):
+        rows, width = x.shape
+        y = F.pad(x, (0, math.ceil(width / 8) * 8 - width)).view(rows, -1, 8).mean(2)
+        z = y * math.log(rows) + x[:, : math.floor(width / 3)].sum(1, keepdim=True) * math.log2(width)
+        return z, x + math.ceil((rows - 50) / width), x + int((rows - 50) / 4), x + math.floor((rows - 50) / 4) + int(width / 4)
+rows, width = 45, 29
+def get_inputs(): return [torch.randn(rows, width)]
+"""
+
+
+def test_numbers_made_of_sizes_follow_them(judge: Judge) -> None:
+    (candidate,) = Compiler().write(problem(ROUNDED), 1)
+    verdict = judge.judge(problem(ROUNDED), candidate)
+    assert verdict.correct, verdict.message
+    assert "FIXED_SIZES" not in candidate.source
+
+
 RETURNED = """
 class Model(nn.Module):
     def forward(self, x):

@@ -22,10 +22,11 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
+import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
+from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
 
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
@@ -172,16 +173,30 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
     return namespace
 
 
+def _quotient(value: torch.SymFloat, divided: Callable[[Any, Any], Any]) -> Any:
+    """``divided`` of a size and the number of which ``value`` is the quotient, as ``n`` and 4 in ``n / 4``; None where it is none."""
+    match value.node.expr:
+        case IntTrueDiv(args=(size, divisor)) | FloatTrueDiv(args=(ToFloat(args=(size,)), ToFloat(args=(divisor,)))):
+            pass
+        case FloatTrueDiv(args=(ToFloat(args=(size,)), divisor)) if divisor.is_number and float(divisor).is_integer():
+            divisor = sympy.Integer(builtins.int(divisor))
+        case _:
+            return None
+    if not divisor.is_positive:
+        return None
+    return divided(*(builtins.int(n) if n.is_number else value.node.shape_env.create_symintnode(n, hint=None) for n in (size, divisor)))
+
+
 def _number(value: Any) -> Any:
     """``int(value)`` as a symbol where the value is one; None where it is not."""
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat):
-        expression = value.node.expr
-        if isinstance(expression, FloatTrueDiv) and isinstance(expression.args[0], ToFloat):
-            divisor = expression.args[1]
-            if divisor.is_number and divisor > 0 and float(divisor).is_integer():  # int(n / 4.0) is n // 4 for sizes
-                return value.node.shape_env.create_symintnode(expression.args[0].args[0], hint=None) // builtins.int(divisor)
+        whole = _quotient(value, lambda size, divisor: size // divisor)
+        if whole is not None and all(n.is_nonnegative for n in value.node.expr.args):  # int() rounds towards zero
+            return whole
+        if value.node.expr.has(OpaqueUnaryFn_log2):
+            return builtins.int(builtins.float(value))  # the last bit decides
         return torch.sym_int(value)
     return None
 
@@ -254,6 +269,30 @@ def _math(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[.
     return function
 
 
+def _floor(value: Any) -> Any:
+    if isinstance(value, torch.SymInt):
+        return value
+    whole = _quotient(value, lambda size, divisor: size // divisor)
+    return _number(value) if whole is None else whole
+
+
+def _ceil(value: Any) -> Any:
+    if isinstance(value, torch.SymInt):
+        return value
+    whole = _quotient(value, lambda size, divisor: (size + divisor - 1) // divisor)
+    return torch.sym_int(-((-value) // 1)) if whole is None else whole
+
+
+def _log2(value: Any) -> Any:
+    return torch._sym_log2(torch.sym_float(value))  # type: ignore[attr-defined]
+
+
+def _log(value: Any, base: Any = math.e) -> Any:
+    if base != math.e:
+        return math.log(_pinned(value), _pinned(base))
+    return _log2(value) * math.log(2)
+
+
 def _pinned(value: Any) -> Any:
     """The value of a symbol as a number, which the graph then depends on."""
     return builtins.int(value) if isinstance(value, torch.SymInt) else builtins.float(value)
@@ -277,10 +316,10 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         for name, function in (
             ("sqrt", torch.sym_sqrt),
-            ("floor", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(x)),
-            ("ceil", lambda x: x if isinstance(x, torch.SymInt) else torch.sym_int(-((-x) // 1))),
-            ("log", lambda *args: math.log(*(_pinned(a) for a in args))),
-            ("log2", lambda x: math.log2(_pinned(x))),
+            ("floor", _floor),
+            ("ceil", _ceil),
+            ("log", _log),
+            ("log2", _log2),
         ):
             patch(stack, math, name, _math(function, getattr(math, name)))
         if "numpy" in sys.modules:

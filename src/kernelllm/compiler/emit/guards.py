@@ -213,8 +213,8 @@ class Guards:
         return found
 
     def _free(self, given: GraphInput) -> bool:
-        """Whether every dimension is a size that is read right there, so that any shape of this rank fits."""
-        return self._read_here(given) == len(given.shape)
+        """Whether every dimension is a size that is read right there, so that any shape of this rank fits. Of no dimension none is."""
+        return 0 < self._read_here(given) == len(given.shape)
 
     def _numbered(self, given: GraphInput) -> bool:
         """Whether some sizes are numbers and the others are read right there: one look ahead of the sizes compares all of them."""

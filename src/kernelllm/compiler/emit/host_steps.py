@@ -193,6 +193,8 @@ def _assignment(step: Assign, sizes: SizeNames, program: HostProgram) -> Iterato
         if program.base(name) in program.tensors:
             program.tensors[name] = program.tensors[program.base(name)]
         return
+    if isinstance(value, ast.Constant) and value.value is None:  # the buffer of a number that is read off a tensor
+        return
     if re.fullmatch(r"u\d+", name):
         yield from _counted(name, value, sizes, program)
         return
@@ -209,7 +211,8 @@ def _assignment(step: Assign, sizes: SizeNames, program: HostProgram) -> Iterato
 
 
 def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram) -> Iterator[HostStep]:
-    """``u0 = buf0.size(0)`` or ``u0 = buf0[1].size(0)``: a size that torch has found. Raises CaptureError for any other number."""
+    """``u0 = buf0.size(0)``, ``u0 = buf0[1].size(0)`` or ``u0 = n.item()``: a size that torch has found, or that a tensor of integers
+    holds. Raises CaptureError for any other number."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Subscript(value=ast.Name(id=base)) as member, attr="size"), args=[dim]):
             held = f"{base}_{ast.unparse(member.slice)}"
@@ -218,6 +221,8 @@ def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram)
             read: ast.expr = ast.Call(ast.Attribute(ast.Name(held, ast.Load()), "size", ast.Load()), [dim], [])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=base), attr="size")):
             read = value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=base), attr="item"), args=[]) if _holds_integers(base, program):
+            read = value
         case _:
             raise CaptureError(f"A number depends on the values of tensors: {ast.unparse(value)[:100]}", where="emit")
     maker = next((i.value for i in program.items if isinstance(i, Assign) and i.target == program.base(base)), None)
@@ -225,6 +230,11 @@ def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram)
     sizes.counted(name, called[1].strip("_") if called else "found")
     program.counted.append(name)
     yield Assign(name, read)
+
+
+def _holds_integers(name: str, program: HostProgram) -> bool:
+    known = program.tensors.get(program.base(name))
+    return known is not None and known.dtype.startswith("torch.int")
 
 
 def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor | None:
