@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.problems.inputs import KINDS, LARGE, variant, variants
+from kernelllm.problems.inputs import FAR, KINDS, LARGE, variant, variants
 
 
 def kinds(*inputs: object, seed: int = 0) -> dict[str, list[object]]:
@@ -97,6 +97,13 @@ def test_shape_and_dtype_are_kept(dtype: torch.dtype, shape: list[int]) -> None:
     x = (torch.rand(shape) + 0.1).to(dtype)
     for (y,) in kinds(x).values():
         assert (y.shape, y.dtype) == (x.shape, x.dtype)
+
+
+def test_far_values_have_a_spread_that_their_type_can_hold() -> None:
+    assert variant([torch.randn(64).bfloat16()], "far", 1) is None
+    (x,) = variant([torch.randn(64, 64)], "far", 1) or []
+    assert abs(float(x.mean()) - FAR) < 1
+    assert 0.9 < float(x.std()) < 1.1
 
 
 def test_a_few_elements_differ_and_what_must_hold_holds() -> None:

@@ -30,6 +30,8 @@ STEPS = 16
 HEAVY = (3.0, 6.0)
 """Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
 HEAVY_HALF = (3.0, 4.0)
+FAR = 512.0
+"""Mean of values of the kind ``far``, whose variance is 1."""
 _SAMPLE = 2**14
 """About as many elements show that a constraint does not hold; only where they do not is all of a tensor looked at."""
 
@@ -49,7 +51,8 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     the problem's own values all negative; ``zeros`` puts zero in a third of the places. :data:`KINDS` leaves out ``touched``, which
     changes only a few elements, within their range, ``nan`` and ``infinite``, which put such values in a few places, and ``heavy``: a
     thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
-    few different values that are quarters, zero of either sign among them, and ``blank``, where all at one index of each dimension is zero.
+    few different values that are quarters, zero of either sign among them, ``blank``, where all at one index of each dimension is zero,
+    and ``far`` (normal around :data:`FAR`), for which half precision is too coarse.
     Integer, boolean and complex tensors, tensors of one element, non-tensors, and floating-point tensors that hold labels (different
     whole numbers only) stay as drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and
     values that are kept away from zero stay what they are. Nothing says that the reference is defined for these values: callers
@@ -84,7 +87,7 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return None if new is None else new.to(x.dtype)
     with torch.no_grad():
         x = x.detach()
-        if not _finite(x) or holds_labels(x):
+        if not _finite(x) or holds_labels(x) or (kind == "far" and x.element_size() < 4):
             return None
         if kind in ("nan", "infinite"):
             return _not_finite(x, kind, seed)
@@ -137,6 +140,8 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     if kind == "zeros":
         return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 1 / 3, torch.zeros_like(x), x)
     out.normal_(generator=draw)
+    if kind == "far":
+        return out.add_(FAR)
     return out if kind == "normal" else out.mul_({"large": LARGE, "tiny": TINY}[kind])
 
 

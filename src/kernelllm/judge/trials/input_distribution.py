@@ -16,7 +16,8 @@ from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.problems.inputs import variant
+from kernelllm.problems import nested
+from kernelllm.problems.inputs import holds_labels, variant
 
 PROBLEM = "problem"
 TOUCHED = "touched"
@@ -29,6 +30,11 @@ HEAVY = "heavy"
 """Values up to a million. Says nothing where eager itself misses the tolerance on them."""
 STEPS, BLANK = "steps", "blank"
 """Values at which decisions fall: quarters, equal ones, zero of either sign. And rows of zeros, whose size somebody may divide by."""
+FAR = "far"
+"""A large mean and a small spread: a variance as the mean of squares less the square of the mean loses its digits. Says nothing where
+eager does, too, and of products, whose rounding is larger."""
+EQUAL = "equal"
+"""One tensor in the place of all of its shape and type, where labels and weights of graphs stay: equal values, in the same memory."""
 NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
@@ -40,6 +46,9 @@ EXPLANATIONS = {
     INFINITE: "Right with numbers, wrong where inputs hold NaN and infinities, which the reference provides for.",
     STEPS: "Right with random numbers, wrong with quarters, equal values or zeros of either sign, where roundings and comparisons decide.",
     BLANK: "Right with random numbers, wrong where a row is zero throughout.",
+    FAR: "Right with random numbers, wrong where their mean is far larger than their spread. Take differences before squares: a variance "
+    "is the mean of squared distances from the mean, and no difference of two means.",
+    EQUAL: "Right with different tensors, wrong where one is given twice: equal values, in the same memory.",
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""
@@ -49,6 +58,7 @@ NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first cal
 """What a reader is told of inputs whose kind is no word for how they are drawn."""
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
 _ASK_FOR_NAN = {"isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "nansum", "nanmedian", "fmax", "fmin"}
+_STATISTICS = ("norm", "var", "std", "mean", "sum")
 _SMALL = 0.5
 """Standard deviation below which an input of a graph of torch.compile's is taken for a weight."""
 PRECISE = frozenset({PROBLEM, "normal"})
@@ -59,6 +69,10 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
     """Inputs of ``reference``; None where ``distribution`` cannot change them. ``first_seed``: of the first trial at this size."""
     if distribution == HEAVY and _softmax_of_products(reference.ops):
         return None
+    if distribution == FAR and not _of_statistics(reference.ops):
+        return None
+    if distribution == EQUAL:
+        return _one_for_all(reference, seed)
     if distribution == CONSTANTS:
         return other_constants.draw(reference, seed)
     if distribution in (NAN, INFINITE) and not (provides_for_nan(reference) and takes_nan(reference)):
@@ -95,6 +109,28 @@ def _softmax_of_products(operators: Mapping[str, int]) -> bool:
     numbers; on heavy-tailed inputs the scores, which are products of two of them, would be larger still."""
     families = {family(name) for name in operators}
     return "attention" in families or ("softmax" in families and bool(families & OPERATORS_OF_PRODUCTS))
+
+
+def _one_for_all(reference: Reference, seed: int) -> list[Any] | None:
+    """None where no two may be one. Gradients would be those of both uses together, and at a kink as one likes."""
+    if reference.gradients is not None or reference.problem.origin == OF_TORCH_COMPILE:
+        return None
+    first: dict[Any, torch.Tensor] = {}
+
+    def the_first(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or tensor.numel() < 2 or holds_labels(tensor):
+            return tensor
+        return first.setdefault((tensor.shape, tensor.stride(), tensor.dtype), tensor)
+
+    inputs = reference.inputs(seed)
+    made: list[Any] = nested.mapped(inputs, the_first)
+    return made if len({id(t) for t in nested.tensors(made)}) < len({id(t) for t in nested.tensors(inputs)}) else None
+
+
+def _of_statistics(operators: Mapping[str, int]) -> bool:
+    """Whether a model that ran these operators sums or normalises, and multiplies no matrices."""
+    products = any(family(name) in OPERATORS_OF_PRODUCTS for name in operators)
+    return not products and any(part in name for name in operators for part in _STATISTICS)
 
 
 def vary(inputs: list[Any], distribution: str, seed: int) -> list[Any]:

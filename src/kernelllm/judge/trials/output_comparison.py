@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
-from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import HEAVY, OWN_VALUES, PRECISE, STEPS
+from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
+from kernelllm.judge.trials.input_distribution import EQUAL, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
@@ -20,6 +20,8 @@ _TF32_STATISTICS = 1e-2
 
 _MUCH_ROUNDING = 64.0
 """A well-conditioned reference stays within the tolerance where values move by so many units of rounding."""
+_FAR_TOLERANCE = 1e-3
+"""Tolerance where a mean is far larger than the spread. Two passes take a tenth of it at most, one pass some thirty times as much."""
 
 
 class OutputComparison:
@@ -36,7 +38,7 @@ class OutputComparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
         precise = planned.distribution in PRECISE and planned.state != FAINT
-        rules = Rules(self.rules.profile, self.rules.tolerance, planned.distribution not in OWN_VALUES, precise)
+        rules = Rules(self.rules.profile, self._tolerance(planned), planned.distribution not in OWN_VALUES, precise)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
         self.needed_tf32 |= comparison.ok and reference.has_tf32
         if comparison.within_eager_error:
@@ -48,10 +50,14 @@ class OutputComparison:
         inputs the reference must be well-conditioned."""
         if comparison.ok:
             return False
-        if planned.distribution == HEAVY:
-            return not well_conditioned(reference, Rules(self.rules.profile, self.rules.tolerance, scaled=True, precise=False))
+        if planned.distribution in (HEAVY, FAR, EQUAL):
+            rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False)
+            return not well_conditioned(reference, rules, _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact
+
+    def _tolerance(self, planned: PlannedTrial) -> float | None:
+        return max(_FAR_TOLERANCE, self.rules.tolerance or 0.0) if planned.distribution == FAR else self.rules.tolerance
 
     def wrong_buffers(
         self, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
@@ -74,12 +80,12 @@ class OutputComparison:
         return tuple(n for n in wrong if n not in theirs or not compare(theirs[n], looked[n], rules).ok)
 
 
-def well_conditioned(run: ReferenceRun, rules: Rules) -> bool:
-    """Whether eager's output is within the tolerance of float64, and stays so where inputs and parameters move a little."""
+def well_conditioned(run: ReferenceRun, rules: Rules, roundings: float = _MUCH_ROUNDING) -> bool:
+    """Whether eager's output is within the tolerance of float64, and stays so where inputs and parameters move by so many roundings."""
     expected = run.expected
     if not expected.has_exact or not _within(expected.value, expected, rules):
         return False
-    return all(_within(in_dtypes_of(expected.value, one), expected, rules) for one in run.perturbed(_MUCH_ROUNDING))
+    return all(_within(in_dtypes_of(expected.value, one), expected, rules) for one in run.perturbed(roundings))
 
 
 def _within(value: Any, expected: Expected, rules: Rules) -> bool:

@@ -21,7 +21,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference
@@ -221,7 +221,8 @@ def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: Referenc
             problem = size.reference.problem
             raise ProblemError(run.error, where=problem.path or problem.name)
         return True
-    return not run.error and run.finite and not run.unstable
+    into_both = planned.distribution == EQUAL and run.mutated_inputs
+    return not run.error and run.finite and not run.unstable and not into_both
 
 
 def _decide(
