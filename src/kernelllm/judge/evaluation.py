@@ -26,7 +26,7 @@ from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_oth
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
-from kernelllm.judge.trials.sizes_of_one import try_sizes_of_one
+from kernelllm.judge.trials.smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
@@ -157,13 +157,14 @@ class Evaluation:
             trials.failure = failure.kept()
 
     def _try_other_uses(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
-        """Sizes of 1, the other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
+        """Sizes of 1 and 0, the other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
         trials, reference = self._seen.trials, references[0]
         if trials.failure is not None or self._rules.profile != STRICT:
             return
         try:
-            with self._context.references.of_one(self._problem, frozenset(self._seen.fixed), references) as of_one:
-                trials.findings += try_sizes_of_one(worker, of_one).findings()
+            for length, attempt in ((1, try_sizes_of_one), (0, try_empty)):
+                with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
+                    trials.findings += attempt(worker, runs).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if reference.gradients:
                 trials.findings += try_frozen(worker, reference, seed).findings()

@@ -18,11 +18,13 @@ from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordab
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.with_one import sets_with_one
+from kernelllm.problems.smallest_sizes import sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
+_EMPTY = 2
+"""Sizes that are tried at 0."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -35,7 +37,7 @@ class References:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, frozenset[str], bool], list[Reference]] = OrderedDict()
         self._large: tuple[tuple[str, frozenset[str]], PreparedRun | None] | None = None
-        self._of_one: OrderedDict[tuple[str, frozenset[str], bool], list[PreparedRun]] = OrderedDict()
+        self._smallest: OrderedDict[tuple[str, frozenset[str], bool, int], list[PreparedRun]] = OrderedDict()
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
@@ -81,28 +83,30 @@ class References:
         return None
 
     @contextlib.contextmanager
-    def of_one(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
-        """The reference's runs with one size after the other at 1, where it works and stays finite; on a GPU, one alone."""
-        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem))
+    def smallest(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], length: int) -> Iterator[list[PreparedRun]]:
+        """The reference's runs with one size after the other at ``length``, 1 or 0, where it works and stays finite. On a GPU one alone;
+        of empty tensors few, on a CPU."""
+        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem), length)
         with self._lock:
-            runs = self._of_one.pop(key, None)
-        yield (runs := self._run_at_one(problem, tried) if runs is None else runs)
+            runs = self._smallest.pop(key, None)
+        yield (runs := self._run_smallest(problem, tried, length) if runs is None else runs)
         with self._lock:
-            self._of_one[key] = runs
-            while len(self._of_one) > (_KEPT_PROBLEMS if self._device == "cpu" else 1):
-                self._of_one.popitem(last=False)
+            self._smallest[key] = runs
+            while len(self._smallest) > (2 * _KEPT_PROBLEMS if self._device == "cpu" else 1):
+                self._smallest.popitem(last=False)
 
-    def _run_at_one(self, problem: Problem, tried: Sequence[Reference]) -> list[PreparedRun]:
+    def _run_smallest(self, problem: Problem, tried: Sequence[Reference], length: int) -> list[PreparedRun]:
         runs: list[PreparedRun] = []
+        most = (_EMPTY if length == 0 else None) if self._device == "cpu" else length
         own = [{name: new for name, (_, new) in reference.sizes.changed.items()} for reference in tried]
-        for overrides in sets_with_one(problem, own):
-            with own_generators(), failures_logged("A size of one is not tried", ProblemError), warnings.catch_warnings():
+        for overrides in sets_with(problem, own, length) if most != 0 else ():
+            with own_generators(), failures_logged(f"A size of {length} is not tried", ProblemError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
                 reference = prepare(
                     problem, shrink.describe(problem, overrides), overrides, self._device, INIT_SEED, True, bool(tried[0].gradients)
                 )
                 runs += [run for run in [prepared(reference, INIT_SEED)] if run is not None]
-            if runs and self._device != "cpu":
+            if len(runs) == most:
                 break
         return runs
 
@@ -119,7 +123,7 @@ class References:
         """Drop all references."""
         self._kept.clear()
         self._large = None
-        self._of_one.clear()
+        self._smallest.clear()
 
     def _build(self, problem: Problem, fixed: frozenset[str]) -> list[Reference]:
         exact = self._settings.profile != KERNELBENCH

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelllm.core.types import Problem
-from kernelllm.problems.with_one import sets_with_one
+from kernelllm.problems.smallest_sizes import sets_with
 
 _SOURCE = """
 import torch
@@ -41,8 +41,8 @@ _SHRUNK = [{}, {"ROWS": 5, "LEFT": 23, "RIGHT": 23}]
     ],
 )
 def test_each_size_in_turn_where_the_problem_works_so(forward: str, expected: list[dict[str, int]]) -> None:
-    assert sets_with_one(Problem(name="p", source=_SOURCE.format(forward=forward)), _SHRUNK) == expected
+    assert sets_with(Problem(name="p", source=_SOURCE.format(forward=forward)), _SHRUNK, 1) == expected
 
 
 def test_sizes_that_never_change_are_not_made_one() -> None:
-    assert sets_with_one(Problem(name="p", source=_SOURCE.format(forward="x + y")), [{}]) == []
+    assert sets_with(Problem(name="p", source=_SOURCE.format(forward="x + y")), [{}], 1) == []

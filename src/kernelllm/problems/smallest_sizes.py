@@ -1,4 +1,4 @@
-"""Sets of sizes in which one size is 1: a batch of one, one row, one channel. No shrunk set has any."""
+"""Sets of sizes in which one size is 1 or 0: a batch of one, one row, no row. No shrunk set has any."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from kernelllm.problems.relations import DryRuns, Sizes, Slot, overridden, slots
 from kernelllm.problems.trace import Trace
 
 
-def sets_with_one(problem: Problem, tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each size that is not the same in the problem and in all of the sets ``tried``, the first of these sets with that size at 1.
+def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int) -> list[dict[str, Any]]:
+    """For each size that is not the same in the problem and in all of the sets ``tried``, the first of these sets with that size at
+    ``length``, 1 or 0.
 
-    Sizes that only change together are 1 together. Those at which the problem does not work are left out.
+    Sizes that only change together do so. Those at which the problem does not work are left out.
     """
     known = sizes.constants(problem)
     original = dict(slots(known))
@@ -24,20 +25,20 @@ def sets_with_one(problem: Problem, tried: Sequence[Mapping[str, Any]]) -> list[
     groups: list[tuple[Slot, ...]] = []
     for slot in varying:
         equal = tuple(other for other in varying if original[other] == original[slot])
-        found = next((slots_ for slots_ in ((slot,), equal) if _free(dry_runs, original, sets[0], slots_)), None)
+        found = next((slots_ for slots_ in ((slot,), equal) if _free(dry_runs, original, sets[0], slots_, length)), None)
         if found is not None and found not in groups:
             groups.append(found)
-    return [overridden(problem, original, {**sets[0], **dict.fromkeys(group, 1)}) for group in groups]
+    return [overridden(problem, original, {**sets[0], **dict.fromkeys(group, length)}) for group in groups]
 
 
-def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Slot, ...]) -> bool:
-    """Whether the problem works with these sizes at 1 and at another value: only at 1 may a size be broadcast to one that it must equal."""
+def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Slot, ...], length: int) -> bool:
+    """Whether the problem works with these sizes at ``length`` and at another value: only at 1 may a size be broadcast to one that it must equal."""
 
     def works(value: int) -> Trace | None:
         return dry_runs.works(overridden(dry_runs.problem, problem_sizes, {**start, **dict.fromkeys(group, value)}))
 
     value = start[group[0]]
-    one, own = works(1), works(value)
-    if one is None or own is None or (one.inputs, one.parameters) == (own.inputs, own.parameters):
+    small, own = works(length), works(value)
+    if small is None or own is None or (small.inputs, small.parameters) == (own.inputs, own.parameters):
         return False
     return any(works(other) is not None for other in (value + 1, value - 1, 2 * value, value // 2) if other > 1)
