@@ -1,4 +1,4 @@
-"""Sets of sizes in which one size is 1."""
+"""Sets of sizes in which one size is 1 or 0."""
 
 from __future__ import annotations
 
@@ -46,3 +46,8 @@ def test_each_size_in_turn_where_the_problem_works_so(forward: str, expected: li
 
 def test_sizes_that_never_change_are_not_made_one() -> None:
     assert sets_with(Problem(name="p", source=_SOURCE.format(forward="x + y")), [{}], 1) == []
+
+
+def test_sizes_at_which_the_reference_takes_empty_tensors() -> None:
+    source = _SOURCE.format(forward="(x + y).amax(dim=1)")  # the largest of none is an error
+    assert sets_with(Problem(name="p", source=source), _SHRUNK, 0) == [{"ROWS": 0}]

@@ -19,6 +19,7 @@ from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
+from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.first_runs import build
@@ -26,7 +27,6 @@ from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_oth
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
-from kernelllm.judge.trials.smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 

@@ -15,7 +15,8 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
     """For each size that is not the same in the problem and in all of the sets ``tried``, the first of these sets with that size at
     ``length``, 1 or 0.
 
-    Sizes that only change together do so. Those at which the problem does not work are left out.
+    Sizes that only change together do so. Those at which the problem does not work are left out, and at 0 those of weights: nobody
+    builds a module of none, and torch makes odd things of it.
     """
     known = sizes.constants(problem)
     original = dict(slots(known))
@@ -32,7 +33,7 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
 
 
 def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Slot, ...], length: int) -> bool:
-    """Whether the problem works with these sizes at ``length`` and at another value: only at 1 may a size be broadcast to one that it must equal."""
+    """Whether the problem works with these sizes at ``length`` and at another value: only at 1 may a size be broadcast."""
 
     def works(value: int) -> Trace | None:
         return dry_runs.works(overridden(dry_runs.problem, problem_sizes, {**start, **dict.fromkeys(group, value)}))
@@ -40,5 +41,7 @@ def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Sl
     value = start[group[0]]
     small, own = works(length), works(value)
     if small is None or own is None or (small.inputs, small.parameters) == (own.inputs, own.parameters):
+        return False
+    if length == 0 and small.parameters != own.parameters:
         return False
     return any(works(other) is not None for other in (value + 1, value - 1, 2 * value, value // 2) if other > 1)
