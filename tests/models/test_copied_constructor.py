@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelllm.models.copied_constructor import differs, with_constructor_of
-from kernelllm.models.language_model import Completion, Message, SamplingParams
+from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams
 from kernelllm.models.mini import Mini
 
 PROMPT = """<|module|>
@@ -74,10 +74,12 @@ class Drawn(Mini):
 
 
 def test_answers_are_left_as_drawn_where_that_is_asked_for() -> None:
-    def answer(**options: bool) -> str:
+    def answer(**options: bool) -> Completion:
         (one,) = Drawn(batch=1, **options).sample([Message("text", PROMPT)], SamplingParams())
-        return one.text
+        return one
 
-    assert "stride=2, bias=False" in answer()
-    assert "stride=2, bias=False" in answer(valid_python=False)
-    assert "stride=1, bias=True" in answer(copy_constructor=False)
+    assert "stride=2, bias=False" in answer().text
+    assert "stride=2, bias=False" in answer(valid_python=False).text
+    assert answer().mended == (COPY_ERROR,)
+    assert "stride=1, bias=True" in answer(copy_constructor=False).text
+    assert answer(copy_constructor=False).mended == ()

@@ -205,7 +205,8 @@ class LMWriter(Writer):
         """A completion parsed into a draft, with what it cost (nothing when it was recorded earlier)."""
         completion = sound(completion)
         parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking, backend=self.backend)
-        note = f"mended: {'; '.join(parsed.mended)}" if parsed.mended else ""
+        mended = (*completion.mended, *parsed.mended)
+        note = f"mended: {'; '.join(mended)}" if mended else ""
         params = {k: list(v) if k == "stop" else v for k, v in msgspec.to_builtins(self.params).items() if v not in (None, ())}
         candidate = Candidate(
             source=parsed.source,

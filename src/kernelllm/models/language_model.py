@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -66,7 +66,12 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """True when another run asked for it earlier, so that it cost nothing now."""
     run: str = ""
     """The run that asked for it."""
+    mended: tuple[str, ...] = ()
+    """What the provider has put right in the text."""
 
+
+COPY_ERROR: Final = "a copy error"
+"""In ``Completion.mended``: something that the prompt gives was copied wrongly."""
 
 class LanguageModel:
     """The contract of a provider, with a default for all but ``sample``. Requests raise ModelError."""

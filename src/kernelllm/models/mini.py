@@ -21,7 +21,7 @@ from kernelllm.core.errors import ModelError
 from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
-from kernelllm.models.language_model import Completion, Message, SamplingParams, cut_at_stop, plain_text
+from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, plain_text
 from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
 
@@ -144,9 +144,12 @@ class Mini(HF):
         if not self.copy_constructor:
             return [(place, completion) for place, _, completion in drawn]
         texts = [with_constructor_of(plain_text(messages) or "", completion.text) for _, messages, completion in drawn]
-        wrong = sum(differs(completion.text, text) for (_, _, completion), text in zip(drawn, texts, strict=True))
-        _LOG.info("%s: %d of %d answers had a copy error in the constructor or the arguments, mended", self.name, wrong, len(drawn))
-        return [(place, msgspec.structs.replace(c, text=text)) for (place, _, c), text in zip(drawn, texts, strict=True)]
+        wrong = [differs(completion.text, text) for (_, _, completion), text in zip(drawn, texts, strict=True)]
+        _LOG.info("%s: %d of %d answers had a copy error in the constructor or the arguments, mended", self.name, sum(wrong), len(drawn))
+        return [
+            (place, msgspec.structs.replace(c, text=text, mended=(COPY_ERROR,) if off else ()))
+            for (place, _, c), text, off in zip(drawn, texts, wrong, strict=True)
+        ]
 
     def stream(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """One answer, in one piece."""

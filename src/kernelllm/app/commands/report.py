@@ -45,6 +45,7 @@ def report(
     from kernelllm.app.output import check_writable, write_text
     from kernelllm.app.verdict_view import show_scores
     from kernelllm.bench import summary
+    from kernelllm.bench.copy_errors import counted
     from kernelllm.core.types import to_json
 
     for option, path in (("--html", html), ("--csv", csv_path), ("--parquet", parquet)):
@@ -52,13 +53,17 @@ def report(
             check_writable(path, force=True, option=option)
     views = list(wiring.views(runs, db, names))
     scores = [(v.name, summary.by_group(v.outcomes, summary.level_of)) for v in views]
+    copied = [counted(v.attempts, v.references) for v in views]
     if as_json:
-        click.echo(to_json([{"run": name, "note": v.note, "scores": found} for v, (name, found) in zip(views, scores, strict=True)]))
-    for v, (name, found) in zip(views, scores, strict=True):
+        told = zip(views, scores, copied, strict=True)
+        click.echo(to_json([{"run": name, "note": v.note, "scores": s, "copy_errors": c if c.wrong else None} for v, (name, s), c in told]))
+    for v, (name, found), copies in zip(views, scores, copied, strict=True):
         if as_markdown and not as_json:
             click.echo(f"**{name}**\n\n{summary.markdown(found)}" + (f"\n{v.note}\n" if v.note else ""))
         elif not as_json:
             show_scores(name, found, v.note, summary.error_kinds(v.attempts))
+            if copies.wrong:
+                click.echo(str(copies))
     everything = [a for v in views for a in v.attempts]
     if html is not None:
         from kernelllm.app.page.build import page
