@@ -92,7 +92,7 @@ class References:
         yield (runs := self._run_smallest(problem, tried, length) if runs is None else runs)
         with self._lock:
             self._smallest[key] = runs
-            while len(self._smallest) > (2 * _KEPT_PROBLEMS if self._device == "cpu" else 1):
+            while len(self._smallest) > 2 * (_KEPT_PROBLEMS if self._device == "cpu" else 1):  # both lengths
                 self._smallest.popitem(last=False)
 
     def _run_smallest(self, problem: Problem, tried: Sequence[Reference], length: int) -> list[PreparedRun]:
