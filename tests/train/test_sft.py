@@ -377,7 +377,7 @@ def test_sharded_weights_reach_the_losses_of_one_process(trained: tuple[Path, Tr
         outcome = from_json((run / "result.json").read_bytes(), TrainingRun)
         assert [loss for _, loss in outcome.losses] == pytest.approx([loss for _, loss in trained[1].losses], rel=1e-5)
         assert outcome.scores["loss"] == pytest.approx(trained[1].scores["loss"], rel=1e-5)
-        assert "pass@1" in outcome.scores
+        assert {"pass@1", "copied wrongly", "copy errors mended"} <= outcome.scores.keys()
         assert all((folder / "pytorch_model_fsdp.bin").exists() for folder in (run / "checkpoints").glob("checkpoint-*"))
         one, two = (load_file(folder / "model" / "model.safetensors") for folder in (trained[0], run))
         assert one.keys() == two.keys()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kernelllm.bench import copy_errors
 from kernelllm.bench.metrics import pass_at_k
 from kernelllm.core.closing import Closing
 from kernelllm.core.types import Attempt, Candidate, Draft, Problem, Status, Verdict
@@ -127,12 +128,16 @@ def pass_rates(attempts: Sequence[Attempt], ks: Sequence[int] = (1,)) -> dict[st
 
 
 def scores(model: LanguageModel, rows: Sequence[Pair], data: Data, how: Validation, judge: JudgePool) -> dict[str, float]:
-    """Judged pass@1 (and at the number of samples), and the share of answers with usable code, on the modules of ``rows``."""
+    """Judged pass@1 (and at the number of samples), and the shares of answers with usable code, of wrong ones with a copy error left
+    and of those where one was mended, on the modules of ``rows``."""
     params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=0)
-    drafts = Sampler(model, data.template, params).drafts(problems_of(rows, how.problems), how.samples)
+    problems = problems_of(rows, how.problems)
+    drafts = Sampler(model, data.template, params).drafts(problems, how.samples)
     found = [a for a in judged(drafts, judge) if a is not None]
-    usable = sum(a.verdict.status is not Status.INVALID for a in found) / max(len(found), 1)
-    return {**pass_rates(found, sorted({1, how.samples})), "usable": usable}
+    usable = sum(a.verdict.status is not Status.INVALID for a in found)
+    copied = copy_errors.counted(found, {p.name: p.source for p in problems})
+    shares = {"usable": usable, "copied wrongly": copied.either, "copy errors mended": copied.mended}
+    return {**pass_rates(found, sorted({1, how.samples})), **{name: count / max(len(found), 1) for name, count in shares.items()}}
 
 
 def judges(device: str) -> list[str]:
