@@ -49,5 +49,9 @@ def test_sizes_that_never_change_are_not_made_one() -> None:
 
 
 def test_sizes_at_which_the_reference_takes_empty_tensors() -> None:
-    source = _SOURCE.format(forward="(x + y).amax(dim=1)")  # the largest of none is an error
-    assert sets_with(Problem(name="p", source=source), _SHRUNK, 0) == [{"ROWS": 0}]
+    largest = _SOURCE.format(forward="(x + y).amax(dim=1)")  # the largest of none is an error
+    assert sets_with(Problem(name="p", source=largest), _SHRUNK, 0) == [{"ROWS": 0}]
+    product = _SOURCE.format(forward="x.T @ y")
+    assert sets_with(Problem(name="p", source=product), _SHRUNK, 0) == [{"ROWS": 0}, {"LEFT": 0}, {"RIGHT": 0}]
+    turned = _SOURCE.format(forward="x @ y.T").replace("(ROWS, RIGHT)", "(3, RIGHT)")  # of what they share nothing is left
+    assert sets_with(Problem(name="p", source=turned), _SHRUNK, 0) == [{"ROWS": 0}]

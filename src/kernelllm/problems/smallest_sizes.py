@@ -15,8 +15,8 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
     """For each size that is not the same in the problem and in all of the sets ``tried``, the first of these sets with that size at
     ``length``, 1 or 0.
 
-    Sizes that only change together do so. Those at which the problem does not work are left out, and at 0 those of weights: nobody
-    builds a module of none, and torch makes odd things of it.
+    Sizes that only change together do so. Those at which the problem does not work are left out. At 0 so are those of weights, and of
+    what tensors of different shapes share beside their first dimension: nobody convolves no channels, and torch makes odd things of it.
     """
     known = sizes.constants(problem)
     original = dict(slots(known))
@@ -42,6 +42,12 @@ def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Sl
     small, own = works(length), works(value)
     if small is None or own is None or (small.inputs, small.parameters) == (own.inputs, own.parameters):
         return False
-    if length == 0 and small.parameters != own.parameters:
+    if length == 0 and not (small.parameters == own.parameters and _of_batch(small, own)):
         return False
     return any(works(other) is not None for other in (value + 1, value - 1, 2 * value, value // 2) if other > 1)
+
+
+def _of_batch(small: Trace, own: Trace) -> bool:
+    """Whether the inputs that differ have one shape, or differ in their first dimension alone."""
+    changed = [(a, b) for a, b in zip(small.inputs, own.inputs, strict=False) if a != b]
+    return len({b for _, b in changed}) == 1 or all(a[1:] == b[1:] for a, b in changed)
