@@ -346,9 +346,12 @@ def scans() -> None:
             x = (draw(*size) * 4).to(dtype)
             x[0, ..., 3:9] = float("-inf")
             case(f"row_logsumexp {size, dtype}", rows.row_logsumexp(x), x.double().logsumexp(-1).float())
+            case(f"row_logsumexp {size, dtype}, scaled", rows.row_logsumexp(x, 0.3), (x.double() * 0.3).logsumexp(-1).float())
+            case(f"row_softmax {size, dtype}, scaled", rows.row_softmax(x, 0.3), (x.double() * 0.3).softmax(-1).to(dtype))
             case(f"row_softmax {size, dtype}", rows.row_softmax(x.mT.contiguous().mT), x.double().softmax(-1).to(dtype))
     rows.row_should_be_read_twice = lambda *_: True
     case("row_softmax, each row read twice", rows.row_softmax(x), x.double().softmax(-1).to(x.dtype))
+    case("row_softmax, scaled, each row read twice", rows.row_softmax(x, 0.3), (x.double() * 0.3).softmax(-1).to(x.dtype))
     case("cumsum int64", S.cumsum(torch.arange(50), 0), torch.arange(50).cumsum(0))
     for size, dim, descending in [((3, 70), 1, False), ((2, 33, 5), 1, True)]:
         x = (draw(*size) * 3).round()

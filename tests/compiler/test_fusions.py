@@ -8,6 +8,7 @@ from compiled import captured, problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
 
 MODULE = """
@@ -47,6 +48,50 @@ def test_activations_gates_repeated_heads_wide_rows_and_integers() -> None:
     assert len({str(n.meta["val"].shape[1]) for n in (key, value)} | {str(query.meta["val"].shape[1])}) == 2
     assert Counter(n.kwargs.get("activation") for n in calls if "half_matmul" in str(n.target))["gelu_tanh"] == 1
     assert sum("half_matmul" in str(n.target) for n in calls) == 4  # two ends of gates, and the pair before q
+
+
+TEMPERATURE = """
+class Model(nn.Module):
+    def __init__(self, width, words):
+        super().__init__()
+        self.head = nn.Linear(width, words, bias=False)
+    def forward(self, x, z, y):
+        loss = F.kl_div(F.log_softmax(z / 2, -1), F.softmax(z * 0.5, -1), reduction="batchmean") * 4
+        return torch.softmax(self.head(x) / 0.7, -1) @ self.head.weight, F.cross_entropy(z * 3, y) + loss
+rows, width, words = 8, 32, 4000
+def get_inputs(): return [torch.randn(rows, width), torch.randn(rows, words), torch.randint(0, words, (rows,))]
+def get_init_inputs(): return [width, words]
+"""
+
+
+def test_a_number_that_wide_rows_are_multiplied_with_is_taken_along(judge: Judge) -> None:
+    calls = [n for n in captured(TEMPERATURE).graph.graph.nodes if str(n.target).startswith("kernelllm.row_")]
+    assert sorted(n.args[1] for n in calls) == [0.5, 1 / 0.7, 3.0]
+    verdict = judge.judge(problem(TEMPERATURE), Candidate(source=compiled(problem(TEMPERATURE), Options())))
+    assert verdict.correct, verdict.message
+
+
+LOW_RANK = """
+class Model(nn.Module):
+    def __init__(self, width, out, rank):
+        super().__init__()
+        self.base, self.scale = nn.Linear(width, out), 2.5
+        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, out, bias=False)
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x)) * self.scale
+batch, length, width, out, rank = 4, 30, 48, 64, 8
+def get_inputs(): return [torch.randn(batch, length, width)]
+def get_init_inputs(): return [width, out, rank]
+"""
+
+
+def test_an_update_of_low_rank_is_added_by_the_product_that_makes_it(judge: Judge) -> None:
+    """Its factor is multiplied with the few numbers in between."""
+    products = [n for n in captured(LOW_RANK).graph.graph.nodes if str(n.target) == "kernelllm.matmul.default"]
+    assert [n.kwargs.get("join") for n in products].count("add") == 1
+    source = compiled(problem(LOW_RANK), Options())
+    verdict = judge.judge(problem(LOW_RANK), Candidate(source=source))
+    assert verdict.correct, verdict.message
 
 
 WRITTEN = """

@@ -7,6 +7,7 @@ which it overlaps with another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +35,12 @@ def compiled_or_eager(run: Run, eager: Run, written: Sequence[int], examples: Se
     own = set(written).intersection(places)
     if not own or len(places) < 2:
         return run
-    if _overlap(examples, places, own):
+    if _overlap(examples, places, own, _become_one):
         return eager
 
     def checked(*inputs: Any) -> Any:
         apart = len({inputs[i].untyped_storage()._cdata for i in places}) == len(places)
-        return run(*inputs) if apart or not _overlap(inputs, places, own) else eager(*inputs)
+        return run(*inputs) if apart or not _overlap(inputs, places, own, _share) else eager(*inputs)
 
     return checked
 
@@ -48,7 +49,7 @@ def _has_memory(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
-def _overlap(inputs: Sequence[Any], places: Sequence[int], written: set[int]) -> bool:
+def _overlap(inputs: Sequence[Any], places: Sequence[int], written: set[int], share: Callable[[_Place, _Place], bool]) -> bool:
     """Whether an element that is written may belong to two inputs. Symbolic sizes are those that were seen."""
     storages: dict[int, list[int]] = {}
     for place in places:
@@ -56,7 +57,7 @@ def _overlap(inputs: Sequence[Any], places: Sequence[int], written: set[int]) ->
     for group in storages.values():
         lies = {place: _place(inputs[place]) for place in group} if len(group) > 1 else {}
         for one in written.intersection(lies):
-            if any(_share(lies[one], lies[other]) for other in lies if other != one):
+            if any(share(lies[one], lies[other]) for other in lies if other != one):
                 return True
     return False
 
@@ -66,6 +67,15 @@ def _place(tensor: torch.Tensor) -> _Place:
 
 
 def _share(one: _Place, two: _Place) -> bool:
+    """Whether they may hold an element in common. Every second column and those between them do not."""
+    strides = [step for _, shape, stride, _ in (one, two) for n, step in zip(shape, stride, strict=True) if n > 1]
+    step = math.gcd(*strides)
+    between = one[3] == two[3] and step > 0 and (one[0] - two[0]) % step != 0
+    return not between and _become_one(one, two)
+
+
+def _become_one(one: _Place, two: _Place) -> bool:
+    """Whether AOTAutograd takes them for views of one tensor when it compiles a graph."""
     guards: Any = torch._C._dynamo.guards
     return one[3] != two[3] or bool(guards.compute_overlapping_tensors([_without_values(one), _without_values(two)], symbolic=False))
 

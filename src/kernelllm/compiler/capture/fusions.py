@@ -69,7 +69,7 @@ def _wide_rows(edit: Editor, wide: int) -> None:
     if len(tops) != 1 or len(outside) != 1 or not closed(node, group) or any(called(u) == kind for u in node.users):
         return
     (source,) = outside
-    x = source.args[0] if source.target is CONVERT and source.args[0].meta["val"].dtype in HALF else source
+    x, scale = _scaled_rows(source)
     value = x.meta["val"]
     dims = tops[0].args[1]
     length = value.shape[-1] if value.dim() else 0
@@ -80,16 +80,35 @@ def _wide_rows(edit: Editor, wide: int) -> None:
         if kind == "aten._softmax.default":
             if node.meta["val"].dtype != value.dtype or not all(_reads_memory(u) for u in node.users):
                 return
-            out = edit.template("row_softmax", x)
+            out = edit.template("row_softmax", x, *scale)
         else:
-            out = edit.template("row_logsumexp", x)
+            out = edit.template("row_logsumexp", x, *scale)
             if kind == "aten._log_softmax.default":
-                out = edit.call(aten.sub.Tensor, edit.call(CONVERT, x, torch.float32), edit.call(aten.unsqueeze.default, out, -1))
+                rows = edit.call(CONVERT, source if scale else x, torch.float32)
+                out = edit.call(aten.sub.Tensor, rows, edit.call(aten.unsqueeze.default, out, -1))
             elif node.meta["val"].dim() == value.dim():
                 out = edit.call(aten.unsqueeze.default, out, -1)
             if node.meta["val"].dtype != torch.float32:
                 out = edit.call(CONVERT, out, node.meta["val"].dtype)
     node.replace_all_uses_with(out)
+
+
+def _scaled_rows(source: Node) -> tuple[Node, tuple[float, ...]]:
+    """What rows are read from memory, and the positive number that they are multiplied with, where they are."""
+
+    def as_it_lies(node: Node) -> Node:
+        while node.target is CONVERT and node.args[0].meta["val"].dtype in HALF:
+            node = node.args[0]
+        return node
+
+    x = as_it_lies(source)
+    computed = x.args[0] if x.target is CONVERT and x.meta["val"].dtype in HALF else x  # what was computed in float32 and rounded
+    match computed.target, computed.args:
+        case (aten.mul.Tensor | aten.div.Tensor), (Node() as rows, int() | float() as factor) if factor > 0:
+            rows = as_it_lies(rows)
+            if _stored(rows) and rows.meta["val"].dtype == x.meta["val"].dtype:
+                return rows, (float(factor if computed.target is aten.mul.Tensor else 1 / factor),)
+    return x, ()
 
 
 def _stored(node: Node) -> bool:
@@ -159,21 +178,40 @@ def _join(edit: Editor) -> None:
     if not any(_reads_memory(u) or (u.target in _JOINS and any(_finished(a, u) for a in u.args)) for u in node.users):
         return
     for mine, other in (node.args[::-1], node.args):
-        found = _finished(mine, node)
+        inner, factor = _times_number(mine)
+        found = _finished(inner, node if factor is None else mine)
         alike = [(n.meta["val"].dtype, [str(d) for d in n.meta["val"].shape]) for n in (mine, other, node)]
         if found is None or alike[0] != alike[1] or alike[0] != alike[2] or not _in_memory(other):
             continue
         views, activation = found
         product = views[-1]
+        if factor is not None and (activation or not _has_few_terms(product)):
+            continue
         with edit.graph.graph.inserting_before(node):
+            first, *rest = product.args
+            if factor is not None:
+                first = edit.call(aten.mul.Tensor, first, factor)
+                first.meta = {**mine.meta, "val": first.meta["val"]}  # it is named after what the module wrote
             joined = {"other": _as_matrix(edit, other, product), "join": _JOINS[node.target]}
             kwargs = {**product.kwargs, **({"activation": activation} if activation else {}), **joined}
-            out = edit.template(str(product.target).split(".")[1], *product.args, **kwargs)
+            out = edit.template(str(product.target).split(".")[1], first, *rest, **kwargs)
             for view in views[-2::-1]:
                 out = edit.call(view.target, out, *view.args[1:])
         node.replace_all_uses_with(out)
         edit.graph.graph.eliminate_dead_code()
         return
+
+
+def _times_number(node: Any) -> tuple[Any, Any]:
+    """A tensor and the number that it is multiplied with, None where it is multiplied with none."""
+    scaled = _is_tensor(node) and node.target is aten.mul.Tensor and _is_tensor(node.args[0]) and not _is_tensor(node.args[1])
+    return (node.args[0], node.args[1]) if scaled and len(node.users) == 1 else (node, None)
+
+
+def _has_few_terms(product: Node) -> bool:
+    """Whether a product without a bias sums so few terms that its left operand may be multiplied in the place of its result."""
+    left, right = product.args[0].meta["val"], product.args[1].meta["val"]
+    return len(product.args) == 2 and 4 * _hint(left.shape[1]) <= _hint(right.shape[1])
 
 
 def _finished(node: Any, user: Node) -> tuple[list[Node], str] | None:

@@ -167,8 +167,8 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     try:
         with ExitStack() as stack:
             for context in (
-                torch.set_grad_enabled(options.backward), enable_python_dispatcher(), built.mode, symbols.symbol_aware(built.namespace),
-                intercept.real_factories(),
+                torch.set_grad_enabled(options.backward), enable_python_dispatcher(), built.mode,
+                symbols.symbol_aware(built.namespace, building=False), intercept.real_factories(),
                 intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)

@@ -303,11 +303,12 @@ def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
 
 
 @contextmanager
-def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
+def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = True) -> Iterator[None]:
     """While open, symbols stay symbols in Python code that would turn them into numbers.
 
     Covers ``int``, ``round``, ``max``, ``min`` in the problem's namespace, ``math.sqrt`` and friends, type checks of
-    ``torch.nn`` and its parameter initialisers (whose values are of no interest on fake tensors). All is undone at exit.
+    ``torch.nn`` and, while a module is built, its parameter initialisers (whose values are of no interest on fake tensors). Layers that
+    a forward makes have theirs. All is undone at exit.
     """
     import torch.nn.modules.normalization as normalization
     import torch.nn.modules.rnn as rnn
@@ -327,11 +328,12 @@ def symbol_aware(namespace: dict[str, Any] | None = None) -> Iterator[None]:
         patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=SymbolicInt))
         patch(stack, rnn, "int", SymbolicInt)
         patch(stack, torch.nn.functional, "float", SymbolicFloat)
-        for name in dir(init):
-            if name.endswith("_") and not name.startswith("_"):
-                patch(stack, init, name, _no_init)
-        patch(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
-        patch(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
+        if building:
+            for name in dir(init):
+                if name.endswith("_") and not name.startswith("_"):
+                    patch(stack, init, name, _no_init)
+            patch(stack, init, "_calculate_fan_in_and_fan_out", lambda tensor: (1, 1))
+            patch(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
         if namespace is not None:
             for name, value in {
                 "int": SymbolicInt,

@@ -82,8 +82,8 @@ output_size) -> (T, T)``
 ``cummax(x, dim) -> (T, T)``     scan         values and int64 indices (last among equals, as torch), NaN wins
 ``cummin(x, dim) -> (T, T)``     scan
 ``logcumsumexp(x, dim) -> T``    scan
-``row_softmax(x) -> T``          rows         softmax over the last dim
-``row_logsumexp(x) -> T``        rows         logsumexp over the last dim: fp32 ``x.shape[:-1]`` (of fp64: fp64)
+``row_softmax(x, scale) -> T``   rows         softmax of ``x * scale`` over the last dim
+``row_logsumexp(x, scale) -> T`` rows         logsumexp over the last dim: fp32 ``x.shape[:-1]`` (of fp64: fp64)
 ``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows of up to 4096 elements (ValueError beyond)
 -> (T, T)``
 ``concat(a, b, dim) -> T``       joining      ``torch.cat((a, b), dim)`` of two tensors of one dtype
