@@ -282,6 +282,33 @@ class OnGpu:
         self.data_ptr, self.dtype, self.get_device = lambda: address, dtype, lambda: device
 
 
+WRITTEN_INTO = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+    def forward(self, p, g, m, cache, place):
+        before = self.fc(p)
+        m.mul_(0.9).add_(g, alpha=0.1)
+        p.addcmul_(m, torch.rsqrt(g * g + 1), value=-0.01)
+        cache[:, 1::2] += 1
+        cache.index_copy_(0, place, before[:3])
+        return before, self.fc(p), m, cache.sum(1)
+rows, width = 20, 32
+def get_inputs(): return [*(torch.randn(rows, width) for _ in range(3)), torch.randn(width, 40).t(), torch.tensor([4, 9, 2])]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_inputs_that_are_written_into_have_a_path_for_known_sizes() -> None:
+    """In the memory that the problem's own inputs have; in another the general path decides."""
+    source = compiled(problem(WRITTEN_INTO), Options(fixed=True))
+    assert ".stride() == (1, 40)" in source
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
+        verdict = judge.judge(problem(WRITTEN_INTO), Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
 def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {"functools": functools, "torch": torch, "triton": triton}
     exec(launcher.TEXT, space)

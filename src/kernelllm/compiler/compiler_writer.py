@@ -220,7 +220,7 @@ def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerin
     from kernelllm.compiler.inductor.lower import lower
 
     as_torch = msgspec.structs.replace(options, extern="allow", symbolic=False, fixed=False)
-    other = any(g.number or (g.mutated and g.kind != "buffer") for g in general.graph_inputs)
+    other = any(g.number or (g.mutated and g.kind not in ("buffer", "input")) for g in general.graph_inputs)
     if not as_torch.library or general.way == "static" or general.bound or other:
         return None
     try:

@@ -11,8 +11,8 @@ from torch._prims_common import is_contiguous_or_false
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import quantized_weights
-from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
+from kernelllm.compiler.capture import quantized_weights, wide_rows
+from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called, closed, group_of, reads_memory
 from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
 
@@ -25,11 +25,8 @@ _ACTIVATIONS = {
     "aten.gelu.default": ("gelu", (aten.erf.default,)),
 }
 """By the operator that the module called: the templates' name, and the operators of which its decomposition has one."""
-_ROWS = ("aten._softmax.default", "aten._log_softmax.default", "aten.logsumexp.default")
 _WIDE = 1024
 """Rows of so many elements are read by templates; shorter ones are held in registers by Inductor's kernels too."""
-_HEAVY = ("kernelllm.", "aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution.")
-"""Operators that read and write memory: no kernel is fused with them."""
 _END = 2**63 - 1
 
 
@@ -45,8 +42,8 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
             share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit)
-        elif called(node) in _ROWS:
-            _wide_rows(edit, wide)
+        elif called(node) in wide_rows.OPERATORS:
+            wide_rows.join(edit, wide)
         quantized_weights.scale(edit)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
@@ -58,64 +55,6 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
         for node in list(graph.graph.nodes):
             if _is_product(node) and node.users:  # not one that has gone into a launch with others
                 _together(Editor(graph, node, namespace, options))
-
-
-def _wide_rows(edit: Editor, wide: int) -> None:
-    """Softmax over wide rows that lie in memory as one operator; log-softmax and logsumexp by one that reads the rows once."""
-    node = edit.node
-    kind = called(node)
-    group, outside = group_of(node)
-    tops = [n for n in group if n.target is aten.amax.default]
-    if len(tops) != 1 or len(outside) != 1 or not closed(node, group) or any(called(u) == kind for u in node.users):
-        return
-    (source,) = outside
-    x, scale = _scaled_rows(source)
-    value = x.meta["val"]
-    dims = tops[0].args[1]
-    length = value.shape[-1] if value.dim() else 0
-    known = length if isinstance(length, int) else length.node.hint
-    if list(dims) not in ([-1], [value.dim() - 1]) or known is None or known < wide or not _stored(x) or value.dtype == torch.float64:
-        return
-    with edit.graph.graph.inserting_before(node):
-        if kind == "aten._softmax.default":
-            if node.meta["val"].dtype != value.dtype or not all(_reads_memory(u) for u in node.users):
-                return
-            out = edit.template("row_softmax", x, *scale)
-        else:
-            out = edit.template("row_logsumexp", x, *scale)
-            if kind == "aten._log_softmax.default":
-                rows = edit.call(CONVERT, source if scale else x, torch.float32)
-                out = edit.call(aten.sub.Tensor, rows, edit.call(aten.unsqueeze.default, out, -1))
-            elif node.meta["val"].dim() == value.dim():
-                out = edit.call(aten.unsqueeze.default, out, -1)
-            if node.meta["val"].dtype != torch.float32:
-                out = edit.call(CONVERT, out, node.meta["val"].dtype)
-    node.replace_all_uses_with(out)
-
-
-def _scaled_rows(source: Node) -> tuple[Node, tuple[float, ...]]:
-    """What rows are read from memory, and the positive number that they are multiplied with, where they are."""
-
-    def as_it_lies(node: Node) -> Node:
-        while node.target is CONVERT and node.args[0].meta["val"].dtype in HALF:
-            node = node.args[0]
-        return node
-
-    x = as_it_lies(source)
-    computed = x.args[0] if x.target is CONVERT and x.meta["val"].dtype in HALF else x  # what was computed in float32 and rounded
-    match computed.target, computed.args:
-        case (aten.mul.Tensor | aten.div.Tensor), (Node() as rows, int() | float() as factor) if factor > 0:
-            rows = as_it_lies(rows)
-            if _stored(rows) and rows.meta["val"].dtype == x.meta["val"].dtype:
-                return rows, (float(factor if computed.target is aten.mul.Tensor else 1 / factor),)
-    return x, ()
-
-
-def _stored(node: Node) -> bool:
-    """Whether a tensor lies in memory, row by row, whatever is made of it."""
-    while node.target in VIEWS:
-        node = node.args[0]
-    return node.op == "placeholder" or str(node.target).startswith(_HEAVY)
 
 
 def share_heads(edit: Editor) -> bool:
@@ -148,7 +87,7 @@ def _activate(node: Node) -> bool:
     Anywhere else the activation is better computed inside the elementwise kernel that reads it. Returns whether it was let.
     """
     found = _activation(node)
-    if found is None or not all(_reads_memory(u) for u in node.users):
+    if found is None or not all(reads_memory(u) for u in node.users):
         return False
     name, source, group = found
     chain = [source]
@@ -175,7 +114,7 @@ def _join(edit: Editor) -> None:
     node = edit.node
     if node.target not in _JOINS or node.kwargs or not all(_is_tensor(a) for a in node.args):
         return
-    if not any(_reads_memory(u) or (u.target in _JOINS and any(_finished(a, u) for a in u.args)) for u in node.users):
+    if not any(reads_memory(u) or (u.target in _JOINS and any(_finished(a, u) for a in u.args)) for u in node.users):
         return
     for mine, other in (node.args[::-1], node.args):
         inner, factor = _times_number(mine)
@@ -295,18 +234,12 @@ def _in_memory(node: Node) -> bool:
     while node.target in VIEWS:
         node = node.args[0]
     value = node.meta["val"]
-    stored = node.op == "placeholder" or str(node.target).startswith("kernelllm.") or any(_reads_memory(u) for u in node.users)
+    stored = node.op == "placeholder" or str(node.target).startswith("kernelllm.") or any(reads_memory(u) for u in node.users)
     return stored and bool(is_contiguous_or_false(value))
 
 
 def _is_product(node: Node) -> bool:
     return str(node.target) in ("kernelllm.matmul.default", "kernelllm.half_matmul.default")
-
-
-def _reads_memory(user: Node) -> bool:
-    if user.target in VIEWS:
-        return all(_reads_memory(u) for u in user.users)
-    return user.op == "output" or str(user.target).startswith(_HEAVY)
 
 
 def _activation(node: Node) -> tuple[str, Node, set[Node]] | None:

@@ -14,6 +14,8 @@ aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 CONVERT = torch.ops.prims.convert_element_type.default
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+HEAVY = ("kernelllm.", "aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution.")
+"""Operators that read and write memory: no kernel is fused with them."""
 
 
 class Editor:
@@ -95,3 +97,10 @@ def drop_copies(graph: GraphModule) -> None:
         if computed and strides[0] == strides[1]:
             node.replace_all_uses_with(source)
             graph.graph.erase_node(node)
+
+
+def reads_memory(user: Node) -> bool:
+    """Whether a heavy operator or the caller reads it, through views alone."""
+    if user.target in VIEWS:
+        return all(reads_memory(u) for u in user.users)
+    return user.op == "output" or str(user.target).startswith(HEAVY)

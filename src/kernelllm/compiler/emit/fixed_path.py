@@ -50,7 +50,8 @@ class FixedPath(GraphCode):
         values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]
         lines, texts = self.guards.results(list(zip(texts, values, strict=True)))
         returned = [*lines, "return " + self.captured.output.format(*texts)]
-        contiguous = [line for v, p in self.tensor_inputs() for line in in_layout(p, self.program.tensors[v], self.host.tuple)]
+        read = [(v, p) for v, p in self.tensor_inputs() if v not in self._written()]
+        contiguous = [line for v, p in read for line in in_layout(p, self.program.tensors[v], self.host.tuple)]
         self.conditions = self._conditions()
         names = ["self", *self.captured.forward_arguments]
         self.methods += [
@@ -58,6 +59,10 @@ class FixedPath(GraphCode):
             '    """What forward computes at the sizes that this file was written for."""',
             *("    " + line for line in self._layers([*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])])), "",
         ]
+
+    def _written(self) -> set[str]:
+        """The inputs that the path writes into."""
+        return {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
 
     def _layers(self, lines: list[str]) -> list[str]:
         """The statements with layers of sequences that are used often looked up once: ``nn.Sequential`` takes its time to find one."""
@@ -90,6 +95,8 @@ class FixedPath(GraphCode):
             path = self.host.paths[given.variable]
             shape = self.host.tuple(self.program.tensors[given.variable].shape)
             found.append(f"{path}.shape == {shape} and {path}.dtype == torch.{given.dtype}")
+            if given.variable in self._written():  # where they lie is where they are written
+                found[-1] += f" and {path}.stride() == {self.host.tuple(self.program.tensors[given.variable].stride)}"
         symbolic = {n for n, v in file.captured.plain_inputs.items() if isinstance(v, SizeExpression)}
         for name in symbolic:
             text = literal(self.captured.plain_inputs.get(name))

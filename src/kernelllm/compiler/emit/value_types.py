@@ -112,7 +112,7 @@ class Facts:
         if name == "tl.where" and len(node.args) == 3:
             kind = self._join(self.type(node.args[1]), self.type(node.args[2]))
             return "fp32" if kind == "number" and not isinstance(node.args[0], ast.Constant) else kind  # a tensor, by its condition
-        if name in ("maximum", "minimum", "tl.maximum", "tl.minimum"):
+        if name in ("maximum", "minimum", "tl.maximum", "tl.minimum", "min", "max") and len(node.args) == 2:
             return self._join(self.type(node.args[0]), self.type(node.args[1]))
         if name in ("tl.arange", "tl.program_id"):
             return "int32"
