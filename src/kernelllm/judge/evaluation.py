@@ -23,7 +23,6 @@ from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.kept_memory import refuse_growing
 from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_other_sizes, try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.sampled_programs import compare_sampled
@@ -173,8 +172,6 @@ class Evaluation:
             dtypes = dtypes_of(self._candidate.source)
             found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes)
             trials.findings += found.findings()
-            if not self._context.on_gpu:
-                refuse_growing(worker, reference, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)

@@ -100,7 +100,7 @@ def _both(a: p.Reported, b: p.Reported) -> p.Reported:
     return msgspec.structs.replace(
         a, kernels=tuple(kernels.values()), bodies={**a.bodies, **b.bodies}, ops=_sum(a.ops, b.ops), flops=_sum(a.flops, b.flops),
         events=(*a.events, *b.events), threads=max(a.threads, b.threads), streams=max(a.streams, b.streams),
-        tampered=tuple(dict.fromkeys((*a.tampered, *b.tampered))), live_bytes=max(a.live_bytes, b.live_bytes),
+        tampered=tuple(dict.fromkeys((*a.tampered, *b.tampered))), peak_bytes=max(a.peak_bytes, b.peak_bytes),
         kernel_flops=_sum(a.kernel_flops, b.kernel_flops),
     )  # fmt: skip
 

@@ -7,7 +7,6 @@ can be computed when an output is handed over.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +25,6 @@ _without_functions, _without_modes = torch._C.DisableTorchFunction, _python_disp
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _OF_TENSORS = frozenset(dir(torch.Tensor))
 _STRIDED = torch.strided
-_collect, _objects = gc.collect, gc.get_objects
 
 
 class NotPlain(ValueError):
@@ -78,10 +76,3 @@ def check(tensor: torch.Tensor) -> None:
             raise NotPlain("An output has no memory of its own: return a plain torch.Tensor.")
         if _layout(tensor) is not _STRIDED or _is_nested(tensor) or _is_quantized(tensor):
             raise NotPlain("An output is sparse, nested or quantized: return a dense torch.Tensor.")
-
-
-def live_bytes() -> int:
-    """Bytes of all tensors of this process that anybody still holds."""
-    _collect()
-    storages = [t.untyped_storage() for t in _objects() if type(t) in _TENSORS and _layout(t) is _STRIDED]
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

@@ -388,7 +388,7 @@ class Reported(msgspec.Struct, tag="reported"):
     threads: int = 0
     streams: int = 0
     tampered: tuple[str, ...] = ()
-    live_bytes: int = 0  # of all tensors that the worker holds
+    peak_bytes: int = 0
     kernel_flops: dict[str, float] = {}
     """Kernel name to the arithmetic of its launches in all observed runs together, as far as it is known (see :class:`KernelSeen`)."""
     first_launches: tuple[str, ...] = ()

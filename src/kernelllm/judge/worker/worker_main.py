@@ -388,10 +388,10 @@ class Session:
         r = self.recorder
         kernels = r.rows()
         events = tuple(p.AuditEvent(name, detail, count, phase) for (name, detail, phase), count in r.events.items())
-        live = torch.cuda.memory_allocated() if self.mode is Mode.CUDA else plain.live_bytes()
+        peak = torch.cuda.max_memory_allocated() if self.mode is Mode.CUDA else 0
         flops, kernel_flops = ({k: float(v) for k, v in all_runs.items()} for all_runs in (self._flops, self._kernel_flops))
         tampered = (*r.tampered(), *(["the count of launches"] if self.launches.disagreement() else []))
         return p.Reported(
-            command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, live, kernel_flops,
+            command.id, kernels, dict(r.bodies), dict(self._ops), flops, events, r.threads, r.streams, tampered, peak, kernel_flops,
             self._first_launches, self.launches.undefined_lanes(),
         )  # fmt: skip
