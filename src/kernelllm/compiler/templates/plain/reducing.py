@@ -8,16 +8,15 @@ import triton.language as tl
 def reduced_sizes(x, dims, keepdim):
     """The result's shape; how many results, from how many elements each, and how far apart these are. The dimensions are neighbours."""
     dims = sorted(d % x.dim() for d in dims) or list(range(x.dim()))
-    shape, rows, length, inner = [], 1, 1, 1
+    shape, length, inner = [], 1, 1
     for d, size in enumerate(x.shape):
         if d in dims:
             length *= size
-        else:
-            rows *= size
-            inner *= size if d > dims[-1] else 1
+        elif d > dims[-1]:
+            inner *= size
         if keepdim or d not in dims:
             shape.append(1 if d in dims else size)
-    return shape, rows, length, inner
+    return shape, torch.Size(shape).numel(), length, inner
 
 
 @triton.jit
