@@ -118,7 +118,8 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     problems = problems_of(train, how.problems)
     with _asked(recipe, rows, place, score, first) as (sampler, scored):
         samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told)
-    rewards.write_report(samples, place, [row.triton_code for row in train])
+    more = {} if score is not None else rewards.held_out(samples, problems, how)
+    rewards.write_report(samples, place, [row.triton_code for row in train], **more)
     rates = pass_rates(samples, sorted({1, how.samples}))
     told(f"{len(samples)} samples of {len(problems)} modules: " + ", ".join(f"{k} {v:.3f}" for k, v in rates.items()))
     kept = list(chosen(samples, problems, train, how))
