@@ -87,6 +87,12 @@ torch.testing.assert_close(reducing.reduced(holed, "min", [3]), holed.amin(3), e
 for op, right in (("max", torch.argmax), ("min", torch.argmin)):
     assert torch.equal(reducing.with_index(x, op, 2)[1], right(x, 2))
     assert torch.equal(reducing.with_index(holed, op, None)[1], right(holed))
+none = torch.randn(4, 0, 5)
+for name, dims in (("mean", [1]), ("prod", [1]), ("mean", [2])):
+    torch.testing.assert_close(reducing.reduced(none, name, dims), getattr(none, name)(*dims), equal_nan=True)
+torch.testing.assert_close(reducing.variance(none, [1], 1.0), none.var(1), equal_nan=True)
+for name in ("cumsum", "softmax"):
+    assert getattr(reducing, name)(none, 1).shape == none.shape
 same(reducing.softmax(x, 1), x.softmax(1))
 same(reducing.softmax(x, -1, True), x.log_softmax(-1))
 for name in ("cumsum", "cumprod", "logcumsumexp"):

@@ -16,7 +16,7 @@ def reduced_sizes(x, dims, keepdim):
             inner *= size
         if keepdim or d not in dims:
             shape.append(1 if d in dims else size)
-    return shape, torch.Size(shape).numel(), length, inner
+    return shape, x.numel() // max(length, 1), length, inner
 
 
 @triton.jit
@@ -60,7 +60,7 @@ def reduced(x, op, dims, keepdim=False):
         reduce_kernel[(triton.cdiv(part.numel(), 32),)](x, part, part.numel(), n, 4096, 1, 1, op, BLOCK_M=32, BLOCK_N=64)
         x, n = part, part.numel()
     out = torch.empty(shape, device=x.device, dtype=kind)
-    reduce_kernel[(triton.cdiv(rows, 32),)](x, out, rows, x.numel(), n, inner, scale, op, BLOCK_M=32, BLOCK_N=64)
+    reduce_kernel[(triton.cdiv(out.numel(), 32),)](x, out, out.numel(), x.numel(), n, inner, scale, op, BLOCK_M=32, BLOCK_N=64)
     return out
 
 
@@ -107,9 +107,9 @@ def variance_kernel(x_ptr, out_ptr, rows, N, inner, correction, BLOCK_M: tl.cons
 
 
 def variance(x, dims, correction, keepdim=False):
-    shape, rows, n, inner = reduced_sizes(x, dims, keepdim)
+    shape, _, n, inner = reduced_sizes(x, dims, keepdim)
     out = torch.empty(shape, device=x.device, dtype=x.dtype)
-    variance_kernel[(triton.cdiv(rows, 32),)](x.contiguous(), out, rows, n, inner, correction, BLOCK_M=32, BLOCK_N=64)
+    variance_kernel[(triton.cdiv(out.numel(), 32),)](x.contiguous(), out, out.numel(), n, inner, correction, BLOCK_M=32, BLOCK_N=64)
     return out
 
 
