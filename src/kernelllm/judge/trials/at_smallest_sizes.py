@@ -27,7 +27,9 @@ def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun]) -> 
             build(process, prepared.reference)
             value = process.run(prepared.inputs, prepared.reference.seed).value
         except CandidateFailure as failure:
-            _raise_if_unsafe(failure, what)
+            if failure.message.startswith(("illegal memory access", "a race:")):
+                failure.message, failure.check = f"Right at the sizes tried; {what}: {failure.message}", NAME
+                raise
             uses.note(failure, what)
             if not failure.refused:
                 uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
@@ -49,18 +51,10 @@ def try_empty(process: CandidateProcess, runs: Sequence[PreparedRun]) -> OtherUs
             build(process, prepared.reference)
             value = process.run(prepared.inputs, prepared.reference.seed, apart=True).value
         except CandidateFailure as failure:
-            _raise_if_unsafe(failure, what)
             uses.limits.append(f"{what} ({failure.message.partition(chr(10))[0].removeprefix('The candidate raised ')[:160]})")
         else:
             _refuse_other(prepared, value, what)
     return uses
-
-
-def _raise_if_unsafe(failure: CandidateFailure, what: str) -> None:
-    """What the judge saw and a user would not: on a GPU nothing is said of it."""
-    if failure.message.startswith(("illegal memory access", "a race:")):
-        failure.message, failure.check = f"Right at the sizes tried; {what}: {failure.message}", NAME
-        raise failure
 
 
 def _refuse_other(prepared: PreparedRun, value: object, what: str) -> None:
