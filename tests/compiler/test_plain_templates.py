@@ -90,7 +90,6 @@ for op, right in (("max", torch.argmax), ("min", torch.argmin)):
 none = torch.randn(4, 0, 5)
 for name, dims in (("mean", [1]), ("prod", [1]), ("mean", [2])):
     torch.testing.assert_close(reducing.reduced(none, name, dims), getattr(none, name)(*dims), equal_nan=True)
-torch.testing.assert_close(reducing.variance(none, [1], 1.0), none.var(1), equal_nan=True)
 for name in ("cumsum", "softmax"):
     assert getattr(reducing, name)(none, 1).shape == none.shape
 same(reducing.softmax(x, 1), x.softmax(1))

@@ -17,8 +17,7 @@ _SIGNALS = {
 
 
 class CandidateFailure(Exception):
-    """The candidate did not do what was asked. ``line``: of its source, 0 if none. ``check``: the check that saw it, empty if none did.
-"""
+    """The candidate did not do what was asked. ``line``: of its source, 0 if none. ``check``: the check that saw it, empty if none did."""
 
     def __init__(self, status: Status, message: str, line: int = 0, trace: str = "", *, check: str = "") -> None:
         super().__init__(message)

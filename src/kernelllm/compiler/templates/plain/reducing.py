@@ -107,9 +107,9 @@ def variance_kernel(x_ptr, out_ptr, rows, N, inner, correction, BLOCK_M: tl.cons
 
 
 def variance(x, dims, correction, keepdim=False):
-    shape, _, n, inner = reduced_sizes(x, dims, keepdim)
+    shape, rows, n, inner = reduced_sizes(x, dims, keepdim)
     out = torch.empty(shape, device=x.device, dtype=x.dtype)
-    variance_kernel[(triton.cdiv(out.numel(), 32),)](x.contiguous(), out, out.numel(), n, inner, correction, BLOCK_M=32, BLOCK_N=64)
+    variance_kernel[(triton.cdiv(rows, 32),)](x.contiguous(), out, rows, n, inner, correction, BLOCK_M=32, BLOCK_N=64)
     return out
 
 
