@@ -52,7 +52,7 @@ CAPTURE = (
     *_each("compiler/capture/symbols.py", "a symbol stays a symbol in the arithmetic of constructors", "numpy", "sqrt"),
     *_each("compiler/capture/symbols.py", "LayerNorm tells sizes by numbers.Integral", "torch.nn.modules.normalization", "numbers"),
     *_each("compiler/capture/symbols.py", "RNNBase asks isinstance(size, int)", "torch.nn.modules.rnn", "int", "added"),
-    *_each("compiler/capture/symbols.py", "a symbolic factor is not turned into a number", "torch.nn.functional", "float", "added"),
+    *_each("compiler/capture/symbols.py", "a symbolic factor is not turned into a number", "torch.nn.functional", "float; min", "added"),
     *_each(
         "compiler/capture/symbols.py", "values of fake parameters are of no interest", "torch.nn.init",
         "_calculate_fan_in_and_fan_out(tensor);constant_;dirac_;eye_;kaiming_normal_;kaiming_uniform_;normal_;ones_;orthogonal_;sparse_;"

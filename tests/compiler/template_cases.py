@@ -393,6 +393,9 @@ def factors() -> None:
             a, n = draw(*size, dtype=dtype), size[-2]
             lu, pivots = torch.linalg.lu_factor(a)
             case(f"lu_factor {size, dtype}", factorize.lu_factor(a.mT.contiguous().mT, True), (lu.contiguous(), pivots), 1e-3)
+            if a.shape[-1] == n:
+                want = torch.linalg.ldl_factor(a)
+                case(f"ldl_factor {size, dtype}", factorize.ldl_factor(a), tuple(t.contiguous() for t in want), 1e-3)
             order = torch.lu_unpack(lu, pivots)[0].argmax(-2)
             case(f"permutation {size, dtype}", factorize.permutation(pivots, n), order.contiguous(), 0.0)
             for complete in (False, True):

@@ -343,3 +343,6 @@ def get_inputs(): return [torch.rand(n), 2.5]
     assert not result.plain_inputs
     decides = captured(body.replace("return x * scale", "return x * scale if scale > 1 else x[:2]"))
     assert decides.plain_inputs == {"scale": 2.5}
+    widens = captured(body.replace("x * scale", "x.mean() * -scale").replace("rand(n)", "rand(n, dtype=torch.bfloat16)"))
+    assert widens.plain_inputs == {"scale": 2.5}
+    assert widens.graph.graph.output_node().args[0][0].meta["val"].dtype is torch.bfloat16

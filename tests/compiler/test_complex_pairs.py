@@ -6,6 +6,7 @@ from compiled import problem
 
 from kernelllm.compiler.capture import taken_apart
 from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.core.errors import CaptureError
 from kernelllm.judge import Judge, JudgeSettings
 
 FILTERED = """
@@ -45,6 +46,40 @@ def get_inputs(): return [torch.randint(0, 50, (40,)), torch.tensor([0, 5, 5, 20
 """
 
 
+SPECIAL = """
+class Model(nn.Module):
+    def forward(self, x, y, image, place):
+        far = (x - 1) * 20
+        values = torch.special.airy_ai(far), torch.special.spherical_bessel_j0(far), torch.polygamma(2, y - 0.7)
+        sums = torch.special.zeta(x + 1, y * 30), torch.special.zeta(3.0, y - 4)
+        resized = F.interpolate(image, scale_factor=0.6, mode="bicubic", antialias=True)
+        small = F.interpolate(image, size=(7, 9), mode="bilinear", antialias=True, align_corners=True)
+        sampled = F.grid_sample(image, F.affine_grid(place, image.size(), align_corners=False), align_corners=False)
+        factors = torch.linalg.ldl_factor(x[:, :16].t() + x[:, :16])
+        return *values, *sums, torch.special.shifted_chebyshev_polynomial_w(x, 3), resized, small, sampled, *factors
+def get_inputs():
+    return [torch.rand(16, 24) + 0.5, torch.rand(16, 24) + 0.5, torch.rand(2, 3, 16, 20), torch.randn(2, 2, 3)]
+"""
+
+MADE_BY_A_MASK = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x * torch.tanh(F.softplus(x))
+def get_inputs():
+    x = torch.randn(64, 32)
+    x[(x > -1.2) & (x < 0)] -= 3.0
+    return [x]
+"""
+
+
+@pytest.mark.parametrize("body", [SPECIAL, MADE_BY_A_MASK])
+def test_special_functions_and_filters_are_in_kernels(judge: Judge, body: str) -> None:
+    (candidate,) = Compiler().write(problem(body), 1)
+    assert candidate.note == ""
+    verdict = judge.judge(problem(body), candidate)
+    assert verdict.correct, verdict.message
+
+
 def test_complex_arithmetic_is_in_kernels(judge: Judge) -> None:
     (candidate,) = Compiler().write(problem(FILTERED), 1)
     assert candidate.note == ""
@@ -58,6 +93,12 @@ def test_bags_distances_and_checks_are_taken_apart() -> None:
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as mixed:
         verdict = mixed.judge(problem(TAKEN_APART), candidate)
     assert verdict.correct, verdict.message
+
+
+def test_what_torch_alone_computes_of_complex_numbers_is_not_compiled() -> None:
+    body = "class Model(nn.Module):\n    def forward(self, x): return torch.linalg.eig(x)\ndef get_inputs(): return [torch.rand(3, 6, 6)]\n"
+    with pytest.raises(CaptureError, match=r"nothing is left for a kernel\. Torch does linalg_eig"):
+        next(iter(Compiler().write(problem(body), 1)))
 
 
 @pytest.mark.parametrize("p", [2.0, 3.0])

@@ -312,6 +312,30 @@ def test_sizes_that_tracing_and_lowering_found_equal(file: Path) -> None:
     assert (ran, "written for" in odd, "written for" in even) == ("", True, True)
 
 
+NUMBERS = """
+import torch, torch.nn.functional as F
+class Model(torch.nn.Module):
+    def forward(self, x, n, size): return F.interpolate(x, size=size, mode="bilinear") * n, torch.roll(x, n, -1) + 1, x[..., n:] + 0.5
+count = 7
+def get_inputs(): return [torch.rand(2, 3, 16, 20), count, (24, 9)]
+"""
+
+
+@written(NUMBERS)
+def test_whole_numbers_that_the_forward_is_given_may_be_others(file: Path) -> None:
+    right = """
+x, (n, size) = torch.rand(3, 2, 12, 15), {}
+a, b, c = ModelNew()(x, n, size)
+import torch.nn.functional as F
+torch.testing.assert_close((a, b, c), (F.interpolate(x, size=size, mode="bilinear") * n, torch.roll(x, n, -1) + 1, x[..., n:] + 0.5))
+"""
+    calls = ["7, (24, 9)", "2, (5, 31)", "15, [2, 3]", "16, (5, 31)", "1, (5, 31)", "-2, (5, 31)", "2.0, (5, 31)", "2, (5, 1)"]
+    found = outcomes(file, *(right.format(call) for call in calls))
+    assert found[:3] == ["", "", ""]
+    expected = ["n <= x_size3", *["a whole number n above 1"] * 3, "size[1]"]
+    assert [e for e, words in zip(found[3:], expected, strict=True) if words not in e or not e.startswith("ValueError")] == []
+
+
 OUTER = """
 import torch
 class Model(torch.nn.Module):

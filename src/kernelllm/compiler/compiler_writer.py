@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from kernelllm.compiler.loops.loop import LoopStep
 
 _CALLED = re.compile(r"torch\.(?:ops\.aten\.|nn\.functional\.)(\w+)|torch\.(mm|bmm|addmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu)")
-_MOVING = {"nonzero", "view_as_complex", "view_as_real", "as_strided", "empty", "zeros", "full", "clone", "_to_copy", "copy_", "fill_"}
-"""Operators that compute nothing: they find, view or place elements."""
+_FINDING = {"nonzero"}
+_MOVING = {"view_as_complex", "view_as_real", "as_strided", "empty", "zeros", "full", "clone", "_to_copy", "copy_", "fill_"}
+"""Operators that compute nothing: they view or place elements, or find them."""
 __all__ = ["left_to_torch", "refuse_idle"]
 log = logging.getLogger(__name__)
 
@@ -310,14 +311,14 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
 
 
-def left_to_torch(source: str) -> list[str]:
-    """The operators that the file's module has torch compute, each once."""
+def left_to_torch(source: str, *, found_too: bool = False) -> list[str]:
+    """The operators that the file's module has torch compute, each once. ``found_too``: and those that find elements."""
     found: dict[str, None] = {}
     classes = [s for s in ast.parse(source).body if isinstance(s, ast.ClassDef)]  # the module, and its backward
     for node in (node for cls in classes for node in ast.walk(cls)):
         if isinstance(node, ast.Call) and (match := _CALLED.match(ast.unparse(node.func))):
             name = (match[1] or match[2]).removesuffix("_default")
-            if name not in _MOVING:
+            if name not in _MOVING and (found_too or name not in _FINDING):
                 found[name] = None
     return list(found)
 
@@ -326,7 +327,7 @@ def refuse_idle(source: str, name: str) -> None:
     """Raises CaptureError where torch does all that there is to compute: such a file is not compiled."""
     tree = ast.parse(source)
     kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in s.decorator_list)]
-    left = left_to_torch(source)
+    left = left_to_torch(source, found_too=True)
     if kernels and not left:
         return
     computes = open_backend("triton").computes

@@ -37,8 +37,9 @@ class GraphInput:
 class SizeSource:
     """Where a size can be read when the module runs."""
 
-    kind: Kind | Literal["module"]
-    """``module``: an integer attribute of the module or a submodule; otherwise a dimension of a tensor."""
+    kind: Kind | Literal["module", "argument"]
+    """``module``: an integer attribute of the module or a submodule; ``argument``: a whole number that the forward is given; otherwise
+    a dimension of a tensor."""
     name: str
     """Forward argument, parameter, buffer, or dotted attribute path such as ``attn.n_embd`` or ``ln.normalized_shape[0]``."""
     dim: int | None = None

@@ -27,6 +27,12 @@ class ComplexPair(NamedTuple):
     im: Any
 
 
+class _Given(ComplexPair):
+    """The parts of a complex tensor that torch made, and that tensor: what goes back to torch is no copy."""
+
+    whole: torch.Tensor
+
+
 def rewritten(graph: GraphModule, mode: Any, *, library: bool = False) -> GraphModule:
     """The graph without complex arithmetic; the same graph where it has none. ``library``: Fourier transforms stay with torch."""
     values = [leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val"))]
@@ -34,7 +40,9 @@ def rewritten(graph: GraphModule, mode: Any, *, library: bool = False) -> GraphM
         return graph
     given = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     with torch.no_grad(), mode, enable_python_dispatcher(), torch.fx.traceback.preserve_node_meta():
-        return make_fx(_InPairs(graph, library).run, decomposition_table=intercept.decompositions())(*given)
+        made = make_fx(_InPairs(graph, library).run, decomposition_table=intercept.decompositions())(*given)
+    made.graph.eliminate_dead_code()  # parts of what goes back to torch as it came
+    return made
 
 
 class _InPairs(Interpreter):  # type: ignore[misc]
@@ -70,13 +78,21 @@ def _is_pair(value: Any) -> bool:
 
 def _parts(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_complex():
-        return ComplexPair(*torch.view_as_real(value).unbind(-1))
+        given = _Given(*torch.view_as_real(value).unbind(-1))
+        given.whole = value
+        return given
     return value
 
 
 def _whole(values: Any) -> Any:
     """Pairs as complex tensors, for torch."""
-    return pytree.tree_map(lambda v: torch.view_as_complex(torch.stack(v, -1)) if _is_pair(v) else v, values, is_leaf=_is_pair)
+
+    def joined(value: Any) -> Any:
+        if isinstance(value, _Given):
+            return value.whole
+        return torch.view_as_complex(torch.stack(value, -1)) if _is_pair(value) else value
+
+    return pytree.tree_map(joined, values, is_leaf=_is_pair)
 
 
 def _each(target: Any, args: Any, kwargs: Any) -> Any:

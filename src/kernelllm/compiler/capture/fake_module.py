@@ -73,8 +73,8 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
         if keys is None or keys:
             raise Untraceable(f"building the module: {describe(error, problem)}") from error
-        env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
+    env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read, of masks that made the inputs
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     results.note_names(model)
     built.attributes = loose_tensors(model)

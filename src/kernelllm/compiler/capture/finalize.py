@@ -5,18 +5,16 @@ from __future__ import annotations
 import keyword
 import operator
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
-from kernelllm.compiler.capture.size_sources import size_text, sizes_of, sources
+from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
 
@@ -98,7 +96,7 @@ def to_captured(
         guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor={name: _described(value, env) for name, value in built.constructor.items()},
-        plain_inputs={name: _described(value, env) for name, value in _plain_inputs(built)},
+        plain_inputs={name: _described(value, env) for name, value in plain_inputs(built)},
         modes=dict(built.modes),
         autocasts=autocasts,
     )
@@ -120,14 +118,6 @@ def _autocast(node: torch.fx.Node) -> bool:
 def _results(value: Any) -> torch.dtype | None:
     first = value[0] if isinstance(value, list | tuple) else value
     return first.dtype if isinstance(first, torch.Tensor) else None
-
-
-def _plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:
-    """What the forward is given besides tensors, by name."""
-    names = argument_names(built.model, len(built.inputs))
-    for path, value in pytree.tree_flatten_with_path(built.inputs)[0]:
-        if not isinstance(value, torch.Tensor) and names[path[0].idx] not in built.numbers:  # type: ignore[attr-defined]
-            yield names[path[0].idx] + pytree.keystr(path[1:]), value  # type: ignore[attr-defined]
 
 
 def _described(value: Any, env: ShapeEnv) -> Any:

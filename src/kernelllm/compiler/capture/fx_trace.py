@@ -31,10 +31,11 @@ from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
 
-def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
+def leaves_of(built: FakeModule, *, fixed_numbers: bool = False) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
     """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced.
 
     The function returns the forward's result, and what it bound to tensor attributes by the position of their argument.
+    ``fixed_numbers``: floats that the forward is given are no arguments of the graph.
     """
     model, mode = built.model, built.mode
     leaves = [Leaf("size", key, symbol) for key, symbol in built.table.items()]
@@ -46,7 +47,7 @@ def leaves_of(built: FakeModule) -> tuple[list[Leaf], Callable[..., tuple[Any, d
     input_leaves = []
     for path, value in flat:
         position = path[0].idx  # type: ignore[attr-defined]
-        if type(value) is float and len(path) == 1:
+        if type(value) is float and len(path) == 1 and not fixed_numbers:
             built.numbers.add(names[position])
             value = torch.empty((), dtype=_number_type(flat))
         input_leaves.append(Leaf("input", names[position] + pytree.keystr(path[1:]), value, position))
@@ -148,9 +149,27 @@ class _SwappedAttributes:
             self._set(path, value)
 
 
-def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]) -> Captured:
+def _widens(graph: torch.fx.GraphModule, leaves: list[Leaf], numbers: Set[str]) -> bool:
+    """Whether a Python number, which is a tensor in the graph, meets a tensor without dimensions of another floating type.
+
+    Beside a number that tensor keeps its type, beside a tensor it takes the wider one.
+    """
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    known = {node for node, leaf in zip(placeholders, leaves, strict=True) if leaf.name in numbers}
+    for node in graph.graph.nodes:
+        read = {n: n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)}
+        met = {v.dtype for n, v in read.items() if n in known}
+        if met and node.op == "call_function":
+            if read.keys() <= known:
+                known.add(node)
+            elif any(v.dim() == 0 and v.is_floating_point() and v.dtype not in met for n, v in read.items() if n not in known):
+                return True
+    return False
+
+
+def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"], *, fixed_numbers: bool = False) -> Captured:
     """Trace the built problem. Raises Untraceable."""
-    leaves, run = leaves_of(built)
+    leaves, run = leaves_of(built, fixed_numbers=fixed_numbers)
     out_spec: list[Any] = []
     replaced: dict[int, str] = {}
     gradients = GradientTrace(leaves) if options.backward else None
@@ -179,6 +198,9 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         cause = error.cause if isinstance(error, Untraceable) else describe(error, built.problem)
         raise Untraceable(cause, way=f"tracing the forward ({way})") from error
+    if built.numbers and _widens(graph, leaves, built.numbers):
+        built.numbers.clear()
+        return trace(built, options, way, fixed_numbers=True)
     if gradients:
         captured = to_pair(built, options, graph, gradients, out_spec, way, len(replaced))
     else:

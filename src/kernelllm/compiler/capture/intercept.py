@@ -44,8 +44,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
-    own = {aten.index.Tensor: taken_apart.masked(aten.index), aten.index_put.default: taken_apart.masked(aten.index_put),
-           aten.masked_select.default: taken_apart.masked_select, aten.glu.default: taken_apart.glu, **special_functions.rules(),
+    own = {**taken_apart.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
     if options is None or (options.extern != "allow" and not options.library):
@@ -300,7 +299,8 @@ class _RealFactories(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             return args[0]
         if func in _CHECKED and kwargs.get("out") is None:
-            return _CHECKED[func](*args, **kwargs, check_errors=True)[0]
+            made = _CHECKED[func](*args, **kwargs, check_errors=True)
+            return made[:2] if func is torch.linalg.ldl_factor else made[0]
         if func in branches.READS:
             return branches.number(args[0], func)
         args = branches.typed(tuple(_off_gpu(a) for a in args))
@@ -314,8 +314,8 @@ class _RealFactories(TorchFunctionMode):
 
 
 _CHECKED: dict[Any, Callable[..., Any]] = {
-    torch.linalg.cholesky: torch.linalg.cholesky_ex, torch.linalg.inv: torch.linalg.inv_ex, torch.inverse: torch.linalg.inv_ex,
-    torch.Tensor.inverse: torch.linalg.inv_ex, torch.linalg.solve: torch.linalg.solve_ex,
+    **{getattr(torch.linalg, name): getattr(torch.linalg, f"{name}_ex") for name in ("cholesky", "inv", "solve", "ldl_factor")},
+    torch.inverse: torch.linalg.inv_ex, torch.Tensor.inverse: torch.linalg.inv_ex,
 }  # fmt: skip
 """Functions that look at their result and raise, with the operators that can do so in one call."""
 

@@ -1,4 +1,4 @@
-"""Decompositions of torch's linear algebra into three templates (LU, QR, triangular systems) and elementwise operators.
+"""Decompositions of torch's linear algebra into four templates (LU, LDL, QR, triangular systems) and elementwise operators.
 
 What they leave to torch: complex matrices, sides above :data:`LARGEST`, eigenvalues, singular values and least squares.
 """
@@ -55,6 +55,10 @@ def _solved(lu: Any, pivots: Any, b: Any, adjoint: bool = False) -> Any:
 
 def _lu_factor_ex(a: Any, pivot: bool = True, check_errors: bool = False) -> Any:
     return (*_lu(a, pivot), _info(a))
+
+
+def _ldl_factor_ex(a: Any, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+    return (*template_ops.register().ldl_factor(a), _info(a))
 
 
 def _lu_unpack(lu: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
@@ -155,7 +159,8 @@ def rules() -> dict[Any, Callable[..., Any]]:
         aten.linalg_cholesky_ex: lambda a, *, upper=False, check_errors=False: (_cholesky(a, upper), _info(a)),
         aten.cholesky_solve: _cholesky_solve, aten._cholesky_solve_helper: _cholesky_solve,
         aten.cholesky_inverse: lambda factor, upper=False: _cholesky_solve(_eye(factor, factor.shape[-1]), factor, upper),
-        aten.linalg_qr: _qr, aten.linalg_solve_triangular: _solve_triangular, aten.triangular_solve: _old_triangular_solve,
+        aten.linalg_ldl_factor_ex: _ldl_factor_ex, aten.linalg_qr: _qr,
+        aten.linalg_solve_triangular: _solve_triangular, aten.triangular_solve: _old_triangular_solve,
         aten._linalg_check_errors: lambda *_, **__: None,
     }  # fmt: skip
     return {operator.default: _where_it_fits(rule) for operator, rule in found.items()}

@@ -83,15 +83,17 @@ _LIBRARY_LAYOUTS = re.compile(r"aten\.(_?linalg_|_fft_|cholesky|lu_|geqrf|ormqr|
 
 
 def _lay_out(graph: GraphModule, options: Options) -> None:
-    """Kernels read what such an operator of torch gives as row-major tensors."""
+    """Kernels read what such an operator of torch gives as row-major tensors. They cannot make complex ones so, which torch does."""
     namespace = template_ops.register()
     results = [n for n in graph.graph.nodes if _LIBRARY_LAYOUTS.match(str(n.target))]
     results += [u for n in results for u in n.users if u.target is operator.getitem]
     for node in results:
-        if isinstance(node.meta.get("val"), torch.Tensor) and any(u.op != "output" for u in node.users):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and (value.is_complex() or any(u.op != "output" for u in node.users)):
+            kinds = ("output",) if not value.is_complex() else ()
             with graph.graph.inserting_after(node):
                 laid_out = Editor(graph, node, namespace, options).template("torch_contiguous", node)
-            node.replace_all_uses_with(laid_out, lambda user, made=laid_out: user is not made and user.op != "output")
+            node.replace_all_uses_with(laid_out, lambda user, made=laid_out, kept=kinds: user is not made and user.op not in kept)
 
 
 def _chain_concatenations(graph: GraphModule, options: Options) -> None:

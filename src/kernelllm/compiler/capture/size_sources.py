@@ -7,12 +7,13 @@ from typing import Any
 
 import sympy
 import torch
+import torch.utils._pytree as pytree
 
 from kernelllm.compiler.capture.captured import Size, SizeSource
 from kernelllm.compiler.capture.derived_sizes import hints
-from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
+from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names
 
-_RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4}
+_RANK = {"input": 0, "parameter": 1, "buffer": 2, "attribute": 3, "module": 4, "argument": 5}
 
 
 def _expr(value: Any) -> Any:
@@ -26,6 +27,20 @@ def _tensor_sources(leaves: list[Leaf]) -> Iterator[tuple[SizeSource, Any]]:
                 expression = _expr(size)
                 if expression is not None:
                     yield SizeSource(leaf.kind, leaf.name, dim, size_text(expression)), expression
+
+
+def plain_inputs(built: FakeModule) -> Iterator[tuple[str, Any]]:
+    """What the forward is given besides tensors, by name."""
+    names = argument_names(built.model, len(built.inputs))
+    for path, value in pytree.tree_flatten_with_path(built.inputs)[0]:
+        if not isinstance(value, torch.Tensor) and names[path[0].idx] not in built.numbers:  # type: ignore[attr-defined]
+            yield names[path[0].idx] + pytree.keystr(path[1:]), value  # type: ignore[attr-defined]
+
+
+def _argument_sources(built: FakeModule) -> Iterator[tuple[SizeSource, Any]]:
+    for name, value in plain_inputs(built):
+        if _expr(value) is not None:
+            yield SizeSource("argument", name, None, size_text(_expr(value))), _expr(value)
 
 
 def _module_sources(model: torch.nn.Module) -> Iterator[tuple[SizeSource, Any]]:
@@ -48,8 +63,8 @@ def size_text(expression: Any) -> str:
 
 
 def sources(built: FakeModule, leaves: list[Leaf]) -> list[tuple[SizeSource, Any]]:
-    """Every dimension and integer attribute that holds a symbolic size, with its expression."""
-    return [*_tensor_sources(leaves), *_module_sources(built.model)]
+    """Every dimension, integer attribute and whole number among the inputs that holds a symbolic size, with its expression."""
+    return [*_tensor_sources(leaves), *_module_sources(built.model), *_argument_sources(built)]
 
 
 def sizes_of(built: FakeModule, leaves: list[Leaf], roots: Mapping[str, str]) -> tuple[Size, ...]:

@@ -19,7 +19,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import sympy
@@ -253,6 +253,13 @@ def _round(value: Any, *digits: Any) -> Any:
     return value if isinstance(value, torch.SymInt) and not digits else builtins.round(value, *digits)
 
 
+def _least(*values: Any) -> Any:
+    """Without a decision on which size is the least."""
+    sizes = values[0] if len(values) == 1 else values
+    symbolic = isinstance(sizes, list | tuple) and any(isinstance(size, torch.SymInt) for size in sizes)
+    return reduce(torch.sym_min, sizes) if symbolic else builtins.min(*values)
+
+
 def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def chosen(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 2 and not kwargs and any(isinstance(a, torch.SymInt) for a in args):
@@ -328,6 +335,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
         patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=SymbolicInt))
         patch(stack, rnn, "int", SymbolicInt)
         patch(stack, torch.nn.functional, "float", SymbolicFloat)
+        patch(stack, torch.nn.functional, "min", _least)
         if building:
             for name in dir(init):
                 if name.endswith("_") and not name.startswith("_"):

@@ -167,6 +167,37 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def antialiased(cubic: bool) -> Callable[..., Any]:
+    """The rule for an antialiased resize: a product with a matrix of weights for each dimension, rows and columns of the image."""
+
+    def rule(x: Any, output_size: Any, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None) -> Any:
+        if not x.dtype.is_floating_point:
+            return NotImplemented
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        factors = (scales_h, scales_w)
+        down, across = (
+            _filter_weights(wide, wide.shape[k - 2], output_size[k], factors[k], align_corners=align_corners, cubic=cubic) for k in (0, 1)
+        )
+        return (down @ (wide @ across.t())).to(x.dtype)
+
+    return rule
+
+
+def _filter_weights(like: Any, size: Any, target: Any, factor: float | None, *, align_corners: bool, cubic: bool) -> Any:
+    """[target, size]: what each element along a dimension counts in each of the result, as torch's filter has it."""
+    scale = size / target if factor is None else 1 / factor
+    if align_corners:
+        scale = (size - 1) / (target - 1) if target != 1 else 0.0
+    given, made = (torch.arange(n, device=like.device).to(like.dtype) + 0.5 for n in (size, target))
+    apart = ((given - (made * scale)[:, None]) / torch.sym_max(scale, 1.0)).abs()
+    if cubic:
+        near, far = (1.5 * apart - 2.5) * apart * apart + 1, -0.5 * (((apart - 5) * apart + 8) * apart - 4)
+        weights = torch.where(apart < 1, near, torch.where(apart < 2, far, 0.0))
+    else:
+        weights = (1 - apart).clamp(min=0)
+    return weights / weights.sum(1, keepdim=True)
+
+
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements at the positions that the mask holds."""
     x, mask = torch.broadcast_tensors(x, mask)
@@ -188,3 +219,12 @@ def masked(operator: Any) -> Callable[..., Any]:
         return operator(x, [i for part in parts for i in part], *rest)
 
     return rule
+
+
+_aten = torch.ops.aten
+OPERATORS: dict[Any, Callable[..., Any]] = {
+    _aten.index.Tensor: masked(_aten.index), _aten.index_put.default: masked(_aten.index_put), _aten.masked_select.default: masked_select,
+    _aten.glu.default: glu, _aten._upsample_bilinear2d_aa.default: antialiased(False),
+    _aten._upsample_bicubic2d_aa.default: antialiased(True),
+}  # fmt: skip
+"""Decompositions for a trace."""

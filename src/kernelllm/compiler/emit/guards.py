@@ -125,9 +125,17 @@ class Guards:
                 continue
             conditions[f"{name} is not {text}" if value is None or isinstance(value, bool) else f"{name} != {text}"] = f"{name}={text}"
         lines = refused(conditions, "forward was compiled for", "ValueError")
+        read = {f"type({name}) is not int or {name} < 2": f"a whole number {name} above 1" for name in self._read_arguments()}
+        lines += [line for condition, expected in read.items() for line in refused({condition: expected}, "forward was compiled for",
+                                                                                   "ValueError")]
         gathered = {a.arg: "further keyword arguments" for a in (self.arguments.kwarg,) if a}
         lines += refused(gathered, "forward was compiled without", "TypeError")
         return [*self._gathered(), *self._containers(), *lines]
+
+    def _read_arguments(self) -> list[str]:
+        """Whole numbers that the forward is given and reads sizes off. Symbols stand for those above 1."""
+        first = (s.sources[0] for n, s in self.host.sizes.known.items() if s.sources and n in self.host.used_sizes)
+        return list(dict.fromkeys(source.name for source in first if source.kind == "argument"))
 
     def _left_out(self) -> dict[str, Any]:
         """Arguments of forward that the problem does not pass, with the values that they have then."""
@@ -264,7 +272,7 @@ class Guards:
             yield str(self._size(left)), sign, str(self._size(right))
         for name, value in self.captured.plain_inputs.items():
             text = self._size(value.text) if isinstance(value, SizeExpression) else None
-            if text is not None and text != name:
+            if text is not None and text not in (name, re.sub(r"\W+", "_", name).strip("_")):
                 yield name, "==", text
 
     def _size(self, text: str) -> str | None:

@@ -34,7 +34,8 @@ class SizeNames:
         chosen = {}
         constants = {size.constant for size in captured.sizes}
         for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
-            chosen[size.symbol] = fresh_name(_spell(size, constants, by_place), taken)
+            argument = _argument(size)
+            chosen[size.symbol] = argument if argument.isidentifier() else fresh_name(_spell(size, constants, by_place), taken)
         for size in captured.sizes:
             name = chosen[size.symbol]
             self.known[name] = size
@@ -118,7 +119,7 @@ class SizeNames:
             source = next(iter(self.known[name].sources), None)
             if source is None:
                 loose[name] = self.known[name].hint
-            else:
+            elif name != _argument(self.known[name]):
                 lines.append(f"{name} = {self._read(name, source, paths)}")
         lines += [f"{name} = {integers.pretty(self.computed[name])}" for name in derived]
         return lines, loose
@@ -149,6 +150,8 @@ class SizeNames:
     def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str:
         if source.kind == "module":
             base = f"self.{indexed(source.name)}"
+        elif source.kind == "argument":
+            base = source.name
         else:
             owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{indexed(source.name)}")
             base = f"{owner}.shape[{source.dim}]"
@@ -191,6 +194,12 @@ def as_python(expression: str) -> str:
         return expression
 
 
+def _argument(size: Size) -> str:
+    """The whole number among the forward's arguments that the size is, as the forward calls it; else nothing."""
+    source = size.sources[0] if size.sources else None
+    return source.name if source is not None and source.kind == "argument" and source.expression == size.symbol else ""
+
+
 def _spell(size: Size, constants: set[str], by_place: bool) -> str:
     """``batch_size`` as the problem has it; a number without a name there after the argument and the dimension that it is the size of."""
     if by_place and size.expression:
@@ -200,6 +209,8 @@ def _spell(size: Size, constants: set[str], by_place: bool) -> str:
     direct = placed and size.sources[0].expression in ("", size.symbol)
     if placed and ((by_place and direct) or re.fullmatch(r"\w+_dim\d+", constant)):
         constant = f"{size.sources[0].name}_size{size.sources[0].dim}"
+    elif _argument(size):
+        constant = _argument(size)
     elif constant.endswith("_shape[0]") and constant.replace("[0]", "[1]") not in constants:
         constant = constant.replace("_shape[0]", "_size")
     return re.sub(r"\W+", "_", constant).strip("_") or "size"

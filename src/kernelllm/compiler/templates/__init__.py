@@ -100,6 +100,7 @@ include_self) -> T``
 allow_tf32=False) -> T``                      last end
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
 -> (T, T)``
+``ldl_factor(a) -> (T, T)``      factorize    LD and int32 pivots as torch.linalg.ldl_factor; batches; the lower half of a is read
 ``permutation(pivots, m) -> T``  factorize    the order of m rows, int64, that pivots stand for
 ``triangular_solve(a, b, upper,  factorize    ``x`` where ``a [B,n,n] x = b [B,n,k]``; one triangle of a is read, not its diagonal
 unit) -> T``                                  where ``unit``

@@ -1,4 +1,4 @@
-"""LU, QR and triangular systems in Triton: one program for a matrix, or for some columns of a right side.
+"""LU, LDL, QR and triangular systems in Triton: one program for a matrix, or for some columns of a right side.
 
 The matrix stays in memory, which the caches hold, and changes in place; a program waits for its own writes before it reads them.
 """
@@ -43,6 +43,72 @@ def lu_kernel(a_ptr, pivot_ptr, m, n, PIVOT: tl.constexpr, ROWS: tl.constexpr, C
             tl.debug_barrier()
             tl.store(a_ptr + row * n + k, factor, mask=row < m)
         tl.debug_barrier()
+
+
+@triton.jit
+def exchange(left, right, mask):
+    """Swap what lies at two sets of places."""
+    first, second = tl.load(left, mask=mask), tl.load(right, mask=mask)
+    tl.debug_barrier()
+    tl.store(left, second, mask=mask)
+    tl.store(right, first, mask=mask)
+    tl.debug_barrier()
+
+
+@triton.jit
+def ldl_kernel(a_ptr, pivot_ptr, n, TALL: tl.constexpr, COLS: tl.constexpr):
+    """The lower half of a symmetric a [n, n] becomes L and D by Bunch and Kaufman's exchanges; pivots as LAPACK has them. TALL >= n."""
+    a_ptr += tl.program_id(0).to(tl.int64) * n * n
+    pivot_ptr += tl.program_id(0) * n
+    i = tl.arange(0, TALL)
+    k = 0
+    while k < n:
+        column = tl.abs(tl.load(a_ptr + i * n + k, mask=(i > k) & (i < n), other=0.0))
+        most = tl.max(column, axis=0)
+        top = tl.argmax(tl.where((i > k) & (i < n), column, -1.0), axis=0)
+        own = tl.abs(tl.load(a_ptr + k * n + k))
+        before = tl.load(a_ptr + top * n + i, mask=(i >= k) & (i < top), other=0.0)
+        after = tl.load(a_ptr + i * n + top, mask=(i > top) & (i < n), other=0.0)
+        widest = tl.max(tl.maximum(tl.abs(before), tl.abs(after)), axis=0)
+        bound = 0.6403882032022076 * most  # (1 + sqrt(17)) / 8
+        stays = (own >= bound) | (own != own) | (own * widest >= bound * most)
+        pair = (stays == 0) & (tl.abs(tl.load(a_ptr + top * n + top)) < 0.6403882032022076 * widest)
+        moved = tl.where(stays, k, top)
+        last = tl.where(pair, k + 1, k)
+        if moved != last:
+            exchange(a_ptr + i * n + last, a_ptr + i * n + moved, (i > moved) & (i < n))
+            exchange(a_ptr + i * n + last, a_ptr + moved * n + i, (i > last) & (i < moved))
+            exchange(a_ptr + last * n + last, a_ptr + moved * n + moved, True)
+            if pair:
+                exchange(a_ptr + last * n + k, a_ptr + moved * n + k, True)
+        tl.debug_barrier()
+        # L's columns of this step: a 1 x 1 block of D, or a 2 x 2 one
+        left = (i > last) & (i < n)
+        x = tl.load(a_ptr + i * n + k, mask=left, other=0.0)
+        y = tl.load(a_ptr + i * n + last, mask=left & pair, other=0.0)
+        corner = tl.load(a_ptr + k * n + k)
+        low = tl.load(a_ptr + last * n + k)
+        first = tl.load(a_ptr + last * n + last) / low
+        second = corner / low
+        scale = 1.0 / (first * second - 1.0) / low
+        fx = tl.where(pair, scale * (first * x - y), tl.where(corner == 0.0, x, x / corner))
+        fy = tl.where(pair, scale * (second * y - x), 0.0)
+        for start in range(last + 1, n, COLS):
+            col = start + tl.arange(0, COLS)
+            tile = a_ptr + i[:, None] * n + col[None, :]
+            inside = (i[:, None] >= col[None, :]) & (i < n)[:, None]
+            cx = tl.load(a_ptr + col * n + k, mask=col < n, other=0.0)
+            cy = tl.load(a_ptr + col * n + last, mask=(col < n) & pair, other=0.0)
+            step = fx[:, None] * cx[None, :] + fy[:, None] * cy[None, :]
+            tl.store(tile, tl.load(tile, mask=inside, other=0.0) - step, mask=inside)
+        tl.debug_barrier()
+        tl.store(a_ptr + i * n + k, fx, mask=left)
+        tl.store(a_ptr + i * n + last, fy, mask=left & pair)
+        pivot = tl.where(pair, -moved - 1, moved + 1)
+        tl.store(pivot_ptr + k, pivot)
+        tl.store(pivot_ptr + last, pivot)
+        tl.debug_barrier()
+        k = last + 1
 
 
 @triton.jit
@@ -130,6 +196,17 @@ def lu_factor(a, pivot):
         tall, wide = triton.next_power_of_2(m), triton.next_power_of_2(n)
         cols = min(64, wide)
         lu_kernel[(math.prod(a.shape[:-2]),)](out, pivots, m, n, pivot, min(64, tall), cols, tall, wide, num_warps=4)
+    return out, pivots
+
+
+def ldl_factor(a):
+    """(LD, int32 pivots) of a [*batch, n, n], of which the lower half counts, as torch.linalg.ldl_factor."""
+    n = a.shape[-1]
+    out = a.tril().contiguous()
+    pivots = torch.empty(a.shape[:-1], device=a.device, dtype=torch.int32)
+    if pivots.numel() > 0:
+        tall = triton.next_power_of_2(n)
+        ldl_kernel[(math.prod(a.shape[:-2]),)](out, pivots, n, tall, max(1, min(tall, 4096 // tall)), num_warps=4)
     return out, pivots
 
 

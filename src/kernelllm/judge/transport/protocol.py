@@ -20,8 +20,7 @@ command         meaning                                                       re
 ``Quit``        exit                                                          none
 ==============  ============================================================  ===============================
 
-Before its reply a worker on a GPU may send ``AccessRequest`` any number of times: it releases the device while it compiles, or wants
-it again. It goes on when ``AccessGranted`` comes.
+Before its reply a worker on a GPU may send ``AccessRequest``s: it releases the device, or wants it, and goes on at ``AccessGranted``.
 
 Values (arguments, outputs) are trees of ``[tag, payload]`` (:mod:`kernelllm.judge.transport.values`); tensors in them are
 indices into a list of :class:`TensorSpec`, whose bytes lie in an arena.
@@ -122,9 +121,10 @@ class RunOnce(msgspec.Struct, tag="run"):
     output: ArenaRef
     seed: int
     suppress: bool = False
-    """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise instead."""
+    """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise, other such where ``other_noise``."""
     suppress_backward: bool = False
     """Likewise, in the backward alone."""
+    other_noise: bool = False
     observe: bool = False
     """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
     apart: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from kernelllm.core.types import Candidate, Problem, Status
@@ -122,16 +123,17 @@ def depends_on_kernels(
 
 
 def _depends(process: CandidateProcess, reference: Reference, seeds: TrialSeeds, tolerance: float | None, *, backward: bool) -> bool | None:
+    """Memory that nobody wrote holds noise of two kinds: a single boolean is right in one of them by chance."""
     decided = None
     if process.lost:
         build(process, reference)
-    for distribution in _DISTRIBUTIONS:
+    for distribution, other_noise in itertools.product(_DISTRIBUTIONS, (False, True)):
         seed = seeds.derive("suppressed", distribution)
         inputs = input_distribution.draw(reference, distribution, seed, seed)
         if inputs is None:
             continue
         try:  # the candidate first: the reference may write into its inputs
-            mine = process.run(inputs, seed, suppress=not backward, suppress_backward=backward)
+            mine = process.run(inputs, seed, suppress=not backward, suppress_backward=backward, other_noise=other_noise)
         except CandidateFailure as failure:
             if failure.status is Status.TIMEOUT:
                 raise

@@ -44,7 +44,7 @@ def autocast() -> Iterator[None]:
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """See the module's text. ``noise``: memory of ``torch.empty`` and the like is filled with finite random numbers; ``values_read``
+    """See the module's text. ``noise`` fills the memory of ``torch.empty`` and the like; ``values_read``
     is told of values that become Python's or NumPy's or go to the host: how many of floating-point tensors, and of others on the GPU.
     ``has_host``: new tensors lie on the host where no device is said."""
 
@@ -52,7 +52,8 @@ class CudaOnCpu(TorchFunctionMode):
     """The one that has begun a backward. A mode is off while a function that it handles runs; Python code in a backward needs it."""
 
     def __init__(
-        self, noise: bool = False, values_read: Callable[[int, int], None] = lambda floats, whole: None, *, has_host: bool = False
+        self, noise: Callable[[torch.Tensor], None] | None = None,
+        values_read: Callable[[int, int], None] = lambda floats, whole: None, *, has_host: bool = False,
     ) -> None:
         super().__init__()
         self.noise, self._values_read, self._has_host = noise, values_read, has_host
@@ -95,7 +96,7 @@ class CudaOnCpu(TorchFunctionMode):
         if isinstance(result, str) and func in _NAMES and not from_host:
             result = _NAMES[func](result)
         if self.noise and func in EMPTY:
-            fill_noise(result)
+            self.noise(result)
         if moves is not None and given and result is given[0] and wanted != bool(from_host):
             result = result.clone()
         if wanted and not (kwargs.get("pin_memory") or func is torch.Tensor.pin_memory):
@@ -169,22 +170,31 @@ def _numbers(args: Any) -> tuple[int, int]:
 class Noise(TorchFunctionMode):
     """On a real GPU: only the noise of :class:`CudaOnCpu`."""
 
+    def __init__(self, noise: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._fill = noise
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in EMPTY:
-            fill_noise(result)
+            self._fill(result)
         return result
 
 
-def fill_noise(tensor: torch.Tensor) -> None:
-    """Finite values that no kernel would leave behind; does not touch torch's global generator."""
+def fill_noise(tensor: torch.Tensor, *, other: bool = False) -> None:
+    """Finite values that no kernel would leave behind; does not touch torch's global generator. ``other``: each differs from those."""
     generator = torch.Generator(tensor.device).manual_seed(20011)
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        tensor.uniform_(-3.0, 3.0, generator=generator) if not tensor.dtype.is_complex else tensor.fill_(1.5)
+    if tensor.dtype.is_complex:
+        tensor.fill_(-1.5 if other else 1.5)
+    elif tensor.dtype.is_floating_point:
+        tensor.uniform_(-3.0, 3.0, generator=generator)
+        tensor.neg_() if other else None
     elif tensor.dtype is torch.bool:
         tensor.random_(0, 2, generator=generator)
+        tensor.logical_not_() if other else None
     else:
         tensor.random_(0, 5, generator=generator)
+        tensor.add_(5) if other else None
 
 
 def _here(value: Any, text_too: bool) -> Any:

@@ -6,6 +6,7 @@ Everything here may be subverted by the candidate; the judge relies on none of i
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import socket
@@ -154,12 +155,12 @@ class Session:
         return values.decode(bag.tree, tensor)
 
     @contextlib.contextmanager
-    def candidate_code(self, phase: str, *, noise: bool = False) -> Iterator[None]:
+    def candidate_code(self, phase: str, *, noise: Callable[[torch.Tensor], None] | None = None) -> Iterator[None]:
         """A context manager for every call into candidate code."""
         self.recorder.begin(phase)
         try:
             if self.mode is Mode.CUDA:
-                with devices.Noise() if noise else contextlib.nullcontext():
+                with devices.Noise(noise) if noise else contextlib.nullcontext():
                     yield
             else:
                 with devices.CudaOnCpu(noise, self.recorder.values_read, has_host=phase == "run"):
@@ -253,6 +254,8 @@ class Session:
         if isinstance(self.called, Differentiated):
             self.called.layouts, self.called.frozen = True, command.frozen
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
+        suppressed = command.suppress or command.suppress_backward
+        noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order)
         seed_all(command.seed)
         start = time.perf_counter()
@@ -260,7 +263,7 @@ class Session:
             with (
                 torch.enable_grad() if command.grad else torch.no_grad(),
                 devices.autocast() if command.autocast else contextlib.nullcontext(),
-                self.candidate_code("run", noise=command.suppress or command.suppress_backward),
+                self.candidate_code("run", noise=noise),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
