@@ -316,15 +316,15 @@ NUMBERS = """
 import torch, torch.nn.functional as F
 class Model(torch.nn.Module):
     def forward(self, x, n, size): return F.interpolate(x, size=size, mode="bilinear") * n, torch.roll(x, n, -1) + 1, x[..., n:] + 0.5
-count = 7
-def get_inputs(): return [torch.rand(2, 3, 16, 20), count, (24, 9)]
+count, high, wide = 7, 24, 9
+def get_inputs(): return [torch.rand(2, 3, 16, 20), count, (high, wide)]
 """
 
 
 @written(NUMBERS)
 def test_whole_numbers_that_the_forward_is_given_may_be_others(file: Path) -> None:
     right = """
-x, (n, size) = torch.rand(3, 2, 12, 15), {}
+x, (n, size) = torch.rand(3, 2, 12, 15), ({})
 a, b, c = ModelNew()(x, n, size)
 import torch.nn.functional as F
 torch.testing.assert_close((a, b, c), (F.interpolate(x, size=size, mode="bilinear") * n, torch.roll(x, n, -1) + 1, x[..., n:] + 0.5))
