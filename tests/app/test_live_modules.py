@@ -343,6 +343,79 @@ def test_the_problem_stands_alone_and_knows_its_mode(net: Net) -> None:
         model.train()(x)
 
 
+class Norm(nn.Module):
+    def __init__(self, back: bool) -> None:
+        super().__init__()
+        self.back, self.weight = back, nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+        return wide.to(x.dtype) if self.back else wide.sin()
+
+
+def test_a_graph_is_for_float32_where_the_module_converts_back_to_the_type_of_its_input() -> None:
+    x = torch.randn(6, 16)
+    for back in (True, False):
+        module = Norm(back)
+        with in_mode(module, False):
+            model = Instance(problem_of(module, captured(module, ((x,), {})), "norm")).model(0)
+        model.load_state_dict(module.state_dict())
+        torch.testing.assert_close(model(x), module(x))
+        if back:
+            with pytest.raises(ValueError, match="float32"):
+                model.half()(x.half())
+        else:
+            assert model.half()(x.half()).dtype is module.half()(x.half()).dtype
+
+
+class Memory(nn.Module):
+    """Keeps something of each call for the next one, where ``kind`` says."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.linear, self.many, self.one = kind, nn.Linear(4, 4), [torch.zeros(4)], torch.zeros(4)
+        self.register_buffer("buffer", torch.zeros(4))
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) + self.many[0] + self.one + self.buffer + (0 if self.last is None else self.last)
+        if self.kind == "last":
+            self.last = y.mean(0)
+        elif self.kind == "one":
+            self.one.copy_(y.mean(0))
+        elif self.kind == "many":
+            self.many[0] = y.mean(0)
+        elif self.kind == "buffer":
+            self.buffer = y.mean(0)
+        elif self.kind == "table" and self.last is None:
+            self.last = torch.ones(4)
+        elif self.kind == "told":
+            self.told = y.mean(0)
+        return y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["last", "one", "many", "buffer"])
+def test_what_a_call_keeps_for_the_next_is_refused_and_put_back(kind: str) -> None:
+    module, x = Memory(kind), torch.randn(3, 4)
+    untouched, before = copy.deepcopy(module), {n: v.clone() for n, v in module.state_dict().items()}
+    with pytest.raises(CaptureError, match=rf"keeps {kind}"):
+        captured(module, ((x,), {}))
+    torch.testing.assert_close(dict(module.state_dict()), before)
+    for _ in range(2):
+        torch.testing.assert_close(module(x), untouched(x))
+
+
+@torch.no_grad()
+def test_what_is_kept_once_is_no_memory_and_what_is_left_for_others_is_told() -> None:
+    x = torch.randn(3, 4)
+    for kind, left in (("table", ()), ("told", ("told",))):
+        module = Memory(kind)
+        assert captured(module, ((x,), {})).left == left
+        assert all(type(v) is torch.Tensor for v in (module.last, getattr(module, "told", None)) if v is not None)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_kernels_run_there_and_the_original_on_the_cpu() -> None:
     net, x = nn.Sequential(nn.Linear(64, 64), nn.GELU()).cuda(), torch.randn(8, 64, device="cuda")

@@ -49,7 +49,21 @@ rows, width, experts = 24, 16, 6
 def get_inputs(): return [torch.randn(rows, width)]
 def get_init_inputs(): return [width, experts]
 """
-CASES = {"settings in objects, an activation by its name": CONFIG, "routed by the largest of equal numbers": ROUTED}
+ANOTHER_SELF = """
+class Model(nn.Module):
+    def __init__(me, width):
+        super().__init__()
+        me.weight = nn.Parameter(torch.randn(width))
+    def forward(m, x): return torch.tanh(x) * m.weight
+rows, width = 24, 16
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width]
+"""
+CASES = {
+    "methods that call their object otherwise": ANOTHER_SELF,
+    "settings in objects, an activation by its name": CONFIG,
+    "routed by the largest of equal numbers": ROUTED,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, Names, Nest, apart
-from kernelllm.app.live.module_capture import kept_state
+from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.core.errors import UsageError
 from kernelllm.judge.trials.compare import Expected, Rules, compare

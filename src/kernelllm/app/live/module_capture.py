@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import operator
 import warnings
@@ -14,8 +15,10 @@ import msgspec
 import torch
 
 from kernelllm.app.live.call_arguments import Call, Names, Nest, apart, names_of
+from kernelllm.app.live.kept_tensors import KeptTensors, kept_state
 from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
+from kernelllm.compiler.capture.half_precision import same_in_half
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
@@ -25,6 +28,8 @@ from kernelllm.problems.graph_problem import graph_problem
 from kernelllm.problems.graph_text import LISTED, plain_text
 
 _ALL = 2**63 - 1
+_MANY = 2000
+"""Operators of a graph that is not tried in half precision: one file of it takes long enough."""
 _BLOCKS: dict[Any, tuple[int, int | None]] = {
     torch.ops.higher_order.wrap_with_set_grad_enabled: (1, None),
     torch.ops.higher_order.wrap_with_autocast: (4, 2),
@@ -52,6 +57,10 @@ class LiveGraph:
     """How the graph's outputs make the module's result."""
     plain: dict[str, Any]
     """Arguments that are numbers, strings or None, by name: the graph holds for these values."""
+    float32_alone: bool = False
+    """Whether the module does something else in half precision, such as a conversion back to the type of its input."""
+    left: tuple[str, ...] = ()
+    """Tensors that the module's calls leave in it, and that the graph does not make."""
 
 
 class _Flat(torch.nn.Module):
@@ -91,11 +100,15 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     nest = apart(named, tensors, "An argument of the module")
     found = names_of(named)
     one_device(module, dict(zip(found, tensors, strict=True)))
-    depends = _first_run(module, names, nest, tensors)
+    depends: dict[str, bool] = {}
+    kept = KeptTensors(module, lambda: depends.update(_first_run(module, names, nest, tensors)))
     outputs: list[Nest] = []
-    program = _exported(_Flat(module, names, nest, outputs.append), tensors)
+    flat = _Flat(module, names, nest, outputs.append)
+    program = _exported(flat, tensors)
     graph = program.graph_module
     state, constants = _state(program)
+    alone = _is_float32_alone(program, flat, tensors)
+    left = kept.refuse(program.constants.values(), state.values())
     places = [n for n in graph.graph.find_nodes(op="placeholder") if n.name not in state]
     for node, name in zip(places, found, strict=True):
         node.meta["argument"] = name
@@ -105,7 +118,7 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
         written=frozenset(i for i, n in enumerate(places) if _is_written(n)),
         writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state), **_sizes(places),
     )  # fmt: skip
-    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain)
+    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain, alone, left)
 
 
 def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
@@ -136,16 +149,20 @@ def _first_run(module: torch.nn.Module, names: Names, nest: Nest, tensors: list[
     return found
 
 
-@contextmanager
-def kept_state(module: torch.nn.Module) -> Iterator[None]:
-    """Buffers and random generators are put back afterwards."""
-    before = [(b, b.clone()) for b in module.buffers()]
-    devices = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
-    with torch.random.fork_rng(devices=list(devices)):
-        yield
-    with torch.no_grad():
-        for buffer, value in before:
-            buffer.copy_(value)
+def _is_float32_alone(program: torch.export.ExportedProgram, flat: _Flat, tensors: list[torch.Tensor]) -> bool:
+    """Whether the graph is not what the module does in half precision."""
+    if len(program.graph_module.graph.nodes) > _MANY:
+        return True
+    own = {**dict(flat.named_parameters(remove_duplicate=False)), **dict(flat.named_buffers(remove_duplicate=False))}
+    own_or_held = {**program.constants, **own}
+    given = iter(tensors)
+    places = [own_or_held[s.target] if s.target else next(given) for s in program.graph_signature.input_specs]
+    with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors():
+        warnings.simplefilter("ignore")
+        called = lambda state, inputs: torch.func.functional_call(flat, state, tuple(inputs))
+        graph = _tidied(copy.deepcopy(program.graph_module))  # without the assertion that all is float32
+        graph.recompile()
+        return not same_in_half(called, graph, [own, tensors], places)
 
 
 def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.ExportedProgram:
@@ -268,7 +285,9 @@ def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
     output.args = (_plain_result(live.output, list(output.args[0])),)
     problem = graph_problem(graph, inputs, name=name, state=state)
     mode = live.signature.modes[0][1] if live.signature.modes else None
-    return msgspec.structs.replace(problem, source=_restricted(problem.source, mode, live.plain))
+    floats = [n for n, d in zip(live.signature.names, live.signature.dtypes, strict=True) if d == torch.float32]
+    typed = (floats[0] if floats else "next(self.parameters())") if live.float32_alone else ""
+    return msgspec.structs.replace(problem, source=_restricted(problem.source, mode, live.plain, typed))
 
 
 def _member(module: torch.nn.Module, name: str) -> torch.Tensor:
@@ -346,8 +365,11 @@ def _inline(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
         graph.graph.erase_node(block)
 
 
-def _restricted(source: str, training: bool | None, plain: Mapping[str, Any]) -> str:
-    """The source with a Model that is made in the mode, where that matters, and refuses the other and other plain arguments."""
+def _restricted(source: str, training: bool | None, plain: Mapping[str, Any], float32: str) -> str:
+    """The source with a Model that is made in the mode, where that matters, and refuses the other and other plain arguments.
+
+    ``float32``: a tensor of which the Model refuses other types.
+    """
     head, constructor, body = source.rpartition("        super().__init__()\n")
     made, signature, forward = body.rpartition("    def forward(")
     arguments, _, forward = forward.partition("\n")
@@ -356,6 +378,8 @@ def _restricted(source: str, training: bool | None, plain: Mapping[str, Any]) ->
     if training is not None:
         call = "train()" if training else "eval()"
         lines = [f"if {'not ' if training else ''}self.training:", f'    raise RuntimeError("This is what the module does after {call}")']
+    if float32:
+        lines += [f"if {float32}.dtype != torch.float32:", '    raise ValueError("This is what the module does in float32")']
     kept = {n: v for n, v in plain.items() if n not in taken}
     for name, value in kept.items():
         text = f"{name}={value!r}"

@@ -151,6 +151,9 @@ def _notes(graphs: list[LiveGraph], train: bool) -> list[str]:
     notes = []
     if not train and any(g.signature.modes for g in graphs):
         notes.append("Written for eval() mode, on which some layers depend; train=True is for the other.")
+    left = list(dict.fromkeys(name for g in graphs for name in g.left))
+    if left:
+        notes.append(f"The forward sets {', '.join(left)} for others to read, which kernels do not.")
     single = [g.signature.names[0] for g in graphs if g.inputs and g.inputs[0].shape[:1] == (1,)]
     if single and len(single) == len(graphs):
         notes.append(f"{single[0]} has a first dimension of 1, which is fixed now; example inputs of at least 2 let it vary.")

@@ -6,6 +6,7 @@ The forward runs on fake tensors in each type: the operators must be the same, c
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from kernelllm.compiler.capture.fake_module import build, describe
 from kernelllm.compiler.options import Options
 from kernelllm.core.background import TORCH
 from kernelllm.core.types import Problem
+from kernelllm.problems.fake_mode import fake_mode
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +109,19 @@ def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
     """The forward with floating inputs, parameters and buffers of a type; None where those are not all float32 in the problem."""
     built = build(problem, set())
     state = {**dict(built.model.named_parameters()), **dict(built.model.named_buffers())}
-    floats = [t for t in pytree.tree_leaves([state, built.inputs]) if isinstance(t, torch.Tensor) and not _whole(t.dtype)]
-    if not floats or any(t.dtype != torch.float32 for t in floats):
+    if not _all_float32([state, built.inputs]):
         return None
+    with intercept.real_factories(), intercept.whole_layers(options), built.mode:
+        return _noted(lambda s, i: torch.func.functional_call(built.model, s, tuple(i)), [state, built.inputs], dtype)
+
+
+def _all_float32(tensors: Any) -> bool:
+    floats = [t for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor) and not _whole(t.dtype)]
+    return bool(floats) and all(t.dtype == torch.float32 for t in floats)
+
+
+def _noted(forward: Callable[..., Any], arguments: list[Any], dtype: torch.dtype) -> _Run:
+    """The operators of a function whose float32 arguments, fake tensors, have a type."""
 
     def converted(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
@@ -117,12 +129,31 @@ def _run(problem: Problem, options: Options, dtype: torch.dtype) -> _Run | None:
         return value.detach().to(dtype).requires_grad_(value.requires_grad)  # a forward may ask for gradients itself
 
     run = _Run()
-    with torch.no_grad(), intercept.real_factories(), intercept.whole_layers(options), built.mode:
-        state, inputs = pytree.tree_map(converted, (state, built.inputs))
+    with torch.no_grad():
+        given = pytree.tree_map(converted, arguments)
         with run:
-            result = torch.func.functional_call(built.model, state, tuple(inputs))
+            result = forward(*given)
     run.returned([r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)])
     return run
+
+
+def same_in_half(forward: Callable[..., Any], graph: Callable[..., Any], arguments: list[Any], others: list[Any]) -> bool:
+    """Whether a graph that was captured from a forward in float32 is what the forward does in half precision too.
+
+    A graph holds the types, and the numbers that follow from types, of the tensors that it was captured with. ``arguments`` are those of
+    the forward, ``others`` the graph's. True where not all of them are float32: no file serves other types then.
+    """
+    if not _all_float32([arguments, others]):
+        return True
+    mode = fake_mode()
+    with mode:
+        made = pytree.tree_map(lambda v: mode.from_tensor(v, static_shapes=True) if isinstance(v, torch.Tensor) else v, (arguments, others))
+        try:
+            runs = [(_noted(forward, made[0], dtype), _noted(graph, made[1], dtype)) for dtype in HALF]
+        except Exception as error:  # noqa: BLE001 - code of others, which half precision may be nothing for
+            log.info("half precision: %s", describe(error))
+            return False
+    return all(one.steps == other.steps and one.results == other.results for one, other in runs)
 
 
 def _whole(dtype: torch.dtype) -> bool:

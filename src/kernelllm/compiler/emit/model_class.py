@@ -52,6 +52,7 @@ def kept_parts(source: str) -> KeptParts:
         model = top.get(model.value.id)
     if not isinstance(model, ast.ClassDef):
         raise CaptureError("The problem defines no class Model.", where="emit")
+    _named_self(tree)
     forward = _method(model, "forward", top)
     if forward is None:
         raise CaptureError("Model has no forward that the emitter can find.", where="emit")
@@ -81,6 +82,17 @@ def kept_parts(source: str) -> KeptParts:
         raise CaptureError("The constructor makes further models of its own class, with other arguments.", where="emit")
     _all_bound([*imports, *definitions, new])
     return KeptParts(imports, definitions, new, forward, foreign)
+
+
+def _named_self(tree: ast.Module) -> None:
+    """Methods call their object self, as what is written into them does."""
+    for cls in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        for method in (n for n in cls.body if isinstance(n, ast.FunctionDef)):
+            first = [*method.args.posonlyargs, *method.args.args][:1]
+            names = {getattr(n, "id", getattr(n, "arg", None)) for n in ast.walk(method)}
+            bound = not {"staticmethod", "classmethod"} & {ast.unparse(d) for d in method.decorator_list}
+            if first and bound and "self" not in names:
+                Rename({first[0].arg: "self"}).visit(method)
 
 
 def _all_bound(statements: list[ast.stmt]) -> None:
