@@ -348,10 +348,10 @@ class Norm(nn.Module):
         super().__init__()
         self.back, self.weight = back, nn.Parameter(torch.ones(16))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        wide = input.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
-        return wide.to(x.dtype) if self.back else wide.sin()
+        return wide.to(input.dtype) if self.back else wide.sin()
 
 
 def test_a_graph_is_for_float32_where_the_module_converts_back_to_the_type_of_its_input() -> None:

@@ -269,12 +269,14 @@ def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
     state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
     state = {n: t for n, t in state.items() if n in persistent}
     inputs: list[torch.Tensor] = []
+    floats: list[str] = []
     given = iter(zip(live.signature.names, live.inputs, strict=True))
     for node in graph.graph.find_nodes(op="placeholder"):
         if node.name not in live.state:
             argument, tensor = next(given)
-            node._rename(argument)
+            node._rename(argument)  # which the graph may have made another, as for a builtin's name
             inputs.append(tensor)
+            floats += [node.name] if tensor.dtype == torch.float32 else []
         elif (held := live.state[node.name]) in live.constants and _has_text(live.constants[held]):
             _hold(graph, node, held, live.constants[held])
         else:
@@ -285,7 +287,6 @@ def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
     output.args = (_plain_result(live.output, list(output.args[0])),)
     problem = graph_problem(graph, inputs, name=name, state=state)
     mode = live.signature.modes[0][1] if live.signature.modes else None
-    floats = [n for n, d in zip(live.signature.names, live.signature.dtypes, strict=True) if d == torch.float32]
     typed = (floats[0] if floats else "next(self.parameters())") if live.float32_alone else ""
     return msgspec.structs.replace(problem, source=_restricted(problem.source, mode, live.plain, typed))
 
