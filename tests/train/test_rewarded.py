@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -216,6 +218,28 @@ def test_rejection_keeps_right_kernels_and_trains_on_them(toy_set: Path, begun: 
     before = (tmp_path / "round-1" / "samples.jsonl").read_bytes()
     assert reject(recipe, tmp_path, score=lambda _: pytest.fail("it samples again")) == [run]
     assert (tmp_path / "round-1" / "samples.jsonl").read_bytes() == before
+
+
+def test_rejection_that_is_stopped_waits_for_no_verdict_and_goes_on(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    changes = (
+        "reject.samples=4", "reject.problems=3", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0",
+        "validation.every=0",
+    )  # fmt: skip
+    recipe = toy_recipe(toy_set, f"base={begun}", *changes)
+    before, left = set(threading.enumerate()), threading.Event()
+
+    def slow(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        left.wait()  # the test's own time limit ends it where the call waits for it
+        return [None for _ in answers]  # as a closed judge has it
+
+    with pytest.raises(KeyboardInterrupt):
+        reject(recipe, tmp_path, score=slow)
+    left.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    (run,) = reject(recipe, tmp_path, score=toy_score)
+    assert run.steps == 1, "what was not judged is judged now"
 
 
 def test_rejection_can_learn_from_kept_answers_alone(toy_set: Path, begun: Path, tmp_path: Path) -> None:

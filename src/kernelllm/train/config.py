@@ -128,7 +128,15 @@ class Validation(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields
     samples: int = 4
 
 
-class Rejection(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewardedSamples(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Samples whose verdicts are what a model learns from."""
+
+    measure: bool = True
+    """Times are taken where a GPU judges: of the kernel, of eager and of ``torch.compile``, seconds for each module. Without them a
+    reward is at most a half, and says nothing of speed."""
+
+
+class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Best-of-n self-distillation: sample, judge, keep, train again."""
 
     rounds: int = 1
@@ -145,7 +153,7 @@ class Rejection(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=
     """Training pairs are learnt from too, beside the kept answers. They move a model to the manner in which they are written."""
 
 
-class Reinforcement(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reinforcement(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy gradients whose reward is the verdict."""
 
     group: int = 8

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import msgspec
@@ -104,7 +105,7 @@ def _asked(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | No
         model = model.to("cuda")
     params = SamplingParams(temperature=how.temperature, top_p=how.top_p, max_tokens=how.max_tokens, seed=seed)
     sampler = Sampler(wrapped(recipe, model, words), recipe.data.template, params)
-    with rewards.opened_scorer(score, how.device, how.workers, sampler.writer) as scored:
+    with rewards.opened_scorer(score, how, sampler.writer) as scored:
         yield sampler, scored
     if cuda.is_available():
         model.to("cpu")
@@ -129,18 +130,25 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
 
 
 def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine) -> list[Attempt]:
-    """Attempts at all problems. A part is judged while the next one is sampled, and kept in a file, so that a stopped round goes on."""
+    """Attempts at all problems. A part is judged while the next one is sampled, and kept in a file, so that a stopped round goes on.
+
+    Whoever stops it closes the judge, which then has nothing on what it was asked: of that no file is written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [(folder / f"{at:06d}.json", problems[at : at + PART]) for at in range(0, len(problems), PART)]
 
     def judge(path: Path, drafts: Sequence[tuple[Problem, Draft]]) -> None:
         found = [a for a in score([(p, d.answer) for p, d in drafts]) if a is not None]
+        if stopped.is_set():
+            return
         path.with_suffix(".new").write_text(to_json(found, indent=0), encoding="utf-8")
         path.with_suffix(".new").replace(path)
         told(f"{path.stem}: {sum(a.verdict.correct for a in found)} of {len(found)} samples are right")
 
-    with ThreadPoolExecutor(1) as beside:
-        waiting: list[Future[None]] = []
+    stopped = Event()
+    beside = ThreadPoolExecutor(1)
+    waiting: list[Future[None]] = []
+    try:
         for path, part in paths:
             if not path.exists():
                 drafts = sampler.drafts(part, n)
@@ -149,6 +157,11 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
                 waiting = [beside.submit(judge, path, drafts)]
         for done in waiting:
             done.result()
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        beside.shutdown(wait=False, cancel_futures=True)
     return [attempt for path, _ in paths for attempt in from_json(path.read_bytes(), list[Attempt])]
 
 

@@ -18,7 +18,7 @@ from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Completion
 from kernelllm.pairs import canonical
 from kernelllm.train.card import REWARDS
-from kernelllm.train.config import JudgedSamples
+from kernelllm.train.config import RewardedSamples
 from kernelllm.train.judged import JudgePool, judged
 
 CORRECT: Final = 0.4
@@ -66,12 +66,12 @@ class JudgedAnswers:
 
 
 @contextmanager
-def opened_scorer(score: Scorer | None, device: str, workers: int, writer: LMWriter) -> Iterator[Scorer]:
+def opened_scorer(score: Scorer | None, how: RewardedSamples, writer: LMWriter) -> Iterator[Scorer]:
     """The scorer that was given, or the judge."""
     if score is not None:
         yield score
         return
-    with JudgePool(device, workers) as judge:
+    with JudgePool(how.device, how.workers, measure=how.measure) as judge:
         yield JudgedAnswers(judge, writer)
 
 
@@ -106,13 +106,15 @@ def report(samples: Sequence[Attempt], trained_on: Iterable[str] = ()) -> dict[s
     }
 
 
-def held_out(samples: Sequence[Attempt], problems: Iterable[Problem], how: JudgedSamples, judge: Verdicts | None = None) -> dict[str, Any]:
+def held_out(
+    samples: Sequence[Attempt], problems: Iterable[Problem], how: RewardedSamples, judge: Verdicts | None = None
+) -> dict[str, Any]:
     """What becomes of the best-rewarded samples, the latest first among equals, under a judge that no reward came from.
 
     "Held-out cheats' rate" is the share of them that is not correct there. ``judge`` stands in for that judge.
     """
     if judge is None:
-        with JudgePool(how.device, how.workers, **HELD_OUT) as pool:
+        with JudgePool(how.device, how.workers, measure=how.measure, **HELD_OUT) as pool:
             return held_out(samples, problems, how, pool.verdicts)
     sources = {problem.name: problem for problem in problems}
     best: dict[tuple[str, str], Attempt] = {}

@@ -51,7 +51,7 @@ def rl(
     samples: list[Attempt] = []
     means: list[tuple[int, float]] = []
     steps = stale = 0
-    with rewards.opened_scorer(score, recipe.rl.device, recipe.rl.workers, writer) as scorer:
+    with rewards.opened_scorer(score, recipe.rl, writer) as scorer:
         asked: list[Asked] = [(name, writer.messages(problem)) for name, problem in problems.items()]
         asked = [one for one in asked if _fits(recipe, words, one)]
         if not asked:
