@@ -108,9 +108,11 @@ def test_weights_that_saw_no_verdicts_are_asked_the_first_prompt_again(tmp_path:
     problem = Problem(name="relu", source=RELU)
     candidate = Candidate(source="class ModelNew: pass")
     failed = Attempt(problem="relu", candidate=candidate, verdict=Verdict(status=Status.INCORRECT, message="off"))
-    with_verdicts = shutil.copytree(small_weights.packaged(), tmp_path / "mini", ignore=lambda *_: ["config.json"])
     config = json.loads((small_weights.packaged() / "config.json").read_text())
-    (with_verdicts / "config.json").write_text(json.dumps(config | {"reads_verdicts": True}))
-    packaged, other = (LMWriter(open_model(name)) for name in ("mini", f"mini/{with_verdicts}"))
-    assert packaged.messages(problem, [failed]) == packaged.messages(problem)
-    assert other.messages(problem, [failed]) != other.messages(problem)
+    writers = {}
+    for reads in (True, False):
+        folder = shutil.copytree(small_weights.packaged(), tmp_path / str(reads), ignore=lambda *_: ["config.json"])
+        (folder / "config.json").write_text(json.dumps(config | {"reads_verdicts": reads}))
+        writers[reads] = LMWriter(open_model(f"mini/{folder}"))
+    assert writers[False].messages(problem, [failed]) == writers[False].messages(problem)
+    assert writers[True].messages(problem, [failed]) != writers[True].messages(problem)
