@@ -459,8 +459,10 @@ class Timing:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         say("ms by wall/GPU, x: the faster of eager and compile over ours")
         try:
-            for at in range(0, len(self.names), self.args.batch):
-                some = self.names[at : at + self.args.batch]
+            batches = -(-len(self.names) // min(self.args.batch, self.args.writers))  # a mode may hold its place until all are ready
+            size = -(-len(self.names) // max(batches, 1)) or 1
+            for at in range(0, len(self.names), size):
+                some = self.names[at : at + size]
                 self.batch(some, len(self.names) - at - len(some))
         finally:
             self.ended.set()
@@ -537,7 +539,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="names of problems")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--ready-seconds", type=int, default=120, help="what one way may take until it has run twice")
-    parser.add_argument("--batch", type=int, default=24, help="problems that are in the GPU's memory at once")
+    parser.add_argument("--batch", type=int, default=24, help="problems that are in the GPU's memory at once, not more than --writers")
     parser.add_argument("--writers", type=int, default=8, help="problems written and prepared side by side")
     parser.add_argument("--tolerance", type=float, default=0.05, help="relative error above which a file counts as wrong here")
     parser.add_argument("--written", action="store_true", help="take the files that an earlier run has left in --out")
