@@ -5,7 +5,10 @@
 
 The first form writes each problem's files (CPU, side by side), then times them one problem after another on one quiet GPU. A line has ms
 by wall (calls back to back) and of the GPU alone (a CUDA graph; "-" where that cannot be made), for each way. Where ours is slower, the
-kernels of both follow with their us. The second form times products, attention and wide rows of the templates by themselves.
+kernels of both follow with their us. A table of all comes last. What is done so far is in OUT/summary.json, with the text of the best
+files, and in OUT/best/; SIGTERM ends early, with the table. Modes of torch.compile beside its default are prepared last, if there is time.
+
+The second form times products, attention and wide rows of the templates by themselves.
 Liger's kernels stand in for torch's functions in eager, where liger-kernel is installed.
 """
 
@@ -17,13 +20,15 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +46,8 @@ from kernelllm.suites import open_suite
 Run = Callable[[], Any]
 BASES = ("eager", "compile")
 MODES = ("max-autotune-no-cudagraphs", "reduce-overhead")
+A_PROBLEM = 3.0
+"""Seconds that timing one problem takes, about."""
 BYTES_A_MS = 4.8e9
 """An H200's memory, for shares of the floor."""
 
@@ -100,16 +107,23 @@ def gpu(fn: Run, budget: float = 0.08) -> float:
     return statistics.median(times[2:])
 
 
-def kernels(fn: Run) -> str:
-    """The kernels of one call by the us that they take."""
+def kernels(fn: Run) -> dict[str, tuple[float, float]]:
+    """The us that each kernel takes in one call, and how often it runs; the longest first."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(5):
             fn()
         torch.cuda.synchronize()
-    took = sorted(((e.self_device_time_total / 5, e.count / 5, e.key[:44]) for e in seen.key_averages()), reverse=True)
-    return "; ".join(f"{key} {us:.1f}" + (f" in {count:g}" if count > 1 else "") for us, count, key in took[:8] if us > 0)
+    took = sorted(((e.self_device_time_total / 5, e.count / 5, e.key) for e in seen.key_averages()), reverse=True)
+    return {key: (us, count) for us, count, key in took if us > 0}
+
+
+def left_to_torch(took: dict[str, tuple[float, float]], source: str) -> float:
+    """The share of the GPU's time in kernels that the file does not define; nan where nothing was seen."""
+    own = set(re.findall(r"^ *def (\w+)\(", source, re.MULTILINE))
+    total = sum(us for us, _ in took.values())
+    return sum(us for key, (us, _) in took.items() if key not in own) / total if total else float("nan")
 
 
 def error(got: Any, want: Any) -> float:
@@ -193,12 +207,14 @@ def under(fn: Run, around: Callable[[], Any]) -> Run:
     return call
 
 
-def there_already(model: Any, inputs: list[Any], source: str, modes: list[str]) -> dict[str, Run]:
-    """Eager, torch.compile in its modes, eager with each backend of attention and with Liger's kernels."""
-    found: dict[str, Run] = {"eager": lambda: model(*inputs)}
-    for mode in (None, *modes):
-        compiled = torch.compile(model, mode=mode)
-        found[mode or "compile"] = lambda compiled=compiled: compiled(*inputs)
+def compiled(model: Any, inputs: list[Any], mode: str | None = None) -> Run:
+    module = torch.compile(model, mode=mode)
+    return lambda: module(*inputs)
+
+
+def there_already(model: Any, inputs: list[Any], source: str) -> dict[str, Run]:
+    """Eager, torch.compile, eager with each backend of attention and with Liger's kernels."""
+    found: dict[str, Run] = {"eager": lambda: model(*inputs), "compile": compiled(model, inputs)}
     if "scaled_dot_product_attention" in source:
         for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
             found[backend.name.split("_")[0].lower()] = under(found["eager"], lambda backend=backend: sdpa_kernel(backend))
@@ -207,16 +223,16 @@ def there_already(model: Any, inputs: list[Any], source: str, modes: list[str]) 
     return found
 
 
-def ready(runs: dict[str, Run], want: Any, failed: dict[str, str], seconds: int) -> dict[str, float]:
-    """Run each twice, compare what it gives with eager's, and drop what fails. Returns the errors."""
+def ready(runs: dict[str, Run], want: Any, failed: dict[str, str], seconds: int, until: float) -> dict[str, float]:
+    """Run each twice, compare what it gives with eager's, and drop what fails or is late. Returns the errors."""
 
     def late(*_: Any) -> None:
-        raise TimeoutError(f"not ready in {seconds} s")
+        raise TimeoutError("not ready in time")
 
     signal.signal(signal.SIGALRM, late)
     errors: dict[str, float] = {}
     for name, fn in list(runs.items()):
-        signal.alarm(seconds)
+        signal.alarm(max(1, int(min(seconds, until - time.time()))))
         try:
             fn()
             errors[name] = error(fn(), want)
@@ -240,29 +256,41 @@ def measure(problem: Problem, name: str, args: argparse.Namespace) -> None:
         first = reference.get_init_inputs() if hasattr(reference, "get_init_inputs") else []
         called = (first[0], first[1]) if len(first) == 2 and isinstance(first[1], dict) else (first, {})
         model = reference.Model(*called[0], **called[1]).cuda()
-        runs, failed = there_already(model, inputs, problem.source, args.modes), {}
-        ours: list[str] = []
-        for i, (variant, _, _) in enumerate(pickle.loads((args.out / f"{name}.pkl").read_bytes())):
+        runs, failed = there_already(model, inputs, problem.source), {}
+        ours: dict[str, str] = {}
+        for i, (variant, source, _) in enumerate(pickle.loads((args.out / f"{name}.pkl").read_bytes())):
             mine = loaded(args.out / f"{name}_{i}.py").ModelNew(*called[0], **called[1]).cuda()
             mine.load_state_dict(model.state_dict())
             modes = {path: module.training for path, module in model.named_modules()}
             for path, module in mine.named_modules():
                 module.training = modes.get(path, model.training)
             runs[f"ours {variant}"] = lambda mine=mine: mine(*inputs)
-            ours.append(f"ours {variant}")
-    errors = ready(runs, model(*inputs), failed, args.ready_seconds)
+            ours[f"ours {variant}"] = source
+    runs |= {mode: compiled(model, inputs, mode) for mode in args.modes}
+    errors = ready(runs, model(*inputs), failed, args.ready_seconds, args.until)
     torch.cuda.empty_cache()  # others are prepared beside it
     (args.out / f"{name}.ready").touch()
     while not (args.out / f"{name}.go").exists():
         time.sleep(0.05)
-    times = {way: (wall(fn), gpu(fn)) for way, fn in runs.items()}
-    seen = {"times": times, "errors": errors, "failed": failed, "ours": ours}
+    times: dict[str, tuple[float, float]] = {}
+    seen = {"device": torch.cuda.get_device_name(), "times": times, "errors": errors, "failed": failed, "ours": list(ours)}
+
+    def keep() -> None:
+        path = args.out / f"{name}.json"
+        path.with_suffix(".part").write_text(json.dumps(seen))
+        path.with_suffix(".part").replace(path)
+
+    for way, fn in runs.items():
+        times[way] = (wall(fn), gpu(fn))
+        keep()
     right = [w for w in ours if errors.get(w, 9) < args.tolerance]
     if right and "eager" in times:
         best, rival = (min(ways, key=lambda w: gpu_ms(times[w])) for ways in (right, [b for b in BASES if b in times]))
+        seen["kernels"] = {best: kernels(runs[best])}
+        seen["torch"] = left_to_torch(seen["kernels"][best], ours[best])
         if gpu_ms(times[rival]) < 0.98 * gpu_ms(times[best]):
-            seen["kernels"] = {way: kernels(runs[way]) for way in (rival, best)}
-    (args.out / f"{name}.json").write_text(json.dumps(seen))
+            seen["kernels"] = {rival: kernels(runs[rival])} | seen["kernels"]
+    keep()
 
 
 def gpu_ms(times: tuple[float, float]) -> float:
@@ -270,84 +298,177 @@ def gpu_ms(times: tuple[float, float]) -> float:
     return times[1] if times[1] == times[1] else times[0]
 
 
-def shown(name: str, args: argparse.Namespace) -> dict[str, float]:
-    """Print a problem's line; returns ratios: the other's time over ours."""
-    path = args.out / f"{name}.json"
-    if not path.exists():
-        log = next((args.out / f"{name}.{verb}.log" for verb in ("measure", "write") if (args.out / f"{name}.{verb}.log").exists()), None)
-        say(f"{name:<26} NOT MEASURED {' '.join(log.read_text().split())[-160:] if log else ''}")
-        return {}
-    seen = json.loads(path.read_text())
-    times, errors = seen["times"], seen["errors"]
-    bad = {w: f"error {errors[w]:.0e}" for w in seen["ours"] if w in errors and not errors[w] < args.tolerance} | seen["failed"]
-    text = {way: f"{way} {t[0]:.3f}/{t[1]:.3f}".replace("nan", "-") for way, t in times.items()}
-    right = [w for w in seen["ours"] if w in times and w not in bad]
-    line = f"{name:<26} " + " ".join(text[w] for w in times if w not in seen["ours"])
+def figures(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """What was measured of a problem: all times, the best and the first right file of ours, ratios: the other's time over ours."""
+    seen = json.loads((args.out / f"{name}.json").read_text())
+    times, errors, ours = seen["times"], seen["errors"], seen["ours"]
+    seen["bad"] = {w: f"error {errors[w]:.0e}" for w in ours if w in errors and not errors[w] < args.tolerance} | seen["failed"]
+    right = [w for w in ours if w in times and w not in seen["bad"]]
     ratios: dict[str, float] = {}
-    if right and all(b in times for b in BASES[:1]):
+    if right and "eager" in times:
         best = min(right, key=lambda w: gpu_ms(times[w]))
         bases = [times[b] for b in BASES if b in times]
         mine, quickest = gpu_ms(times[best]), min(map(gpu_ms, bases))
         ratios = {"gpu": quickest / mine, "wall": min(t[0] for t in bases) / min(times[w][0] for w in right)}
-        ratios |= {way: gpu_ms(t) / mine for way, t in times.items() if way not in seen["ours"] and way not in BASES}
-        if right[0] == seen["ours"][0]:
-            ratios |= {"first": quickest / gpu_ms(times[right[0]]), "first of best": mine / gpu_ms(times[right[0]])}
-        line += f" | {text[best]} err {errors[best]:.0e} x{ratios['gpu']:.2f} gpu x{ratios['wall']:.2f} wall |"
-        line += " ".join(text[w] for w in right if w != best)
-    say(line + (" | BAD " + "; ".join(f"{w}: {what}" for w, what in bad.items()) if bad else ""))
-    for way, used in seen.get("kernels", {}).items():
-        say(f"    {way}: {used}")
-    return ratios
+        ratios |= {way: gpu_ms(t) / mine for way, t in times.items() if way not in ours and way not in BASES}
+        if right[0] == ours[0]:
+            ratios |= {"first": quickest / gpu_ms(times[ours[0]]), "first of best": mine / gpu_ms(times[ours[0]])}
+        seen |= {"best": best, "source": (args.out / f"{name}_{ours.index(best)}.py").read_text()}
+    return seen | {"right": right, "ratios": ratios}
 
 
-def all_problems(args: argparse.Namespace) -> None:
-    """Write and prepare side by side; time one problem after another, when the others have finished preparing."""
-    names, start = list(problems(args)), time.time()
-    timing = min(0.4 * args.seconds, 2.5 * min(len(names), args.batch))
-    for kind in ("go", "ready", "json", *(() if args.written else ("pkl",))):
-        for old in args.out.glob(f"*.{kind}"):
-            old.unlink()
+def shown(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Print a problem's line; returns its figures, if any."""
+    if not (args.out / f"{name}.json").exists():
+        log = next((args.out / f"{name}.{verb}.log" for verb in ("measure", "write") if (args.out / f"{name}.{verb}.log").exists()), None)
+        say(f"{name:<26} NOT MEASURED {' '.join(log.read_text().split())[-160:] if log else ''}")
+        return {}
+    seen = figures(name, args)
+    times, ratios = seen["times"], seen["ratios"]
+    text = {way: f"{way} {t[0]:.3f}/{t[1]:.3f}".replace("nan", "-") for way, t in times.items()}
+    line = f"{name:<26} " + " ".join(text[w] for w in times if w not in seen["ours"])
+    if best := seen.get("best"):
+        line += f" | {text[best]} err {seen['errors'][best]:.0e} x{ratios['gpu']:.2f} gpu x{ratios['wall']:.2f} wall |"
+        line += " ".join(text[w] for w in seen["right"] if w != best)
+    say(line + (" | BAD " + "; ".join(f"{w}: {what}" for w, what in seen["bad"].items()) if seen["bad"] else ""))
+    used = seen.get("kernels", {})
+    for way, took in used.items() if len(used) > 1 else ():
+        largest = list(took.items())[:8]
+        say(f"    {way}: " + "; ".join(f"{key[:44]} {us:.1f}" + (f" in {count:g}" if count > 1 else "") for key, (us, count) in largest))
+    return seen
 
-    def left() -> float:
-        return args.seconds - (time.time() - start)
 
-    def begun(verb: str, name: str, **env: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, *sys.argv[1:], "--out", str(args.out), f"--{verb}", name]
-        with (args.out / f"{name}.{verb}.log").open("w") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
-
-    def prepare(name: str) -> subprocess.Popen[bytes] | None:
-        if not args.written:
-            writing = begun("write", name, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                writing.wait(max(1.0, left() * 0.6))
-            writing.kill()
-        if not (args.out / f"{name}.pkl").exists() or left() < timing:
-            return None
-        process = begun("measure", name, OMP_NUM_THREADS="1")
-        while process.poll() is None and not (args.out / f"{name}.ready").exists() and left() > timing:
-            time.sleep(0.2)
-        return process
-
-    say("ms by wall/GPU, x: the faster of eager and compile over ours")
-    found: list[dict[str, float]] = []
-    for at in range(0, len(names), args.batch):
-        batch = names[at : at + args.batch]
-        with ThreadPoolExecutor(args.writers) as pool:
-            processes = list(pool.map(prepare, batch))
-        say(f"[{time.time() - start:.0f}s] {len(batch)} prepared")
-        for name, process in zip(batch, processes, strict=True):
-            if process is not None and (args.out / f"{name}.ready").exists():
-                (args.out / f"{name}.go").touch()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-            if process is not None and process.poll() is None:
-                process.kill()
-            found.append(shown(name, args))
-    for what in dict.fromkeys(what for ratios in found for what in ratios):
-        values = [ratios[what] for ratios in found if what in ratios]
+def table(found: dict[str, dict[str, Any]]) -> None:
+    """All problems, a short row each, and the geometric means."""
+    say("\nms of the GPU; wall: our best file by wall; torch: its share in torch's kernels; x: the faster of eager and compile by ours")
+    modes = [way for way in MODES if any(way in seen.get("times", ()) for seen in found.values())]
+    heads = ("eager", "compile", *modes, "best", "first", "wall", "torch", "x best", "x first", "x wall")
+    say(" ".join([f"{'':<26}", *(f"{head[:9]:>9}" for head in heads)]))
+    for name, seen in found.items():
+        times, ratios, best = seen.get("times", {}), seen.get("ratios", {}), seen.get("best")
+        first = seen["ours"][0] if "first" in ratios else None
+        ms = [gpu_ms(times[way]) if way in times else None for way in ("eager", "compile", *modes, best, first)]
+        row = [*ms, times[best][0] if best else None, seen.get("torch"), ratios.get("gpu"), ratios.get("first"), ratios.get("wall")]
+        cells = ["" if value is None else f"{value:.4g}" if value < 100 else f"{value:.0f}" for value in row]
+        cells[-4] = "" if row[-4] is None else f"{row[-4]:.0%}"
+        cells[-3:] = ["" if value is None else f"{value:.2f}" for value in row[-3:]]
+        bad = [way for way in seen.get("bad", ()) if way in seen["ours"]]
+        say(
+            " ".join([f"{name:<26}", *(f"{cell:>9}" for cell in cells)])
+            + (f" {len(bad)} bad" if bad else "")
+            + ("" if seen else " not measured")
+        )
+    for what in dict.fromkeys(what for seen in found.values() for what in seen.get("ratios", ())):
+        values = [seen["ratios"][what] for seen in found.values() if what in seen.get("ratios", ())]
         low, high = sum(v < 0.98 for v in values), sum(v > 1.03 for v in values)
         say(f"{what:<28} n={len(values)} geometric mean {statistics.geometric_mean(values):.3f}, below 0.98x {low}, above 1.03x {high}")
+
+
+class Timing:
+    """Files are written and ways prepared side by side; problems are timed one after another, when nothing else runs."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.start, self.ended = args, time.time(), threading.Event()
+        self.names = list(problems(args))
+        self.pool = ThreadPoolExecutor(args.writers)
+        self.writing: dict[str, Future[None]] = {}
+        self.processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def left(self) -> float:
+        return self.args.seconds - (time.time() - self.start)
+
+    def begin(self, verb: str, name: str, *more: str, **env: str) -> subprocess.Popen[bytes]:
+        """A process of this script that does one thing, with a group of its own, so that all it started can be ended."""
+        threads = str(max(1, (os.cpu_count() or 1) // self.args.writers))
+        known = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ | env
+        command = [sys.executable, __file__, *sys.argv[1:], "--out", str(self.args.out), f"--{verb}", name, *more]
+        with (self.args.out / f"{name}.{verb}.log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=known, start_new_session=True)
+        self.processes[verb, name] = process
+        if self.ended.is_set():
+            self.send(signal.SIGKILL, process)
+        return process
+
+    def send(self, number: int, *processes: subprocess.Popen[bytes]) -> None:
+        """Send a signal to those that still run, and to what they started."""
+        for process in processes:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    def writers(self) -> list[subprocess.Popen[bytes]]:
+        return [process for (verb, _), process in list(self.processes.items()) if verb == "write"]
+
+    def write(self, name: str, until: float) -> None:
+        """Write a problem's files, as many as there is time for."""
+        if self.args.written or self.ended.is_set():
+            return
+        process = self.begin("write", name, CUDA_VISIBLE_DEVICES="")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(1.0, until - time.time()))
+        self.send(signal.SIGKILL, process)
+
+    def prepare(self, name: str, until: float) -> None:
+        """Write the files, unless that is done, then start the process that times them; returns when all is ready."""
+        if name in self.writing:
+            self.writing[name].result()
+        else:
+            self.write(name, (time.time() + until) / 2)
+        if not (self.args.out / f"{name}.pkl").exists() or self.ended.is_set() or time.time() > until:
+            return
+        process = self.begin("measure", name, "--until", str(until))
+        while process.poll() is None and not (self.args.out / f"{name}.ready").exists() and time.time() < until + 5:
+            time.sleep(0.2)
+
+    def time_one(self, name: str) -> None:
+        """Let a problem's process time its ways, and keep what it found, though it be part."""
+        process = self.processes.get(("measure", name))
+        if process is not None and (self.args.out / f"{name}.ready").exists():
+            (self.args.out / f"{name}.go").touch()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+        if process is not None:
+            self.send(signal.SIGKILL, process)
+        self.found[name] = shown(name, self.args)
+        (self.args.out / "summary.json").write_text(json.dumps({"seconds": time.time() - self.start, "problems": self.found}))
+        if "source" in self.found[name]:
+            (self.args.out / "best").mkdir(exist_ok=True)
+            (self.args.out / "best" / f"{name}.py").write_text(self.found[name]["source"])
+
+    def batch(self, names: list[str], later: int) -> None:
+        """Prepare some problems, and time them while nothing else runs. ``later``: how many problems come after these."""
+        share = (self.left() - A_PROBLEM * (len(names) + later)) * len(names) / (len(names) + later)
+        until = time.time() + max(share, 1.0)
+        preparing = [self.pool.submit(self.prepare, name, until) for name in names]
+        for name in self.names[-later:] if later and not self.writing else ():  # the pool takes them where it has nothing to prepare
+            self.writing[name] = self.pool.submit(self.write, name, time.time() + 0.8 * self.left())
+        for prepared in preparing:
+            prepared.result()
+        self.send(signal.SIGSTOP, *self.writers())
+        say(f"[{time.time() - self.start:.0f}s] {len(names)} prepared")
+        for name in names:
+            self.time_one(name)
+        self.send(signal.SIGCONT, *self.writers())
+
+    def run(self) -> None:
+        """All problems; the table comes also where SIGTERM ends it early."""
+        for kind in ("go", "ready", "json", "log", *(() if self.args.written else ("pkl",))):
+            for old in self.args.out.glob(f"*.{kind}"):
+                old.unlink()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        say("ms by wall/GPU, x: the faster of eager and compile over ours")
+        try:
+            batches = -(-len(self.names) // min(self.args.batch, self.args.writers))  # a mode may hold its place until all are ready
+            size = -(-len(self.names) // max(batches, 1)) or 1
+            for at in range(0, len(self.names), size):
+                some = self.names[at : at + size]
+                self.batch(some, len(self.names) - at - len(some))
+        finally:
+            self.ended.set()
+            self.send(signal.SIGKILL, *self.processes.values())
+            self.pool.shutdown(wait=False, cancel_futures=True)
+            table({name: self.found.get(name, {}) for name in self.names})
 
 
 # ---- families
@@ -414,11 +535,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", default=["builtin/real"])
     parser.add_argument("-n", type=int, default=3, help="files a problem")
-    parser.add_argument("--modes", nargs="*", default=list(MODES), help="modes of torch.compile beside its default")
+    parser.add_argument("--modes", nargs="*", default=list(MODES), help="modes of torch.compile beside its default, if there is time")
     parser.add_argument("--only", nargs="*", default=[], help="names of problems")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--ready-seconds", type=int, default=120, help="what one way may take until it has run twice")
-    parser.add_argument("--batch", type=int, default=24, help="problems that are in the GPU's memory at once")
+    parser.add_argument("--batch", type=int, default=24, help="problems that are in the GPU's memory at once, not more than --writers")
     parser.add_argument("--writers", type=int, default=8, help="problems written and prepared side by side")
     parser.add_argument("--tolerance", type=float, default=0.05, help="relative error above which a file counts as wrong here")
     parser.add_argument("--written", action="store_true", help="take the files that an earlier run has left in --out")
@@ -426,6 +547,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("speed"))
     parser.add_argument("--write", help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=float("inf"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.families:
@@ -435,7 +557,7 @@ def main() -> int:
     elif args.measure:
         measure(problems(args)[args.measure], args.measure, args)
     else:
-        all_problems(args)
+        Timing(args).run()
     return 0
 
 
