@@ -135,3 +135,10 @@ def _group_alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_python_s_remarks_about_a_candidate_s_text_are_not_shown(tmp_path: Path, examples: Path) -> None:
+    (tmp_path / "odd.py").write_text("class ModelNew:\n    def forward(self, x):\n        return x if 1is 1 else -x\n", encoding="utf-8")
+    done = kernelllm("check", "odd.py", "--against", str(examples / "softmax.py"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "SyntaxWarning" not in done.stderr + done.stdout

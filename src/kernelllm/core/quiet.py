@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -75,8 +76,10 @@ def _verbose() -> bool:
 
 
 def quiet_libraries() -> None:
-    """Keep torch's own log lines off the terminal, unless ``--verbose`` is anywhere on the command line."""
+    """Keep torch's own log lines off the terminal, and Python's remarks about candidates' texts that are parsed, unless ``--verbose`` is
+    anywhere on the command line."""
     if not _verbose():
+        warnings.simplefilter("ignore", SyntaxWarning)
         for name in CHATTY:
             logging.getLogger(name).disabled = True
 
