@@ -331,6 +331,7 @@ def test_written_kernels_inductor_and_eager_take_turns_and_the_fastest_stays(
     assert inductor.calls == before[0] + (fastest == "inductor") * (1 + gradients)
     assert eager.calls == before[1] + (fastest == "eager")
     assert {g.state for g in compile_report().graphs} == {fastest}
+    assert all("ms by eager" in g.cause for g in compile_report().graphs)
     compile_report().clear()
     torch._dynamo.reset()  # as a new process would
     compiles, before = inductor.compiled, (inductor.calls, eager.calls)

@@ -136,6 +136,9 @@ class GraphChoice:
         if way == "written":
             assert self._ours is not None
             self._left_to_eager()
+            for part in self.parts:
+                if part.record.state == "written":
+                    part.record.became("written", cause)
             self.run = self._ours
             return self.run
         chosen = self._theirs if way == "inductor" else self._eager

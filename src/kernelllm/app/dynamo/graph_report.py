@@ -27,7 +27,7 @@ class GraphRecord:
     operators: int
     state: State = "waiting"
     cause: str = ""
-    """Why it is left to Inductor or to eager."""
+    """Why it is left to Inductor or to eager, or what the ways took where they were timed."""
     verified: bool = False
     from_disk: bool = False
     seconds: float = 0.0
