@@ -642,3 +642,27 @@ def test_the_example_of_the_documentation_is_written_verified_and_run(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 graphs: 2 run by written kernels"), done.stdout
     assert done.stdout.count("verified") == 2
+
+
+class Masked(nn.Module):
+    """Attention that torch takes apart on a CPU too: its values are wider than its keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(24, 32)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.project(x).view(*x.shape[:2], 2, 16).transpose(1, 2).split((4, 4, 8), dim=-1)
+        keep = (torch.arange(x.shape[1])[None] < lengths[:, None])[:, None, None, :]
+        return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=keep, scale=0.3).transpose(1, 2).flatten(2)
+
+
+def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(process: References) -> None:
+    module = Masked()
+    inputs = torch.randn(3, 7, 24), torch.tensor([7, 3, 5])
+    for gradients in (False, True):
+        torch._dynamo.reset()
+        with torch.set_grad_enabled(gradients):
+            torch.testing.assert_close(compiled(module)(*inputs), module(*inputs))
+            torch.testing.assert_close(compiled(module)(*inputs), module(*inputs))
+        assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients

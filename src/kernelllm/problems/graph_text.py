@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from kernelllm.core.errors import CaptureError
-from kernelllm.problems import attention_gradients
+from kernelllm.problems import attention_gradients, masked_attention
 
 LISTED = 10_000
 """Most values that are written one by one."""
@@ -46,6 +46,8 @@ _METHODS = {
     _ATEN.permute.default: "permute", _ATEN.unsqueeze.default: "unsqueeze", _ATEN.expand.default: "expand",
 }  # fmt: skip
 _PREFIX: dict[Any, str] = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
+_OWN = (attention_gradients.in_order, masked_attention.OPERATOR, operator.getitem)
+"""What is written in a way of its own."""
 _LEFT_OUT = ("pin_memory",)
 _TAKEN = frozenset({"self", "torch", "nn", "aten", "Model", "Holder", *keyword.kwlist})
 _CHECKS = (torch.ops.aten._assert_scalar.default, torch.ops.aten.sym_constrain_range_for_size.default, torch._check)
@@ -107,6 +109,8 @@ class GraphText:
             return f"{self._inner(args[0])}[{self._index(args[1])}]"
         if target is attention_gradients.in_order:
             return f"attention_gradients({self._arguments(args[:7], {})})"
+        if target is masked_attention.OPERATOR:
+            return f"torch.nn.functional.scaled_dot_product_attention({self._arguments((), masked_attention.text_arguments(node))})"
         if target is getattr:
             return f"{self._inner(args[0])}.{args[1]}"
         if target in _METHODS and not kwargs:
@@ -185,7 +189,7 @@ def attention(node: fx.Node) -> dict[str, Any]:
 
 def foreign(node: fx.Node) -> str:
     """Why a call has no text wherever it stands; empty where it has one."""
-    if node.target in (attention_gradients.in_order, operator.getitem) or node.target in _INFIX or node.target in _METHODS:
+    if node.target in _OWN or node.target in _INFIX or node.target in _METHODS:
         return ""
     try:
         _function(node.target)

@@ -98,10 +98,13 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
 
     from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.split_graph import runner
+    from kernelllm.problems.masked_attention import kept_whole
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         return lambda made, inputs: runner(f"{kind} {number}", made, choice)
 
+    if not (torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in example_inputs)):
+        kept_whole(graph)
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
         partition_fn=partitioned, keep_inference_input_mutations=True,
