@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from typing import Any
@@ -169,14 +170,14 @@ class Bench:
     def _short(self) -> dict[str, int]:
         """Problem to the samples that it will not have."""
         dry = Run(self.store, self.id).dry() & {p.name for p in self.plan.problems}
-        talks = _by_problem(self.stored()) if dry else {}
-        return {name: self.plan.n - len(talks.get(name, ())) for name in dry}
+        counts = Counter(talk[0].problem for talk in conversations(self.stored())) if dry else Counter[str]()
+        return {name: self.plan.n - counts[name] for name in dry}
 
     @cached_property
     def _spared(self) -> dict[tuple[str, int], int]:
         """Problem and sample to the rounds that its conversation does without, where it has ended."""
         rounds = self.plan.rounds
-        over = [talk[-1] for talks in _by_problem(self.stored()).values() for talk in talks if ended(talk, rounds)]
+        over = [talk[-1] for talk in conversations(self.stored()) if ended(talk, rounds)]
         return {(a.problem, a.candidate.sample): rounds - 1 - a.round for a in over}
 
     def _complete(self, problem: Problem, known: set[_Key]) -> bool:
@@ -299,14 +300,6 @@ class _PoolJudge:
 
 def _key(attempt: Attempt) -> _Key:
     return attempt.problem, attempt.round, attempt.candidate.sample
-
-
-def _by_problem(attempts: Iterable[Attempt]) -> dict[str, list[list[Attempt]]]:
-    """The conversations about each problem."""
-    found: dict[str, list[Attempt]] = {}
-    for attempt in attempts:
-        found.setdefault(attempt.problem, []).append(attempt)
-    return {name: conversations(items) for name, items in found.items()}
 
 
 def _mixed(problems: Sequence[tuple[int, str]]) -> list[int]:

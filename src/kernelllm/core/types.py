@@ -311,10 +311,10 @@ def _rank(attempt: Attempt) -> tuple[bool, float, float]:
 
 
 def conversations(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
-    """Attempts at one problem by sample: each sample's versions in the order of their rounds."""
-    found: dict[int, list[Attempt]] = {}
-    for attempt in sorted(attempts, key=lambda a: (a.candidate.sample, a.round)):
-        found.setdefault(attempt.candidate.sample, []).append(attempt)
+    """Attempts by problem and sample: each sample's versions in the order of their rounds."""
+    found: dict[tuple[str, int], list[Attempt]] = {}
+    for attempt in sorted(attempts, key=lambda a: (a.problem, a.candidate.sample, a.round)):
+        found.setdefault((attempt.problem, attempt.candidate.sample), []).append(attempt)
     return list(found.values())
 
 

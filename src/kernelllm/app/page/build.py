@@ -55,11 +55,12 @@ def view(
     note: str = "",
     problems: Sequence[str] = (),
     references: Mapping[str, str] = MappingProxyType({}),
+    rounds: int = 1,
 ) -> RunView:
-    """Prepare a run for the page. ``problems`` names what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`;
+    """Prepare a run for the page. ``problems`` and ``rounds``: what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`;
     ``references`` has the sources of those that are known."""
     found = next((a.verdict.environment for a in attempts if a.verdict.environment), {})
-    made = tuple(metrics.outcomes(attempts, problems=problems))
+    made = tuple(metrics.outcomes(attempts, problems=problems, rounds=rounds))
     return RunView(
         name=name,
         model=model,
@@ -89,11 +90,15 @@ def page(runs: Sequence[RunView]) -> str:
     filled = [(run, row) for run, made in scores for row in summary.rows(made)]
     keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for _, row in filled)]
     rows = [(run.name, [row[i] for i in keep]) for run, row in filled]
+    after = [(run, row) for run, made in scores for row in summary.round_rows(made[-1])]
+    told = [i for i in range(len(summary.ROUND_COLUMNS)) if any(row[i] != "-" for _, row in after)]
     return environment.get_template("report.html").render(
         version=__version__,
         runs=runs,
         rows=rows,
         columns=[summary.COLUMNS[i] for i in keep],
+        round_rows=[(run.name, [row[i] for i in told]) for run, row in after],
+        round_columns=[summary.ROUND_COLUMNS[i] for i in told],
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
         statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
         kinds=[(run.name, summary.error_kinds(run.attempts)) for run in runs],
@@ -125,6 +130,8 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     made = []
     if any(o.n > 1 for run in runs for o in run.outcomes):
         made.append(("pass@k", charts.pass_at_k(series)))
+    if any(o.rounds for run in runs for o in run.outcomes):
+        made.append(("pass@1 after each round", charts.rounds(series)))
     for baseline in baselines:
         made.append((f"fast_p over {baseline}", charts.fast_p(series, baseline)))
         made.append((f"Speed-ups over {baseline}", charts.speedups(series, baseline)))
