@@ -32,15 +32,12 @@ class Refine:
         sample = attempt.candidate.sample
         history = self._history.setdefault(sample, [])
         history.append(attempt)
-        if _over(attempt, self._rounds):
+        if attempt.round + 1 >= self._rounds:
             return []
         return [Task(round=attempt.round + 1, first=sample, feedback=tuple(history))]
 
 
-def _over(last: Attempt, rounds: int) -> bool:
-    return last.round + 1 >= rounds or last.verdict.status is Status.PROBLEM_ERROR
-
-
 def ended(conversation: Sequence[Attempt], rounds: int) -> bool:
     """Whether nothing follows the attempts of one conversation, where a correct version that was not timed ends it."""
-    return _over(conversation[-1], rounds) or settled(conversation)
+    last = conversation[-1]
+    return last.round + 1 >= rounds or last.verdict.status is Status.PROBLEM_ERROR or settled(conversation)

@@ -33,7 +33,8 @@ class Search:
     """One search for one problem: iterate over it to run it and get its attempts as they are judged.
 
     Once a candidate is correct and was not timed, no further round is asked for: faster cannot be told from slower. With ``enough``
-    ``own`` that holds for the rounds of the same sample alone, so that samples are conversations of their own; with ``none`` for none.
+    ``own`` that holds for the rounds of the same sample alone, so that samples are conversations of their own; with ``none`` every round
+    is asked for, whatever was judged before.
     After the iteration ``stopped`` says why it ended early (empty: it did not) and ``errors`` holds what
     single requests failed with. Raises the first such error when there is no attempt at all.
     """
@@ -108,9 +109,7 @@ class Search:
             task = todo.popleft()
             samples = range(task.first, task.first + task.n)
             for start, count in stretches([s for s in samples if (task.round, s) not in known]):
-                if task.round and self.enough != "none" and settled(self.attempts if self.enough == "any" else task.feedback):
-                    self.settled = True
-                else:
+                if not self._spared(task):
                     self._ask(msgspec.structs.replace(task, first=start, n=count))
             for sample in samples:
                 attempt = known.get((task.round, sample))
@@ -118,6 +117,14 @@ class Search:
                     self.attempts.append(attempt)
                     yield attempt
                     todo.extend(self.strategy.after(attempt))
+
+    def _spared(self, task: Task) -> bool:
+        """Whether a later round could improve nothing."""
+        if not task.round or self.enough == "none":
+            return False
+        found = settled(self.attempts if self.enough == "any" else task.feedback)
+        self.settled = self.settled or found
+        return found or any(a.verdict.status is Status.PROBLEM_ERROR for a in task.feedback[-1:])
 
     def _ask(self, task: Task) -> None:
         """Have a task written in the background."""
