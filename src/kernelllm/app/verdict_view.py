@@ -224,6 +224,7 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
     console.print("  ".join(f"{status} {count}" for status, count in total.statuses.items()), style="dim", highlight=False)
     if total.rounds:
         heads, *after = summary.round_table(total)
+        console.print()
         console.print(f"after each round ({total.group}; a sample counts with its best version so far)", style="italic", highlight=False)
         table, cut = _figures(heads, after, console.width)
         console.print(table)

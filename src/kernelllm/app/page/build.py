@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,7 @@ from kernelllm.app.page import charts
 from kernelllm.bench import metrics, summary
 from kernelllm.bench.metrics import Outcome
 from kernelllm.core import gpus, verdict_words
-from kernelllm.core.types import Attempt, Verdict
+from kernelllm.core.types import Attempt, Status, Verdict
 
 PUBLISHED = (
     ("KernelLLM", 20.2, 51.8, 57.1),
@@ -100,7 +101,7 @@ def page(runs: Sequence[RunView]) -> str:
         round_rows=[(run.name, [row[i] for i in told]) for run, row in after],
         round_columns=[summary.ROUND_COLUMNS[i] for i in told],
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
-        statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
+        statuses=[(run.name, _ended(run.attempts)) for run in runs],
         kinds=[(run.name, summary.error_kinds(run.attempts)) for run in runs],
         figures=_table([summary.all_figures(made[-1]) for _, made in scores]),
         plots=[(title, charts.inline(figure, title)) for title, figure in _plots(runs)],
@@ -140,6 +141,12 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     if gpu is not None:
         made.append((f"Roofline, {gpu.name}", charts.roofline([(run.name, run.attempts) for run in runs], gpu)))
     return made
+
+
+def _ended(attempts: Sequence[Attempt]) -> dict[str, int]:
+    """How many attempts ended in each status."""
+    counts = Counter(a.verdict.status for a in attempts)
+    return {status.value: counts[status] for status in Status if counts[status]}
 
 
 def _table(told: Sequence[list[tuple[str, str]]]) -> list[tuple[str, list[str]]]:
