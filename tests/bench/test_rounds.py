@@ -25,7 +25,7 @@ from kernelllm.core.types import Attempt, Candidate, Measured, Ratio, Status, Ti
 from kernelllm.core.writer import Allowance
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Completion, LanguageModel, Message, SamplingParams
-from kernelllm.models.language_model import as_text
+from kernelllm.models.language_model import AGAIN, as_text
 from kernelllm.models.mock import Mock
 from kernelllm.models.together import Together
 from tests.bench import fakes
@@ -147,6 +147,18 @@ def test_a_budget_that_ends_in_a_later_round_is_gone_on_from(tmp_path: Path) -> 
         whole = bench(store, plan(1, 2, 3), wrong)
         list(whole.attempts())
         assert len(whole.stored()) == 6
+
+
+def test_a_model_that_reads_no_verdicts_draws_again_from_the_first_prompt(tmp_path: Path) -> None:
+    model = Mock(answer=lambda messages, sample: fenced("wrong" if sample < 2 * AGAIN else "right"))
+    model.reads_verdicts = False
+    with Store(tmp_path / "a.db") as store:
+        writer = LMWriter(model)
+        writer.attach(store)
+        made = list(Bench(plan(1, 2, 4), store, per_device=2, writer=writer).attempts())
+    assert len({a.prompt for a in made}) == 1
+    assert sorted((a.round, a.candidate.sample) for a in made) == [(r, s) for r in range(3) for s in range(2)]
+    assert {a.round for a in made if a.verdict.correct} == {2}
 
 
 def test_rejudging_takes_every_round_whatever_the_new_verdicts_are(tmp_path: Path) -> None:

@@ -39,12 +39,15 @@ class StoredDrafts(KnownAnswers):
         self._run = run
 
     @cached_property
-    def _keys(self) -> set[tuple[str, int, int]]:
-        return self._run.keys()
+    def _keys(self) -> dict[str, set[tuple[int, int]]]:
+        found: dict[str, set[tuple[int, int]]] = {}
+        for name, *key in sorted(self._run.keys()):
+            found.setdefault(name, set()).add((key[0], key[1]))
+        return found
 
     def keys(self, problem: Problem) -> set[tuple[int, int]]:
         """Those of the run's attempts."""
-        return {(round_, sample) for name, round_, sample in self._keys if name == problem.name}
+        return self._keys.get(problem.name, set())
 
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
         """The stored drafts with sample index ``first`` to ``first + n - 1``, of the round after ``feedback``."""

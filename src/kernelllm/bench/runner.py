@@ -162,9 +162,17 @@ class Bench:
     def wanted(self) -> int:
         """Attempts that there will be at the end, as far as it is known: fewer than asked for where the writer has run dry, and where
         conversations have ended before their last round."""
-        if isinstance(self._writer, KnownAnswers):
-            return sum(self._asked(*key) for p in self.plan.problems for key in self._writer.keys(p))
-        return (self.plan.samples - sum(self._short.values())) * self.plan.rounds - sum(self._spared.values())
+        if self._answers is not None:
+            return sum(map(len, self._answers.values()))
+        spared = sum(self._spared.values()) if self.plan.rounds > 1 else 0
+        return (self.plan.samples - sum(self._short.values())) * self.plan.rounds - spared
+
+    @cached_property
+    def _answers(self) -> dict[str, set[_Key]] | None:
+        """Problem to the answers of the plan that are known; None where they are yet to be written."""
+        if not isinstance(self._writer, KnownAnswers):
+            return None
+        return {p.name: {(p.name, *key) for key in self._writer.keys(p) if self._asked(*key)} for p in self.plan.problems}
 
     @cached_property
     def _short(self) -> dict[str, int]:
@@ -180,18 +188,19 @@ class Bench:
         over = [talk[-1] for talk in conversations(self.stored()) if ended(talk, rounds)]
         return {(a.problem, a.candidate.sample): rounds - 1 - a.round for a in over}
 
-    def _complete(self, problem: Problem, known: set[_Key]) -> bool:
-        """Whether nothing more is to be asked for a problem."""
-        if isinstance(self._writer, KnownAnswers):
-            return all((problem.name, *key) in known for key in self._writer.keys(problem) if self._asked(*key))
-        over = sum(name == problem.name for name, _ in self._spared)
-        return over >= self.plan.n - self._short.get(problem.name, 0)
+    def _complete(self, known: set[_Key]) -> set[str]:
+        """The problems for which nothing more is to be asked."""
+        if self._answers is not None:
+            return {name for name, answers in self._answers.items() if answers <= known}
+        over = Counter(name for name, _ in self._spared)
+        return {p.name for p in self.plan.problems if over[p.name] >= self.plan.n - self._short.get(p.name, 0)}
 
     def attempts(self) -> Generator[Attempt, None, None]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
         self.run.add_problems(self.plan.problems)
         known = {_key(a) for a in self.stored()}
-        missing = _mixed([(i, p.name) for i, p in enumerate(self.plan.problems) if not self._complete(p, known)])
+        complete = self._complete(known)
+        missing = _mixed([(i, p.name) for i, p in enumerate(self.plan.problems) if p.name not in complete])
         state = "stopped: interrupted"
         try:
             with closing(self._whole(missing, known) if self._writer.in_pool else self._judged(missing, known)) as made:
