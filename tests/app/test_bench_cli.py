@@ -5,16 +5,23 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from scripted import fenced
 
 from kernelllm.app import progress
 from kernelllm.app.main import cli
 from kernelllm.bench.bench_plan import BenchPlan
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
+from kernelllm.lm.lm_writer import LMWriter
+from kernelllm.models import Message
+from kernelllm.models.language_model import as_text
+from kernelllm.models.mock import Mock
 from tests.bench import fakes
 
 
@@ -175,3 +182,61 @@ def test_options_of_judging_reach_the_judge(monkeypatch: pytest.MonkeyPatch, tmp
     assert result.exit_code == 0, result.output
     judge = plans[0].judge
     assert (judge["backward"], judge["tolerance"], judge["measure"]) == (True, 0.5, False)
+
+
+@pytest.fixture
+def conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs of 1 and of 3 rounds: sample 0 is right once it is told that it failed, sample 1 never."""
+    monkeypatch.setenv("FAKES_LOG", str(tmp_path / "log"))
+    file = tmp_path / "talks.db"
+
+    def answer(messages: Sequence[Message], sample: int) -> str:
+        return fenced("right" if sample == 0 and "It failed" in as_text(messages) else "wrong")
+
+    with Store(file) as store:
+        for rounds, pause in ((1, 0.0), (3, 0.0001)):
+            plan = fakes.plan(4, 2, pause=pause)
+            plan = msgspec.structs.replace(plan, rounds=rounds, judge_class="tests.bench.fakes:ByWord")
+            writer = LMWriter(Mock(answer=answer))
+            list(Bench(plan, store, per_device=2, writer=writer).attempts())
+    return str(file)
+
+
+def test_report_tells_the_scores_after_each_round(conversations: str, tmp_path: Path) -> None:
+    several, once = _runs(conversations)
+    html = tmp_path / "r.html"
+    result = CliRunner().invoke(cli, ["report", several, "--db", conversations, "--json", "--html", str(html)])
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout)[0]["scores"][-1]
+    assert [r["pass_at"]["1"]["value"] for r in scores["rounds"]] == [0.0, 0.5, 0.5]
+    assert [(r["repaired"], r["wrong"]) for r in scores["rounds"]] == [(0, 0), (4, 8), (0, 4)]
+    assert scores["samples"] == 8
+    shown = CliRunner().invoke(cli, ["report", several, "--db", conversations]).stdout
+    markdown = CliRunner().invoke(cli, ["report", several, "--db", conversations, "--markdown"]).stdout
+    for text in (shown, markdown, html.read_text()):
+        assert "4 of 8 (50 %)" in text
+        assert "0 of 4 (0 %)" in text
+    assert "after each round" in shown
+    assert "pass@1 after each round" in html.read_text()
+    alone = CliRunner().invoke(cli, ["report", once, "--db", conversations]).stdout
+    assert "after each round" not in alone
+
+
+def test_compare_holds_runs_of_several_rounds_against_each_other(conversations: str) -> None:
+    several, once = _runs(conversations)
+    told = CliRunner().invoke(cli, ["compare", once, several, "--db", conversations]).stdout
+    assert "rounds: 3 against 1" in told
+    assert "pass@1: +50.00 points" in told
+    assert "pass@1 after 1 round: +0.00 points" in told
+    assert "after 2 rounds" not in told
+
+
+def test_a_writer_that_asks_no_model_has_no_rounds(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["bench", "examples", "-m", "compiler", "--rounds", "2", "--db", str(tmp_path / "x.db")])
+    assert result.exit_code == 2
+    assert "--rounds: for language models only" in result.stderr
+
+
+def test_dry_run_tells_the_most_versions_that_rounds_lead_to(tmp_path: Path) -> None:
+    given = ["bench", "examples", "-m", "mock", "-n", "3", "--rounds", "2", "--limit", "4", "--dry-run", "--db", str(tmp_path / "dry.db")]
+    assert "12 samples of at most 2 versions, 0 done, at most 24 left" in CliRunner().invoke(cli, given).stdout

@@ -50,6 +50,7 @@ def make_plan(
     suite: tuple[str, str, tuple[Problem, ...]],
     model: str,
     n: int,
+    rounds: int = 1,
     *,
     asking: Asking,
     extern: str,
@@ -64,7 +65,7 @@ def make_plan(
     settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
     if settings.get("device") == "auto":
         del settings["device"]
-    return BenchPlan(suite=spec, version=version, problems=problems, model=model, n=n, writer=options, judge=settings)
+    return BenchPlan(suite=spec, version=version, problems=problems, model=model, n=n, rounds=rounds, writer=options, judge=settings)
 
 
 def open_bench(
@@ -142,13 +143,14 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
             name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
             asked, note = asked_of(run, attempts)
             references = {p.name: p.source for p in run.problems()}
-            yield view(name, model, str(info.settings.get("suite", info.name)), attempts, note, asked, references)
+            suite, rounds = str(info.settings.get("suite", info.name)), int(info.settings.get("rounds", 1))
+            yield view(name, model, suite, attempts, note, asked, references, rounds)
 
 
 def estimate(one: Bench) -> dict[str, Any]:
     """What ``--dry-run`` tells: counts, and time and cost as the same model's earlier attempts had them (None: it has none)."""
     plan, done = one.plan, len(one.stored())
-    left = plan.samples - done
+    left = one.wanted - done
     earlier = _earlier(one.store, plan.model)
     seconds = statistics.median([a.cost.generate_s + a.cost.judge_s for a in earlier]) if earlier else None
     dollars = [a.cost.usd for a in earlier if a.cost.usd is not None]
@@ -158,6 +160,7 @@ def estimate(one: Bench) -> dict[str, Any]:
         "model": plan.model,
         "problems": len(plan.problems),
         "samples": plan.samples,
+        "rounds": plan.rounds,
         "done": done,
         "left": left,
         "seconds": None if seconds is None else round(left * seconds / one.slots, 1),

@@ -213,22 +213,24 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
     """
     from rich.table import Table
 
-    from kernelllm.app.verdict_view import stdout
     from kernelllm.bench import summary
 
     console = stdout()
     columns, *filled = summary.table(scores)
-    wide = sum(max(map(len, column)) + 2 for column in zip(columns, *filled, strict=True)) > console.width
     console.print(title, style="italic", highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="left" if name == columns[0] else "right", no_wrap=not wide)
-    for row in filled:
-        # With no room for the intervals, the figures alone: a table of fragments can be read by nobody.
-        table.add_row(*(cell.partition(" [")[0] if wide else cell for cell in row))
+    table, wide = _figures(columns, filled, console.width)
     console.print(table)
     total = scores[-1]
     console.print("  ".join(f"{status} {count}" for status, count in total.statuses.items()), style="dim", highlight=False)
+    if total.rounds:
+        heads, *after = summary.round_table(total)
+        console.print()
+        console.print(f"after each round ({total.group}; a sample counts with its best version so far)", style="italic", highlight=False)
+        table, cut = _figures(heads, after, console.width)
+        console.print(table)
+        wide = wide or cut
+        if "repaired" in heads:
+            console.print("repaired: wrong versions that the next one put right.", style="dim", highlight=False)
     brackets = "Intervals are left out for want of room." if wide else "Brackets: 95 % intervals over problems."
     ratios = " x: geometric mean speed-up of solved problems." if any(name.startswith("x ") for name in columns) else ""
     console.print(brackets + ratios, style="dim", highlight=False, markup=False)
@@ -241,3 +243,16 @@ def show_scores(title: str, scores: Sequence[Scores], note: str = "", kinds: Map
         console.print(grid)
     if note:
         console.print(note, highlight=False, markup=False)
+
+
+def _figures(columns: Sequence[str], filled: Sequence[Sequence[str]], room: int) -> tuple[Table, bool]:
+    """A table of scores, and whether it has no room for the intervals: then it has the figures alone, not fragments of both."""
+    from rich.table import Table
+
+    cut = sum(max(map(len, column)) + 2 for column in zip(columns, *filled, strict=True)) > room
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="left" if name == columns[0] else "right", no_wrap=not cut)
+    for row in filled:
+        table.add_row(*(cell.partition(" [")[0] if cut else cell for cell in row))
+    return table, cut

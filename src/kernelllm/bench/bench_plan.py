@@ -20,6 +20,9 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
     model: str
     n: int = 1
+    """Samples of a problem: each is a conversation of its own where there are several rounds."""
+    rounds: int = 1
+    """Most versions of a sample; after a version the model is told its verdict and asked for the next."""
     writer: dict[str, Any] = {}
     """Options of ``kernelllm.core.writer.open_writer``: sampling parameters, templates, compiler options."""
     judge: dict[str, Any] = {}
@@ -30,7 +33,7 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``module:attribute`` of what makes the writer; called with the model's name and the options."""
 
     def identity(self) -> dict[str, Any]:
-        """What makes two commands the same run. ``n`` is not part of it: asking for more continues."""
+        """What makes two commands the same run. ``n`` and ``rounds`` are no part of it: asking for more continues."""
         return {
             "suite": self.suite,
             "problems": digest("\n".join(f"{p.name} {p.digest}" for p in self.problems)),

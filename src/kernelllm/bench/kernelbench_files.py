@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelllm.bench.metrics import stands_for
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Candidate, Measured, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, Candidate, Measured, Status, Timing, Verdict, conversations
 
 _GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py$")
 _NUMBER = re.compile(r"^(?:.*/)?level(\d+)/(\d+)(?:_|$)")
@@ -50,10 +51,13 @@ def read_generations(folder: Path) -> Iterator[tuple[int, int, Candidate]]:
 
 
 def write_generations(attempts: Iterable[Attempt], folder: Path) -> list[Path]:
-    """Write every attempt of a KernelBench problem as a generation file; returns the files. Others are left out."""
+    """Write every sample of a KernelBench problem as a generation file; returns the files. Others are left out.
+
+    A sample of several rounds is written as the version that counts in the scores.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for attempt in attempts:
+    for attempt in _counted(attempts):
         number = problem_number(attempt.problem)
         if number is not None:
             file = folder / f"level_{number[0]}_problem_{number[1]}_sample_{attempt.candidate.sample}_kernel.py"
@@ -63,13 +67,18 @@ def write_generations(attempts: Iterable[Attempt], folder: Path) -> list[Path]:
 
 
 def results(attempts: Iterable[Attempt], level: int) -> dict[str, list[dict[str, Any]]]:
-    """The content of ``eval_results.json`` for one level, ordered by problem and sample."""
+    """The content of ``eval_results.json`` for one level, ordered by problem and sample; of several rounds, the version that counts."""
     rows: dict[int, list[dict[str, Any]]] = {}
-    for attempt in attempts:
+    for attempt in _counted(attempts):
         number = problem_number(attempt.problem)
         if number is not None and number[0] == level:
             rows.setdefault(number[1], []).append(_row(attempt))
     return {str(p): sorted(rows[p], key=lambda r: int(r["sample_id"])) for p in sorted(rows)}
+
+
+def _counted(attempts: Iterable[Attempt]) -> Iterator[Attempt]:
+    """One attempt for each sample of each problem."""
+    return map(stands_for, conversations(attempts))
 
 
 def _row(attempt: Attempt) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from kernelllm.bench import kernelbench_files
@@ -20,6 +21,12 @@ class KnownAnswers(Writer):
     """Who wrote them."""
     n: int
     """Samples that a problem has."""
+    rounds = 1
+    """Most versions that a sample has."""
+
+    def keys(self, problem: Problem) -> set[tuple[int, int]]:
+        """(round, sample) of each answer that there is to a problem."""
+        raise NotImplementedError
 
 
 class StoredDrafts(KnownAnswers):
@@ -28,13 +35,25 @@ class StoredDrafts(KnownAnswers):
     def __init__(self, run: Run) -> None:
         told = run.info().settings
         self.name = f"stored/{run.id}"
-        self.model, self.n = str(told.get("model", self.name)), int(told.get("n", 1))
+        self.model, self.n, self.rounds = str(told.get("model", self.name)), int(told.get("n", 1)), int(told.get("rounds", 1))
         self._run = run
 
+    @cached_property
+    def _keys(self) -> dict[str, set[tuple[int, int]]]:
+        found: dict[str, set[tuple[int, int]]] = {}
+        for name, *key in sorted(self._run.keys()):
+            found.setdefault(name, set()).add((key[0], key[1]))
+        return found
+
+    def keys(self, problem: Problem) -> set[tuple[int, int]]:
+        """Those of the run's attempts."""
+        return self._keys.get(problem.name, set())
+
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
-        """The stored drafts with sample index ``first`` to ``first + n - 1``."""
+        """The stored drafts with sample index ``first`` to ``first + n - 1``, of the round after ``feedback``."""
+        asked = feedback[-1].round + 1 if feedback else 0
         for attempt in self._run.attempts(problem.name):
-            if attempt.round == 0 and first <= attempt.candidate.sample < first + n:
+            if attempt.round == asked and first <= attempt.candidate.sample < first + n:
                 yield Draft(candidate=attempt.candidate, prompt=attempt.prompt, answer=attempt.answer, cost=attempt.cost)
 
 
@@ -48,11 +67,18 @@ class Generations(KnownAnswers):
             self._found.setdefault((level, number), []).append(candidate)
         self.n = 1 + max(c.sample for found in self._found.values() for c in found)
 
+    def keys(self, problem: Problem) -> set[tuple[int, int]]:
+        """Those of the files."""
+        return {(0, candidate.sample) for candidate in self._of(problem)}
+
+    def _of(self, problem: Problem) -> Sequence[Candidate]:
+        number = kernelbench_files.problem_number(problem.name)
+        return self._found.get(number, ()) if number else ()
+
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
         """The generations with sample index ``first`` to ``first + n - 1``."""
-        number = kernelbench_files.problem_number(problem.name)
-        for candidate in self._found.get(number, ()) if number else ():
-            if first <= candidate.sample < first + n:
+        for candidate in self._of(problem):
+            if not feedback and first <= candidate.sample < first + n:
                 yield Draft(candidate=candidate)
 
 
@@ -65,7 +91,11 @@ class GivenAnswers(KnownAnswers):
         self.name = self.model = name
         self._answers = answers
 
+    def keys(self, problem: Problem) -> set[tuple[int, int]]:
+        """One, where there is a candidate."""
+        return {(0, 0)} if problem.name in self._answers else set()
+
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
         """The problem's candidate, as sample 0."""
-        if first == 0 and problem.name in self._answers:
+        if first == 0 and not feedback and problem.name in self._answers:
             yield Draft(candidate=self._answers[problem.name])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
-from kernelllm.bench.metrics import pass_at_k
+from kernelllm.bench.metrics import outcomes, pass_at_k
 from kernelllm.core.store import Store
 
 KS = (1, 20)
@@ -15,13 +14,11 @@ COLOURS = ("#1f77b4", "#d62728")
 
 def rates(path: str) -> dict[int, float]:
     """pass@k in percent for each of ``KS``, of the last run in a store. A problem counts that has k judged answers."""
-    right: dict[str, list[bool]] = defaultdict(list)
     with Store(path) as store:
-        for attempt in store.run("last").attempts():
-            right[attempt.problem].append(attempt.verdict.correct)
+        items = outcomes(store.run("last").attempts())
     found = {}
     for k in KS:
-        shares = [pass_at_k(len(r), sum(r), k) for r in right.values() if len(r) >= k]
+        shares = [pass_at_k(o.n, o.c, k) for o in items if o.n >= k]
         found[k] = 100 * sum(shares) / len(shares) if shares else float("nan")
     return found
 

@@ -2,6 +2,7 @@
 
 Sources: pass@k is the unbiased estimator of Chen et al. 2021 (HumanEval), 1 - C(n-c, k) / C(n, k); fast_p
 is KernelBench's (share of problems with a correct sample whose speed-up over the baseline is above p);
+a sample of several rounds counts as its best version so far;
 intervals are percentile bootstraps over problems (Efron 1979).
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from kernelllm.core.types import Attempt, Status, best
+from kernelllm.core.types import Attempt, Status, best, conversations
 
 PASS_K = (1, 5, 10, 20, 100)
 FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -28,8 +29,17 @@ class Estimate(msgspec.Struct, frozen=True):
     problems: int
 
 
+class Repairs(msgspec.Struct, frozen=True):
+    """Versions of one round that follow a wrong one of the round before."""
+
+    wrong: int
+    """Wrong versions that a next one followed."""
+    repaired: int
+    """How many of those are correct."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """All samples of one problem, reduced to what the scores need."""
+    """All samples of one problem, reduced to what the scores need. A sample of several rounds is solved once a version is correct."""
 
     problem: str
     statuses: tuple[Status, ...]
@@ -42,6 +52,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a sample ran on a GPU, correct or not."""
     tags: tuple[str, ...] = ()
     usd: float | None = None
+    rounds: tuple[Outcome, ...] = ()
+    """The same as it was after each round; empty where there is one alone."""
+    repairs: tuple[Repairs, ...] = ()
+    """What each round after the first made of the wrong versions of the round before."""
+
+    def after(self, rounds: int) -> Outcome:
+        """As it was after so many rounds."""
+        return self.rounds[min(rounds, len(self.rounds)) - 1] if self.rounds else self
 
     @property
     def n(self) -> int:
@@ -64,27 +82,51 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return max(known) if known else None
 
 
-def outcomes(attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None, problems: Iterable[str] = ()) -> list[Outcome]:
+def outcomes(
+    attempts: Iterable[Attempt], tags: Mapping[str, Sequence[str]] | None = None, problems: Iterable[str] = (), rounds: int = 1
+) -> list[Outcome]:
     """Group attempts by problem, in order of first appearance; samples in order of their index.
 
     ``problems`` names those that were asked for: one that has no attempt gets an outcome with no sample, which counts as unsolved.
+    ``rounds``: how many were asked for; there may be more.
     """
     grouped: dict[str, list[Attempt]] = {name: [] for name in problems}
     for attempt in attempts:
         grouped.setdefault(attempt.problem, []).append(attempt)
     known = tags or {}
-    return [_outcome(name, sorted(items, key=lambda a: a.candidate.sample), tuple(known.get(name, ()))) for name, items in grouped.items()]
+    rounds = max([rounds, *(a.round + 1 for items in grouped.values() for a in items)])
+    return [_with_rounds(name, items, tuple(known.get(name, ())), rounds) for name, items in grouped.items()]
+
+
+def _with_rounds(name: str, items: list[Attempt], tags: tuple[str, ...], rounds: int) -> Outcome:
+    whole = _outcome(name, items, tags)
+    if rounds == 1:
+        return whole
+    after = tuple(_outcome(name, [a for a in items if a.round < r], tags) for r in range(1, rounds + 1))
+    return msgspec.structs.replace(whole, rounds=after, repairs=tuple(_repairs(items, r) for r in range(1, rounds)))
+
+
+def _repairs(items: list[Attempt], round_: int) -> Repairs:
+    wrong = {a.candidate.sample for a in items if a.round == round_ - 1 and not a.verdict.correct}
+    next_ones = [a for a in items if a.round == round_ and a.candidate.sample in wrong]
+    return Repairs(len(next_ones), sum(a.verdict.correct for a in next_ones))
+
+
+def stands_for(versions: Sequence[Attempt]) -> Attempt:
+    """The version that counts of a conversation's: the best correct one, otherwise the last."""
+    return best(versions) or versions[-1]
 
 
 def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
+    samples = conversations(items)
     baselines = sorted({b for a in items if a.verdict.timing for b in a.verdict.timing.speedups})
-    speedups = {b: tuple(a.verdict.speedup(b) if a.verdict.correct else None for a in items) for b in baselines}
+    speedups = {b: tuple(_fastest(versions, b) for versions in samples) for b in baselines}
     chosen = best(items)
     fastest = chosen.verdict.timing if chosen else None
     costs = [a.cost.usd for a in items]
     return Outcome(
         problem=name,
-        statuses=tuple(a.verdict.status for a in items),
+        statuses=tuple(stands_for(versions).verdict.status for versions in samples),
         speedups=speedups,
         floor_percent=fastest.floor_percent if fastest else None,
         sol_score=fastest.sol_score if fastest else None,
@@ -92,6 +134,11 @@ def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
         tags=tags,
         usd=sum(c for c in costs if c is not None) if costs and None not in costs else None,
     )
+
+
+def _fastest(versions: Sequence[Attempt], baseline: str) -> float | None:
+    """The largest speed-up of a correct version."""
+    return max((s for a in versions if a.verdict.correct and (s := a.verdict.speedup(baseline)) is not None), default=None)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -193,8 +240,16 @@ class PairedProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Best speed-up over the baseline."""
 
 
+class PairedRound(msgspec.Struct, frozen=True, kw_only=True):
+    """Second run against first, both after so many rounds."""
+
+    rounds: int
+    pass_at_1: Estimate | None
+    solved: Estimate | None
+
+
 class PairedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Second run against first: positive differences and ratios above 1 favour the second."""
+    """Second run against first: positive differences and ratios above 1 favour the second. Each counts with all its rounds."""
 
     baseline: str
     pairs: tuple[PairedProblem, ...]
@@ -212,6 +267,10 @@ class PairedComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Problems that only the second solved."""
     lost: tuple[str, ...]
     """Problems that only the first solved."""
+    asked: tuple[int, int] = (1, 1)
+    """Rounds of both runs."""
+    rounds: tuple[PairedRound, ...] = ()
+    """Both after each number of rounds that both have; empty where both have one."""
 
 
 def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str = "eager") -> PairedComparison:
@@ -222,6 +281,7 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str =
     pairs = tuple(_pair(a, b, baseline) for a, b in couples)
     logs = [math.log(p.speedups[1] / p.speedups[0]) for p in pairs if p.speedups[0] and p.speedups[1]]
     ratio = mean_estimate(logs)
+    asked = (rounds_of(first), rounds_of(second))
     return PairedComparison(
         baseline=baseline,
         pairs=pairs,
@@ -233,6 +293,22 @@ def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str =
         speed=ratio and Estimate(math.exp(ratio.value), math.exp(ratio.low), math.exp(ratio.high), ratio.problems),
         gained=tuple(b.problem for a, b in couples if b.c and not a.c),
         lost=tuple(a.problem for a, b in couples if a.c and not b.c),
+        asked=asked,
+        rounds=tuple(_paired_round(couples, r) for r in range(1, min(asked) + 1)) if max(asked) > 1 else (),
+    )
+
+
+def rounds_of(items: Sequence[Outcome]) -> int:
+    """How many rounds there were."""
+    return max((len(o.rounds) for o in items), default=0) or 1
+
+
+def _paired_round(couples: Sequence[tuple[Outcome, Outcome]], rounds: int) -> PairedRound:
+    then = [(a.after(rounds), b.after(rounds)) for a, b in couples]
+    return PairedRound(
+        rounds=rounds,
+        pass_at_1=mean_estimate([b.rate - a.rate for a, b in then]),
+        solved=mean_estimate([float((b.c > 0) - (a.c > 0)) for a, b in then]),
     )
 
 

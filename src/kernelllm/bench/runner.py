@@ -22,10 +22,10 @@ from kernelllm.bench.known_answers import KnownAnswers
 from kernelllm.core import registry
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.store import Run, Store, run_id
-from kernelllm.core.types import Attempt, Candidate, Problem, Verdict
+from kernelllm.core.types import Attempt, Candidate, Problem, Verdict, conversations
 from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool, Slot
-from kernelllm.search import Search, SearchBudget
+from kernelllm.search import Enough, Search, SearchBudget, ended
 
 
 class PoolJob(msgspec.Struct, frozen=True):
@@ -66,8 +66,8 @@ class JobRunner:
             self._store = Store(self._setup.store_url)
             self._writer = make_writer(self.plan)
         record = self._store.run(self._setup.run)
-        search = Search(problem, self._writer, self.judge, n=self.plan.n, record=record)
-        made = sum(1 for _ in search)
+        search = _search(self.plan, problem, self._writer, self.judge, record=record)
+        made = sum(attempt.round == 0 for attempt in search)
         if made < self.plan.n and not search.message:
             record.ran_dry(problem.name)
         return [str(e) for e in search.errors]
@@ -102,6 +102,14 @@ def make_writer(plan: BenchPlan) -> Writer:
     return made
 
 
+def _search(plan: BenchPlan, problem: Problem, writer: Writer, judge: Any, **options: Any) -> Search:
+    """All conversations about one problem. None of them ends another; answers that are known are all judged."""
+    enough: Enough = "none" if isinstance(writer, KnownAnswers) else "own"
+    return Search(problem, writer, judge, strategy="refine", n=plan.n, rounds=plan.rounds, enough=enough, **options)
+
+
+_Key = tuple[str, int, int]
+"""Problem, round and sample."""
 _Pool = LocalPool[PoolJob, Verdict | list[str]]
 LOOK_S = 2.0
 """Seconds between two looks for samples of problems that are under way."""
@@ -143,62 +151,92 @@ class Bench:
         return len(self._pool.slots)
 
     def stored(self) -> list[Attempt]:
-        """Attempts of the plan that the store has, those beyond its n left out. Makes no run."""
+        """Attempts of the plan that the store has, those beyond its n and its rounds left out. Makes no run."""
         names = {p.name for p in self.plan.problems}
-        return [a for a in Run(self.store, self.id).attempts() if a.problem in names and a.candidate.sample < self.plan.n]
+        return [a for a in Run(self.store, self.id).attempts() if a.problem in names and self._asked(a.round, a.candidate.sample)]
+
+    def _asked(self, round_: int, sample: int) -> bool:
+        return round_ < self.plan.rounds and sample < self.plan.n
 
     @property
     def wanted(self) -> int:
-        """Samples that there will be at the end, as far as it is known: fewer than asked for where the writer has run dry."""
-        return self.plan.samples - sum(self._short.values())
+        """Attempts that there will be at the end, as far as it is known: fewer than asked for where the writer has run dry, and where
+        conversations have ended before their last round."""
+        if self._answers is not None:
+            return sum(map(len, self._answers.values()))
+        spared = sum(self._spared.values()) if self.plan.rounds > 1 else 0
+        return (self.plan.samples - sum(self._short.values())) * self.plan.rounds - spared
+
+    @cached_property
+    def _answers(self) -> dict[str, set[_Key]] | None:
+        """Problem to the answers of the plan that are known; None where they are yet to be written."""
+        if not isinstance(self._writer, KnownAnswers):
+            return None
+        return {p.name: {(p.name, *key) for key in self._writer.keys(p) if self._asked(*key)} for p in self.plan.problems}
 
     @cached_property
     def _short(self) -> dict[str, int]:
         """Problem to the samples that it will not have."""
         dry = Run(self.store, self.id).dry() & {p.name for p in self.plan.problems}
-        counts = Counter(a.problem for a in self.stored()) if dry else Counter[str]()
+        counts = Counter(talk[0].problem for talk in conversations(self.stored())) if dry else Counter[str]()
         return {name: self.plan.n - counts[name] for name in dry}
+
+    @cached_property
+    def _spared(self) -> dict[tuple[str, int], int]:
+        """Problem and sample to the rounds that its conversation does without, where it has ended."""
+        rounds = self.plan.rounds
+        over = [talk[-1] for talk in conversations(self.stored()) if ended(talk, rounds)]
+        return {(a.problem, a.candidate.sample): rounds - 1 - a.round for a in over}
+
+    def _complete(self, known: set[_Key]) -> set[str]:
+        """The problems for which nothing more is to be asked."""
+        if self._answers is not None:
+            return {name for name, answers in self._answers.items() if answers <= known}
+        over = Counter(name for name, _ in self._spared)
+        return {p.name for p in self.plan.problems if over[p.name] >= self.plan.n - self._short.get(p.name, 0)}
 
     def attempts(self) -> Generator[Attempt, None, None]:
         """Run what is missing; yields each new attempt once it is stored. Interrupting keeps what is done."""
         self.run.add_problems(self.plan.problems)
-        known = {(a.problem, a.candidate.sample) for a in self.stored()}
-        counts = Counter(name for name, _ in known)
-        todo = [(i, p.name) for i, p in enumerate(self.plan.problems) if counts[p.name] < self.plan.n and p.name not in self._short]
-        missing = _mixed(todo)
+        known = {_key(a) for a in self.stored()}
+        complete = self._complete(known)
+        missing = _mixed([(i, p.name) for i, p in enumerate(self.plan.problems) if p.name not in complete])
         state = "stopped: interrupted"
         try:
-            yield from self._whole(missing, known) if self._writer.in_pool else self._judged(missing, known)
+            with closing(self._whole(missing, known) if self._writer.in_pool else self._judged(missing, known)) as made:
+                for attempt in made:
+                    if ended([attempt], self.plan.rounds):
+                        self._spared[attempt.problem, attempt.candidate.sample] = self.plan.rounds - 1 - attempt.round
+                    yield attempt
             state = "done" if not self.errors else f"stopped: {len(self.errors)} problems failed"
         finally:
             self._pool.close()
             self._writer.close()
             self.run.finish(state)
 
-    def _whole(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
+    def _whole(self, missing: Sequence[int], known: set[_Key]) -> Generator[Attempt, None, None]:
         with closing(self._pool.watched((PoolJob(i) for i in missing), LOOK_S)) as finished:
             for done in finished:
                 if done is None:  # nothing has finished; but single samples may be there
-                    for name in {name for name, sample in self.run.keys() - known if sample < self.plan.n}:
+                    for name in {name for name, *key in self.run.keys() - known if self._asked(*key)}:
                         yield from self._new(name, known)
                     continue
                 problem = self.plan.problems[done.item.problem]
                 notes = done.result if isinstance(done.result, list) else [done.error]
                 self.errors += [f"{problem.name}: {note}" for note in notes]
                 yield from self._new(problem.name, known)
-                made = sum(name == problem.name for name, _ in known)
+                made = sum(name == problem.name and not round_ for name, round_, _ in known)
                 if not notes and made < self.plan.n:
                     self._short[problem.name] = self.plan.n - made
 
-    def _new(self, name: str, known: set[tuple[str, int]]) -> Iterator[Attempt]:
+    def _new(self, name: str, known: set[_Key]) -> Iterator[Attempt]:
         """Attempts of a problem that are not ``known``, and are from now on."""
         for attempt in self.run.attempts(name):
-            key = (attempt.problem, attempt.candidate.sample)
-            if attempt.candidate.sample < self.plan.n and key not in known:
-                known.add(key)
+            if self._asked(attempt.round, attempt.candidate.sample) and _key(attempt) not in known:
+                known.add(_key(attempt))
                 yield attempt
 
-    def _judged(self, missing: Sequence[int], known: set[tuple[str, int]]) -> Iterator[Attempt]:
+    def _judged(self, missing: Sequence[int], known: set[_Key]) -> Generator[Attempt, None, None]:
         """One thread a problem, as many as keep both the writer and the pool busy."""
         todo: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         made: queue.SimpleQueue[Attempt | BaseException | None] = queue.SimpleQueue()
@@ -241,12 +279,12 @@ class Bench:
             halt.set()
             self._writer.cancel()
 
-    def _one(self, index: int, made: Any, known: set[tuple[str, int]], halt: threading.Event) -> None:
+    def _one(self, index: int, made: Any, known: set[_Key], halt: threading.Event) -> None:
         problem = self.plan.problems[index]
-        search = Search(problem, self._writer, _PoolJudge(self._pool, index), n=self.plan.n, record=self.run, budget=self._budget)
+        search = _search(self.plan, problem, self._writer, _PoolJudge(self._pool, index), record=self.run, budget=self._budget)
         try:
             for attempt in search:
-                if (attempt.problem, attempt.candidate.sample) not in known:
+                if _key(attempt) not in known:
                     made.put(attempt)
                 if halt.is_set():
                     return
@@ -267,6 +305,10 @@ class _PoolJudge:
         if not isinstance(done.result, Verdict):
             raise WorkerError(f"Judging failed: {done.error.strip().splitlines()[-1]}", where=problem.name)
         return done.result
+
+
+def _key(attempt: Attempt) -> _Key:
+    return attempt.problem, attempt.round, attempt.candidate.sample
 
 
 def _mixed(problems: Sequence[tuple[int, str]]) -> list[int]:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,21 @@ from kernelllm.bench.metrics import Estimate, Outcome
 from kernelllm.core.types import Attempt, Severity, Status
 
 BASELINES = ("eager", "compile", "max-autotune")
+
+
+class RoundScores(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of a group after so many rounds: each sample counts with its best version so far."""
+
+    rounds: int
+    pass_at: dict[int, Estimate]
+    fast: dict[str, dict[float, Estimate | None]]
+    speedup: dict[str, Estimate | None]
+    wrong: int
+    """Wrong versions of the round before that a version of this round followed."""
+    repaired: int
+    """How many of those are correct now."""
+    repair_rate: float | None
+    """The share of those; None where there was nothing to repair."""
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +55,8 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     sol_score: float | None
     statuses: dict[str, int]
     usd_per_solved: float | None
+    rounds: tuple[RoundScores, ...] = ()
+    """Scores after each round; empty where there is one alone."""
 
 
 def score(group: str, items: Sequence[Outcome], *, timed: bool = False) -> Scores:
@@ -49,16 +67,13 @@ def score(group: str, items: Sequence[Outcome], *, timed: bool = False) -> Score
     measured = [b for b in BASELINES if any(b in o.speedups for o in items)]
     baselines = measured or ["eager"]
     known = metrics.FAST_P if timed or _timed(items) else (0.0,)
-    pass_at = {k: e for k in metrics.PASS_K if (e := metrics.mean_pass_at_k(items, k)) is not None}
-    fast = {b: {p: metrics.mean_fast_p(items, p, b) if p in known else None for p in metrics.FAST_P} for b in baselines}
+    count = metrics.rounds_of(items)
     return Scores(
         group=group,
         problems=len(items),
         samples=sum(o.n for o in items),
         correct_samples=sum(o.c for o in items),
-        pass_at=pass_at,
-        fast=fast,
-        speedup={b: metrics.speedup_estimate(items, b) for b in baselines},
+        **_estimates(items, baselines, known),
         speedup_all={b: metrics.speedup_all(items, b) for b in baselines},
         median_speedup={b: metrics.median_speedup(items, b) for b in baselines},
         slower={b: sum((s := o.best(b)) is not None and s < 1 for o in items) for b in baselines},
@@ -66,6 +81,28 @@ def score(group: str, items: Sequence[Outcome], *, timed: bool = False) -> Score
         sol_score=_mean([o.sol_score for o in items]),
         statuses={k: v for k, v in metrics.status_counts(items).items() if v},
         usd_per_solved=metrics.cost_per_solved(items),
+        rounds=tuple(_after(items, r, baselines, known) for r in range(1, count + 1)) if count > 1 else (),
+    )
+
+
+def _estimates(items: Sequence[Outcome], baselines: Sequence[str], known: Sequence[float]) -> dict[str, Any]:
+    """What is told of a group after each round, too."""
+    return {
+        "pass_at": {k: e for k in metrics.PASS_K if (e := metrics.mean_pass_at_k(items, k)) is not None},
+        "fast": {b: {p: metrics.mean_fast_p(items, p, b) if p in known else None for p in metrics.FAST_P} for b in baselines},
+        "speedup": {b: metrics.speedup_estimate(items, b) for b in baselines},
+    }
+
+
+def _after(items: Sequence[Outcome], rounds: int, baselines: Sequence[str], known: Sequence[float]) -> RoundScores:
+    made = [o.repairs[rounds - 2] for o in items if o.repairs] if rounds > 1 else []
+    wrong, repaired = sum(r.wrong for r in made), sum(r.repaired for r in made)
+    return RoundScores(
+        rounds=rounds,
+        **_estimates([o.after(rounds) for o in items], baselines, known),
+        wrong=wrong,
+        repaired=repaired,
+        repair_rate=repaired / wrong if wrong else None,
     )
 
 
@@ -125,8 +162,37 @@ def rows(scores: Sequence[Scores]) -> list[list[str]]:
 
 def table(scores: Sequence[Scores]) -> list[list[str]]:
     """The headings and :func:`rows`, without the columns of which nothing is known."""
-    filled = rows(scores)
-    return [[row[i] for i in range(len(COLUMNS)) if any(f[i] != "-" for f in filled)] for row in [list(COLUMNS), *filled]]
+    return _known_columns(COLUMNS, rows(scores))
+
+
+ROUND_COLUMNS = ("rounds", "pass@1", "pass@10", "fast_0", "fast_1 eager", "fast_1 compile", "x eager", "x compile", "repaired")
+
+
+def round_rows(scores: Scores) -> list[list[str]]:
+    """One row of text for each number of rounds, in the order of :data:`ROUND_COLUMNS`."""
+    return [
+        [
+            str(r.rounds),
+            _percent(r.pass_at.get(1)),
+            _percent(r.pass_at.get(10)),
+            _percent(next(iter(r.fast.values())).get(0.0)),
+            _percent(r.fast.get("eager", {}).get(1.0)),
+            _percent(r.fast.get("compile", {}).get(1.0)),
+            _times(r.speedup.get("eager")),
+            _times(r.speedup.get("compile")),
+            "-" if r.repair_rate is None else f"{r.repaired} of {r.wrong} ({100 * r.repair_rate:.0f} %)",
+        ]
+        for r in scores.rounds
+    ]
+
+
+def round_table(scores: Scores) -> list[list[str]]:
+    """The headings and :func:`round_rows`, without the columns of which nothing is known; empty where there is one round."""
+    return _known_columns(ROUND_COLUMNS, round_rows(scores)) if scores.rounds else []
+
+
+def _known_columns(columns: Sequence[str], filled: Sequence[list[str]]) -> list[list[str]]:
+    return [[row[i] for i in range(len(columns)) if any(f[i] != "-" for f in filled)] for row in [list(columns), *filled]]
 
 
 def _percent(estimate: Estimate | None) -> str:
@@ -141,10 +207,17 @@ def _times(estimate: Estimate | None) -> str:
 
 def markdown(scores: Sequence[Scores]) -> str:
     """The table, and all figures of its last line, as GitHub Markdown; brackets hold 95 % intervals over problems."""
-    head, *filled = ["| " + " | ".join(row) + " |" for row in table(scores)]
-    lines = [head, "|" + "---|" * (head.count("|") - 1), *filled]
+    lines = _markdown_table(table(scores))
+    if after := round_table(scores[-1]):
+        lines += ["", f"After each round ({scores[-1].group}); repaired: wrong versions that the next one put right.", ""]
+        lines += _markdown_table(after)
     lines += ["", f"| {scores[-1].group} | |", "|---|---|", *(f"| {name} | {text} |" for name, text in all_figures(scores[-1]))]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_table(cells: Sequence[Sequence[str]]) -> list[str]:
+    head, *filled = ["| " + " | ".join(row) + " |" for row in cells]
+    return [head, "|" + "---|" * (head.count("|") - 1), *filled]
 
 
 def all_figures(s: Scores) -> list[tuple[str, str]]:

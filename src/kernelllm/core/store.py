@@ -316,13 +316,14 @@ class Run:
                 connection.execute(t.ATTEMPTS.delete().where(same))
                 connection.execute(t.META.delete().where(t.META.c.key == self._dry_key(a.problem)))
 
-    def keys(self) -> set[tuple[str, int]]:
-        """(problem, sample) of every stored attempt."""
+    def keys(self) -> set[tuple[str, int, int]]:
+        """(problem, round, sample) of every stored attempt."""
         from sqlalchemy import select
 
         a = self.store._tables.ATTEMPTS.c
         with self.store._begin() as connection:
-            return {(row.problem, row.sample) for row in connection.execute(select(a.problem, a.sample).where(a.run == self.id))}
+            rows = connection.execute(select(a.problem, a.round, a.sample).where(a.run == self.id))
+            return {(row.problem, row.round, row.sample) for row in rows}
 
     def attempts(self, problem: str | None = None) -> list[Attempt]:
         """Stored attempts, by problem, round and sample."""

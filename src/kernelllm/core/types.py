@@ -310,6 +310,14 @@ def _rank(attempt: Attempt) -> tuple[bool, float, float]:
     return (timing is None, timing.candidate.median_ms if timing else 0.0, -(coverage or 0.0))
 
 
+def conversations(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
+    """Attempts by problem and sample: each sample's versions in the order of their rounds."""
+    found: dict[tuple[str, int], list[Attempt]] = {}
+    for attempt in sorted(attempts, key=lambda a: (a.problem, a.candidate.sample, a.round)):
+        found.setdefault((attempt.problem, attempt.candidate.sample), []).append(attempt)
+    return list(found.values())
+
+
 def stretches(samples: Sequence[int]) -> list[tuple[int, int]]:
     """Ascending sample numbers as (first, count): [3, 4, 7] gives [(3, 2), (7, 1)]."""
     found: list[tuple[int, int]] = []

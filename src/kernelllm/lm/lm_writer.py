@@ -22,6 +22,8 @@ from kernelllm.models.language_model import AGAIN, as_text, sound
 
 SMALLEST = 64
 """An answer that a budget would cut to fewer tokens than this is not asked for."""
+BATCHED = 64
+"""Requests that may wait at once for a model that draws them together."""
 LOCAL_TOKENS = 4096
 SERVED_TOKENS = 16384
 """Default limits of new tokens: a served model may think at length before it answers."""
@@ -67,7 +69,7 @@ class LMWriter(Writer):
         self.target, self.backend = target, backend
         self.price = price
         self.limit = Limit()
-        self.concurrency = model.concurrency
+        self.concurrency = BATCHED if model.batches else model.concurrency
         self.info = self.templates.info(self.template)
         self._owns_model = owns_model
 
@@ -173,10 +175,10 @@ class LMWriter(Writer):
             at += count
 
     def _sample_held(self, messages: Sequence[Message], prompt: str, wanted: int, first: int) -> Generator[Completion, None, int]:
-        """As many answers at once as fit in what is left of the budget, at most ``concurrency``; returns their number."""
+        """As many answers at once as fit in what is left of the budget, at most the model's ``concurrency``; returns their number."""
         prompt_tokens = len(prompt) // 3 + 8  # an upper estimate: real counts settle it
         held: list[int] = []
-        for _ in range(min(wanted, max(self.concurrency, 1))):
+        for _ in range(min(wanted, max(self.model.concurrency, 1))):
             try:
                 held.append(self.limit.hold(prompt_tokens, self.params.max_tokens, self.price))
             except BudgetExceeded:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from kernelllm.core.types import stretches
 from kernelllm.core.writer import Answers
 from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, sound
+from kernelllm.models.together import Together
 
 
 class Cached(LanguageModel):
@@ -24,6 +25,7 @@ class Cached(LanguageModel):
         self.name = model.name
         self.local = model.local
         self.concurrency, self.batches, self.reads_verdicts = model.concurrency, model.batches, model.reads_verdicts
+        self._together = Together(model) if model.batches else None
         self._answers = answers
         self._salt = salt
         self._run = run
@@ -38,7 +40,9 @@ class Cached(LanguageModel):
         return self.inner.load()
 
     def cancel(self) -> None:
-        """Cancel the model inside."""
+        """Cancel the model inside, and what waits for it."""
+        if self._together is not None:
+            self._together.cancel()
         self.inner.cancel()
 
     def close(self) -> None:
@@ -81,10 +85,16 @@ class Cached(LanguageModel):
             else:
                 yield known
         for start, count in stretches(missing):
-            for completion in map(sound, self.inner.sample(messages, ask or params, count, start)):
+            for completion in map(sound, self._drawn(messages, ask or params, count, start)):
                 if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
                     self.record(messages, params, completion)
                 yield completion
+
+    def _drawn(self, messages: Sequence[Message], params: SamplingParams, n: int, first: int) -> Iterable[Completion]:
+        """From the model inside: where it batches, a single answer together with those that other threads ask for."""
+        if self._together is not None and n == 1:
+            return self._together.one(messages, params, first)
+        return self.inner.sample(messages, params, n, first)
 
     def record_ahead(self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int) -> Iterator[int]:
         """Draw ``n`` answers to each prompt that has none on record, together; yields a prompt's place once it lacks none of them."""

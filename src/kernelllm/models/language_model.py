@@ -149,12 +149,18 @@ class LanguageModel:
         raise NotImplementedError
 
     def sample_prompts(
-        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int = 0
+        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int | Sequence[int] = 0
     ) -> Iterator[tuple[int, Completion]]:
-        """Draw ``n`` answers to each of several prompts, as (number of the prompt, answer); a provider may batch them."""
-        for index, messages in enumerate(prompts):
-            for completion in self.sample(messages, params, n, first):
+        """Draw ``n`` answers to each of several prompts, as (number of the prompt, answer), numbered from ``first``, which may be one
+        number for each prompt; a provider may batch them."""
+        for index, (messages, start) in enumerate(zip(prompts, firsts(first, len(prompts)), strict=True)):
+            for completion in self.sample(messages, params, n, start):
                 yield index, completion
+
+
+def firsts(first: int | Sequence[int], count: int) -> Sequence[int]:
+    """The number of the first answer to each of ``count`` prompts."""
+    return [first] * count if isinstance(first, int) else first
 
 
 def sound(completion: Completion) -> Completion:

@@ -21,7 +21,7 @@ from kernelllm.core.errors import ModelError
 from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
-from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, plain_text
+from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, firsts, plain_text
 from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
 
@@ -120,12 +120,13 @@ class Mini(HF):
             yield completion
 
     def sample_prompts(
-        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int = 0
+        self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int = 1, first: int | Sequence[int] = 0
     ) -> Iterator[tuple[int, Completion]]:
         """``n`` answers to each of several prompts as (number of the prompt, answer), a batch at a time."""
         self._cancelled.clear()
         ids = [self.encode(messages) for messages in prompts]
-        todo = [(p, first + i) for p in sorted(range(len(ids)), key=lambda p: len(ids[p])) for i in range(n)]
+        starts = firsts(first, len(ids))
+        todo = [(p, starts[p] + i) for p in sorted(range(len(ids)), key=lambda p: len(ids[p])) for i in range(n)]
         if not todo:
             return
         with self._lock:

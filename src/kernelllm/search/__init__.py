@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from kernelllm.search.refine import ended
 from kernelllm.search.search_loop import Search, run
-from kernelllm.search.strategy import SearchBudget, Strategy, Task
+from kernelllm.search.strategy import Enough, SearchBudget, Strategy, Task
 
-__all__ = ["Search", "SearchBudget", "Strategy", "Task", "run"]
+__all__ = ["Enough", "Search", "SearchBudget", "Strategy", "Task", "ended", "run"]

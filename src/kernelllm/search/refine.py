@@ -6,10 +6,10 @@ is still being judged, and a resumed run takes the same course.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernelllm.core.types import Attempt, Status
-from kernelllm.search.strategy import Task
+from kernelllm.search.strategy import Task, settled
 
 
 class Refine:
@@ -32,6 +32,12 @@ class Refine:
         sample = attempt.candidate.sample
         history = self._history.setdefault(sample, [])
         history.append(attempt)
-        if attempt.round + 1 >= self._rounds or attempt.verdict.status is Status.PROBLEM_ERROR:
+        if attempt.round + 1 >= self._rounds:
             return []
         return [Task(round=attempt.round + 1, first=sample, feedback=tuple(history))]
+
+
+def ended(conversation: Sequence[Attempt], rounds: int) -> bool:
+    """Whether nothing follows the attempts of one conversation, where a correct version that was not timed ends it."""
+    last = conversation[-1]
+    return last.round + 1 >= rounds or last.verdict.status is Status.PROBLEM_ERROR or settled(conversation)

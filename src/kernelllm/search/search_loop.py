@@ -16,7 +16,7 @@ from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
 from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict, best, stretches
 from kernelllm.core.writer import Writer
-from kernelllm.search.strategy import Record, SearchBudget, Strategy, Task, VerdictSource
+from kernelllm.search.strategy import Enough, Record, SearchBudget, Strategy, Task, VerdictSource, settled
 
 Event = Callable[[str, dict[str, Any]], None]
 """Told ``("drafted", {...})`` and ``("judged", {...})`` as they happen, from any thread."""
@@ -32,7 +32,9 @@ class _TaskEnded(msgspec.Struct, frozen=True):
 class Search:
     """One search for one problem: iterate over it to run it and get its attempts as they are judged.
 
-    Once a candidate is correct and was not timed, no further round is asked for: faster cannot be told from slower.
+    Once a candidate is correct and was not timed, no further round is asked for: faster cannot be told from slower. With ``enough``
+    ``own`` that holds for the rounds of the same sample alone, so that samples are conversations of their own; with ``none`` every round
+    is asked for, whatever was judged before.
     After the iteration ``stopped`` says why it ended early (empty: it did not) and ``errors`` holds what
     single requests failed with. Raises the first such error when there is no attempt at all.
     """
@@ -46,6 +48,7 @@ class Search:
         strategy: str | Strategy = "sample",
         n: int = 1,
         rounds: int = 1,
+        enough: Enough = "any",
         budget: SearchBudget | None = None,
         record: Record | None = None,
         on_event: Event | None = None,
@@ -56,6 +59,7 @@ class Search:
         self.strategy: Strategy = registry.resolve("strategies", strategy)() if isinstance(strategy, str) else strategy
         self.n = n
         self.rounds = rounds
+        self.enough = enough
         self.budget = budget or SearchBudget()
         self.record = record
         self.attempts: list[Attempt] = []
@@ -105,9 +109,7 @@ class Search:
             task = todo.popleft()
             samples = range(task.first, task.first + task.n)
             for start, count in stretches([s for s in samples if (task.round, s) not in known]):
-                if task.round and any(a.verdict.correct and a.verdict.timing is None for a in self.attempts):
-                    self.settled = True
-                else:
+                if not self._spared(task):
                     self._ask(msgspec.structs.replace(task, first=start, n=count))
             for sample in samples:
                 attempt = known.get((task.round, sample))
@@ -115,6 +117,14 @@ class Search:
                     self.attempts.append(attempt)
                     yield attempt
                     todo.extend(self.strategy.after(attempt))
+
+    def _spared(self, task: Task) -> bool:
+        """Whether a later round could improve nothing."""
+        if not task.round or self.enough == "none":
+            return False
+        found = settled(self.attempts if self.enough == "any" else task.feedback)
+        self.settled = self.settled or found
+        return found or any(a.verdict.status is Status.PROBLEM_ERROR for a in task.feedback[-1:])
 
     def _ask(self, task: Task) -> None:
         """Have a task written in the background."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -31,6 +31,15 @@ class Strategy(Protocol):
     def after(self, attempt: Attempt) -> Iterable[Task]:
         """What to ask for once an attempt has been judged."""
         ...
+
+
+Enough = Literal["any", "own", "none"]
+"""Which candidates that are correct and not timed spare further rounds: those of any sample, those of the same one, or none."""
+
+
+def settled(attempts: Iterable[Attempt]) -> bool:
+    """Whether one is correct and was not timed: faster cannot be told from slower, so that a further version could improve nothing."""
+    return any(a.verdict.correct and a.verdict.timing is None for a in attempts)
 
 
 class SearchBudget(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @click.argument("suites", metavar="SUITE...", nargs=-1, required=True)
 @click.option("-m", "--model", "models", metavar="NAME", multiple=True, help="Who writes; may be given again.  [default: compiler]")
 @click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N", help="Samples for each problem.  [default: 1]")
+@click.option("--rounds", type=click.IntRange(min=1), metavar="R",
+              help="Versions of each sample: a wrong one is repaired, a timed right one made faster.  [default: 1]")  # fmt: skip
 @click.option("--extern", type=click.Choice(EXTERN), help="As in optimize.  [default: avoid; with --track hybrid: auto]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
@@ -35,6 +37,7 @@ def bench(ctx: click.Context, /, suites: tuple[str, ...], models: tuple[str, ...
     \b
     kernelllm bench builtin -m compiler -n 4
     kernelllm bench kernelbench/level1 -m openai/MODEL -n 20 --temperature 1.0 --top-p 0.97
+    kernelllm bench kernelbench/level1 -m openai/MODEL -n 4 --rounds 3
     """
     from kernelllm.app import suite_runs as wiring
     from kernelllm.app.session import open_store
@@ -66,7 +69,7 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     import os
 
     from kernelllm.app.judge_options import extern_of, judge_settings, tracked
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import Asking, refuse_what_means_nothing
     from kernelllm.core.writer import require
 
     require(model)
@@ -74,12 +77,14 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
     known = wiring.known_answers(options["rejudge"], store) if options["rejudge"] else None
-    n = options["n"]
-    if known is not None:  # their own model and number of samples, unless others are asked for
-        model, n = (model if options["named"] else known.model), n or known.n
+    n, rounds = options["n"], options["rounds"]
+    if known is not None:  # their own model and numbers, unless others are asked for
+        model, n, rounds = (model if options["named"] else known.model), n or known.n, rounds or known.rounds
+    else:
+        refuse_what_means_nothing(model, Asking(rounds=rounds or 1))
     extern = extern_of(options["extern"], options["track"])
     settings = tracked(settings, model) if known is None else settings
-    plan = wiring.make_plan(suite, model, n or 1, asking=asking, extern=extern, judge=settings, known=known)
+    plan = wiring.make_plan(suite, model, n or 1, rounds or 1, asking=asking, extern=extern, judge=settings, known=known)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
     made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)
@@ -89,7 +94,9 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
 def _plan_line(plan: dict[str, Any]) -> str:
     from kernelllm.app.progress import duration
 
-    counts = f"{plan['problems']} problems, {plan['samples']} samples, {plan['done']} done, {plan['left']} left"
+    several = plan["rounds"] > 1
+    asked = f"{plan['samples']} samples" + (f" of at most {plan['rounds']} versions" if several else "")
+    counts = f"{plan['problems']} problems, {asked}, {plan['done']} done, {'at most ' if several else ''}{plan['left']} left"
     known = []
     if plan["seconds"] is not None:
         known.append(f"about {duration(plan['seconds'])}")
@@ -105,6 +112,7 @@ def run_shown(one: Bench, limited: bool) -> None:
     from kernelllm.app.suite_runs import SPENT
 
     stored = one.stored()
+    what = "versions" if one.plan.rounds > 1 else "samples"
     meter = Meter(one.plan.model, one.wanted, stored)
     live = sys.stderr.isatty()
     with Console() as console:
@@ -117,14 +125,14 @@ def run_shown(one: Bench, limited: bool) -> None:
                         meter.wanted = one.wanted
                         console.stage(meter.text())
         except KeyboardInterrupt:
-            console.note(f"Interrupted: {len(one.stored())} of {one.wanted} samples are kept; the same command goes on from there.")
+            console.note(f"Interrupted: {len(one.stored())} of {one.wanted} {what} are kept; the same command goes on from there.")
             raise click.exceptions.Exit(130) from None
         wanted = meter.wanted = one.wanted
         if meter.new:
             console.stage(meter.text())
         if limited and meter.done < wanted and not one.errors:
             one.run.finish(SPENT)
-            console.note(f"The budget is spent: {meter.done} of {wanted} samples are kept; a larger one goes on from there.")
+            console.note(f"The budget is spent: {meter.done} of {wanted} {what} are kept; a larger one goes on from there.")
         for error in one.errors[:5]:
             console.note(error.strip().splitlines()[-1])
         if len(one.errors) > 5:
@@ -137,5 +145,5 @@ def _summary(one: Bench) -> dict[str, Any]:
 
     attempts = one.stored()
     asked, note = asked_of(one.run, attempts)
-    scores = summary.by_group(metrics.outcomes(attempts, problems=asked), summary.level_of)
+    scores = summary.by_group(metrics.outcomes(attempts, problems=asked, rounds=one.plan.rounds), summary.level_of)
     return {"run": one.id, "model": one.plan.model, "suite": one.plan.suite, "note": note, "scores": scores, "errors": one.errors}

@@ -132,6 +132,8 @@ def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: 
         return
     for two, told in zip(rest, found, strict=True):
         click.echo(f"{two.name} against {one.name}, {len(told.pairs)} shared problems (brackets: 95 % intervals)")
+        if max(told.asked) > 1:
+            click.echo(f"  rounds: {told.asked[1]} against {told.asked[0]}; a sample counts with its best version")
         for line in _comparison(told, each):
             click.echo(f"  {line}")
 
@@ -139,11 +141,14 @@ def compare(first: str, others: tuple[str, ...], baseline: str, each: bool, db: 
 def _comparison(found: PairedComparison, each: bool) -> Iterator[str]:
     """The figures, the problems that only one solved or has, and with ``each`` every shared problem."""
     timed = any(s is not None for p in found.pairs for s in p.speedups)
+    after = [(r, f"after {r.rounds} round{'s' if r.rounds > 1 else ''}") for r in found.rounds]
     for label, estimate, scale, unit in (
         ("pass@1", found.pass_at_1, 100, " points"),
         ("solved", found.solved, 100, " points"),
         (f"fast_1 over {found.baseline}", found.faster if timed else None, 100, " points"),
         (f"speed over {found.baseline}, where both solved", found.speed, 1, "x"),
+        *((f"pass@1 {when}", r.pass_at_1, 100, " points") for r, when in after),
+        *((f"solved {when}", r.solved, 100, " points") for r, when in after),
     ):
         if estimate is not None:
             low, high = scale * estimate.low, scale * estimate.high

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,7 @@ from kernelllm.app.page import charts
 from kernelllm.bench import metrics, summary
 from kernelllm.bench.metrics import Outcome
 from kernelllm.core import gpus, verdict_words
-from kernelllm.core.types import Attempt, Verdict
+from kernelllm.core.types import Attempt, Status, Verdict
 
 PUBLISHED = (
     ("KernelLLM", 20.2, 51.8, 57.1),
@@ -55,11 +56,12 @@ def view(
     note: str = "",
     problems: Sequence[str] = (),
     references: Mapping[str, str] = MappingProxyType({}),
+    rounds: int = 1,
 ) -> RunView:
-    """Prepare a run for the page. ``problems`` names what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`;
+    """Prepare a run for the page. ``problems`` and ``rounds``: what it was asked for, see :func:`kernelllm.bench.metrics.outcomes`;
     ``references`` has the sources of those that are known."""
     found = next((a.verdict.environment for a in attempts if a.verdict.environment), {})
-    made = tuple(metrics.outcomes(attempts, problems=problems))
+    made = tuple(metrics.outcomes(attempts, problems=problems, rounds=rounds))
     return RunView(
         name=name,
         model=model,
@@ -89,13 +91,17 @@ def page(runs: Sequence[RunView]) -> str:
     filled = [(run, row) for run, made in scores for row in summary.rows(made)]
     keep = [i for i in range(len(summary.COLUMNS)) if any(row[i] != "-" for _, row in filled)]
     rows = [(run.name, [row[i] for i in keep]) for run, row in filled]
+    after = [(run, row) for run, made in scores for row in summary.round_rows(made[-1])]
+    told = [i for i in range(len(summary.ROUND_COLUMNS)) if any(row[i] != "-" for _, row in after)]
     return environment.get_template("report.html").render(
         version=__version__,
         runs=runs,
         rows=rows,
         columns=[summary.COLUMNS[i] for i in keep],
+        round_rows=[(run.name, [row[i] for i in told]) for run, row in after],
+        round_columns=[summary.ROUND_COLUMNS[i] for i in told],
         published=PUBLISHED if any("level1" in run.suite or "level1/" in p for run in runs for p in problems[:1]) else (),
-        statuses=[(run.name, {k: v for k, v in metrics.status_counts(run.outcomes).items() if v}) for run in runs],
+        statuses=[(run.name, _ended(run.attempts)) for run in runs],
         kinds=[(run.name, summary.error_kinds(run.attempts)) for run in runs],
         figures=_table([summary.all_figures(made[-1]) for _, made in scores]),
         plots=[(title, charts.inline(figure, title)) for title, figure in _plots(runs)],
@@ -125,6 +131,8 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     made = []
     if any(o.n > 1 for run in runs for o in run.outcomes):
         made.append(("pass@k", charts.pass_at_k(series)))
+    if any(o.rounds for run in runs for o in run.outcomes):
+        made.append(("pass@1 after each round", charts.rounds(series)))
     for baseline in baselines:
         made.append((f"fast_p over {baseline}", charts.fast_p(series, baseline)))
         made.append((f"Speed-ups over {baseline}", charts.speedups(series, baseline)))
@@ -133,6 +141,12 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     if gpu is not None:
         made.append((f"Roofline, {gpu.name}", charts.roofline([(run.name, run.attempts) for run in runs], gpu)))
     return made
+
+
+def _ended(attempts: Sequence[Attempt]) -> dict[str, int]:
+    """How many attempts ended in each status."""
+    counts = Counter(a.verdict.status for a in attempts)
+    return {status.value: counts[status] for status in Status if counts[status]}
 
 
 def _table(told: Sequence[list[tuple[str, str]]]) -> list[tuple[str, list[str]]]:

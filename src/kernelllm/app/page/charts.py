@@ -94,6 +94,22 @@ def pass_at_k(series: Series) -> Figure:
     return figure
 
 
+def rounds(series: Series) -> Figure:
+    """pass@1 after each round, with the 95 % interval over problems."""
+    figure, axes = _figure()
+    most = max(metrics.rounds_of(items) for _, items in series)
+    for (name, items), color in zip(series, cycle(SERIES), strict=False):
+        counts = range(1, metrics.rounds_of(items) + 1)
+        found = [(r, e) for r in counts if (e := metrics.mean_pass_at_k([o.after(r) for o in items], 1)) is not None]
+        x = [r for r, _ in found]
+        axes.plot(x, [100 * e.value for _, e in found], color=color, label=name, marker="o", markersize=3)
+        axes.fill_between(x, [100 * e.low for _, e in found], [100 * e.high for _, e in found], color=color, alpha=0.15, linewidth=0)
+    axes.set_xticks(range(1, most + 1))
+    axes.set(xlabel="rounds", ylabel="pass@1, %", ylim=(0, 100))
+    _legend(axes, series)
+    return figure
+
+
 def speedups(series: Series, baseline: str) -> Figure:
     """Histogram of the best speed-up of each solved problem, logarithmic bins."""
     figure, axes = _figure()
