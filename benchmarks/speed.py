@@ -457,8 +457,8 @@ class Timing:
             for old in self.args.out.glob(f"*.{kind}"):
                 old.unlink()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        say("ms by wall/GPU, x: the faster of eager and compile over ours")
         try:
+            say("ms by wall/GPU, x: the faster of eager and compile over ours")
             batches = -(-len(self.names) // min(self.args.batch, self.args.writers))  # a mode may hold its place until all are ready
             size = -(-len(self.names) // max(batches, 1)) or 1
             for at in range(0, len(self.names), size):
