@@ -19,7 +19,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import compile_fx
 
-from kernelllm.app.dynamo import backend, choice, disk, graph_kernel, orders, race, split_graph
+from kernelllm.app.dynamo import backend, choice, disk, graph_kernel, graph_report, orders, race, split_graph
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import Order, Written
@@ -666,3 +666,19 @@ def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(
             torch.testing.assert_close(compiled(module)(*inputs), module(*inputs))
             torch.testing.assert_close(compiled(module)(*inputs), module(*inputs))
         assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients
+
+
+def test_the_report_has_one_line_for_pieces_that_fared_alike() -> None:
+    report = graph_report.CompileReport()
+    for number in range(3):
+        seconds = (1.5, 2.0) if number == 0 else (0.5, 1.0)
+        record = graph_report.GraphRecord(f"forward 4.{number}", 100, write_s=seconds[0], judge_s=seconds[1])
+        report.graphs.append(record)
+        record.became("inductor", "slow")
+    lone = graph_report.GraphRecord("inference 5", 7)
+    report.graphs.append(lone)
+    assert str(report).splitlines() == [
+        "4 graphs: 1 not written yet, 3 left to Inductor",
+        "  forward 4.0 to forward 4.2 (300 operators): left to Inductor (2 of them written in 2 s, judged in 3 s): slow",
+        "  inference 5 (7 operators): not written yet",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from kernelllm.app.dynamo import orders
@@ -79,7 +80,20 @@ class CompileReport:
 
     def __str__(self) -> str:
         counts = [f"{self.count(state)} {words}" for state, words in WORDS.items() if self.count(state)]
-        return "\n".join([f"{len(self.graphs)} graphs: {', '.join(counts) or 'none'}", *(f"  {g}" for g in self.graphs)])
+        alike = [list(some) for _, some in groupby(self.graphs, key=lambda g: (g.name.partition(".")[0], g.state, g.cause))]
+        return "\n".join([f"{len(self.graphs)} graphs: {', '.join(counts) or 'none'}", *(f"  {_line(some)}" for some in alike)])
+
+
+def _line(graphs: list[GraphRecord]) -> str:
+    """Pieces of one graph that fared alike share a line."""
+    first, last = graphs[0], graphs[-1]
+    if first is last:
+        return str(first)
+    made = {(g.write_s, g.judge_s) for g in graphs if g.write_s and not g.from_disk}  # equal pieces are written once
+    seconds = [f"{len(made)} of them written in {sum(w for w, _ in made):g} s, judged in {sum(j for _, j in made):g} s"] if made else []
+    how = [*(["verified"] if first.state == "written" and all(g.verified for g in graphs) else []), *seconds]
+    text = f"{first.name} to {last.name} ({sum(g.operators for g in graphs)} operators): {WORDS[first.state]}"
+    return text + (f" ({', '.join(how)})" if how else "") + (f": {first.cause}" if first.cause else "")
 
 
 _report = CompileReport()
