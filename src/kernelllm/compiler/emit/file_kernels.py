@@ -43,7 +43,7 @@ class FileKernels:
             if launch.kernel in cleaned:
                 continue
             self.configs[launch.kernel] = chosen = launch_config(kernel, options, overwritten[launch.kernel])
-            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every())
+            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every(), hints=options.library)
             chosen.rows = cleaned[launch.kernel].rows
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
         self.merged = find(cleaned, self.configs)
