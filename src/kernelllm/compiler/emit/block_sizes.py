@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from kernelllm.compiler.inductor import heuristics
@@ -40,20 +39,18 @@ class LaunchConfig:
     warps: int = 4
     tuned: list[tuple[dict[str, int], int]] = field(default_factory=list)
     """For autotune: block sizes and warps to try."""
-    restored: set[str] = field(default_factory=set)
-    """For autotune: pointers whose values are put back after each trial run."""
 
     def every(self) -> dict[str, set[int]]:
         """What each block size may be."""
         return {b: {values.get(b, size) for values, _ in self.tuned or [({}, 0)]} for b, size in self.blocks.items()}
 
 
-def launch_config(kernel: Kernel, options: Options, overwritten: Collection[str] | None = ()) -> LaunchConfig:
-    """Choose blocks for a kernel. ``overwritten``: pointers whose values a trial run would change; None where there must be none."""
+def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) -> LaunchConfig:
+    """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
     if options.short:
         return _usual(kernel, kernel.hints.get("x", 1))
     known = heuristics.tried(kernel) if options.library else []
-    tunes = overwritten is not None and _may_tune(kernel, options, known)
+    tunes = not mutates and _may_tune(kernel, options, known)
     chosen = _own(kernel, options)
     if known and options.mixed and _better_by_own(kernel):
         known = [({**dict.fromkeys(kernel.blocks, 1), **chosen.blocks}, chosen.warps), *(known if tunes else ())]
@@ -63,7 +60,6 @@ def launch_config(kernel: Kernel, options: Options, overwritten: Collection[str]
         chosen = _as_inductor(kernel, known if tunes else [min(known, key=lambda one: _distance(one, chosen))])
     elif tunes:
         chosen.tuned = _tuned(chosen, kernel)
-    chosen.restored = set(overwritten or ()) if chosen.tuned else set()
     return chosen
 
 

@@ -33,16 +33,15 @@ class FileKernels:
         self.configs: dict[str, LaunchConfig] = {}
         self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
-        overwritten: dict[str, set[str] | None] = {}
-        for launch in self._launches():
-            before, now = overwritten.get(launch.kernel, set()), _overwritten(launch, arguments)
-            overwritten[launch.kernel] = None if before is None or now is None else before | now
         for launch in self._launches():
             kernel = wrapper.kernels[launch.kernel]
             write_time.check()
+            mutates = _mutates(launch, arguments)
             if launch.kernel in cleaned:
+                if mutates:
+                    self.configs[launch.kernel].tuned = []
                 continue
-            self.configs[launch.kernel] = chosen = launch_config(kernel, options, overwritten[launch.kernel])
+            self.configs[launch.kernel] = chosen = launch_config(kernel, options, mutates=mutates)
             cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every(), hints=options.library)
             chosen.rows = cleaned[launch.kernel].rows
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
@@ -101,14 +100,20 @@ class FileKernels:
             raise CaptureError(what, where="emit", fix="Keep the number a tensor: leave out .item(), float() or int().") from error
 
 
-def _overwritten(launch: Launch, arguments: set[str]) -> set[str] | None:
-    """The pointers through which a launch changes what it reads; None where it writes what its caller holds."""
-    names = {p: {n.id for n in ast.walk(v) if isinstance(n, ast.Name)} for p, v in launch.arguments.items() if "_ptr" in p}
-    written = {p: found for p, found in names.items() if p.startswith(("out_ptr", "in_out_ptr"))}
-    if any(found & arguments for found in written.values()):
-        return None
-    read = set().union(*(found for p, found in names.items() if p.startswith("in_ptr")))
-    return {p for p, found in written.items() if p.startswith("in_out_ptr") or found & read}
+def _mutates(launch: Launch, arguments: set[str]) -> bool:
+    """Whether a launch changes what it, or its caller, reads."""
+    if any(p.startswith("in_out_ptr") for p in launch.arguments):
+        return True
+    writes = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("out_ptr")}
+    reads = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("in_")}
+    return bool(writes & (arguments | reads))
+
+
+def _buffer(node: ast.expr) -> str:
+    """What a pointer leads into, whatever view of it is passed."""
+    while isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    return ast.unparse(node)
 
 
 @dataclass
@@ -130,7 +135,7 @@ def find(cleaned: dict[str, Cleaned], configs: dict[str, LaunchConfig]) -> Merge
         text = "\n".join(ast.unparse(found.visit(copy.deepcopy(s))) for s in one.body)
         numbers[name] = found.values
         pointers = tuple(one.kernel.signature.get(p, "") for p in one.pointers)
-        key = (text, tuple(one.params), pointers, one.rows, _tuning(configs[name]), tuple(one.persistent))
+        key = (text, tuple(one.params), pointers, one.rows, str(configs[name].tuned), tuple(one.persistent))
         groups.setdefault(key, []).append(name)
     merged = MergedKernels()
     for members in groups.values():
@@ -140,10 +145,6 @@ def find(cleaned: dict[str, Cleaned], configs: dict[str, LaunchConfig]) -> Merge
         if len(members) > 1:
             _lift(cleaned[members[0]], members, numbers, merged)
     return merged
-
-
-def _tuning(config: LaunchConfig) -> str:
-    return f"{config.tuned} {sorted(config.restored)}"
 
 
 def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | float]], merged: MergedKernels) -> None:

@@ -281,8 +281,7 @@ def _autotune(chosen: LaunchConfig, names: dict[str, str], sizes: list[str], blo
         inner = ", ".join(f'"{names[b]}": {v}' for b, v in values.items() if b in blocks)
         lines.append(f"        triton.Config({{{inner}}}, num_warps={warps}),")
     keys = ", ".join(f'"{s}"' for s in sizes)
-    restored = ", ".join(f'"{name}"' for name in dict.fromkeys(names[p] for p in sorted(chosen.restored) if p in names))
-    return [*lines, "    ],", f"    key=[{keys}],", *([f"    restore_value=[{restored}],"] if restored else []), ")"]
+    return [*lines, "    ],", f"    key=[{keys}],", ")"]
 
 
 def _pointers(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> tuple[dict[str, str], set[str]]:
