@@ -6,6 +6,7 @@ fp32 products gain by splitting into halves, half-precision ones where a cost mo
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -69,7 +70,7 @@ def _gains(node: Node, target: str) -> bool:
     return template_gains(m, n, k, gpus.by_arch(target), activation="any")  # fuse() knows which, if any
 
 
-def _gains_joined(product: Node, activation: str, products: int, target: str) -> bool:
+def _gains_joined(target: str, product: Node, activation: str, products: int) -> bool:
     """Whether a product that is a template so far gains by the activation behind it, or two by theirs and their gate."""
     a, b = (node.meta["val"] for node in product.args[:2] if isinstance(node, Node))
     (m, k), n = a.shape, b.shape[1]
@@ -84,7 +85,7 @@ def _scattered(*operands: torch.Tensor) -> bool:
 
 def fuse(graph: GraphModule, options: Options) -> None:
     """Fusions of templates; half-precision products that nothing has joined and that gain by nothing else are torch's again."""
-    fusions.fuse(graph, options, wide=8192, gains=lambda *joined: _gains_joined(*joined, options.target))
+    fusions.fuse(graph, options, wide=8192, gains=functools.partial(_gains_joined, options.target))
     for node in list(graph.graph.nodes):
         if str(node.target) != "kernelllm.half_matmul.default" or node.kwargs.get("activation"):
             continue
