@@ -176,6 +176,27 @@ def test_the_mixed_path_tunes_what_inductor_would_and_neither_small_kernels_nor_
     assert asked.count("@triton.autotune(") == 1
 
 
+SOFTMAX = """
+class Model(nn.Module):
+    def forward(self, x):
+        y = (torch.softmax(x * 0.5, -1) + x) @ x[: x.shape[1]]
+        return torch.softmax(y * 0.5, -1) + y
+rows, width = 96, 40
+def get_inputs(): return [torch.rand(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_tuned_path_that_the_judge_runs_whole_is_right() -> None:
+    """Where kernels are compiled the second launch has the blocks that won, without a look at the others."""
+    text = compiled(problem(SOFTMAX), Options(fixed=True, mixed=True))
+    assert text.count("@triton.autotune(") == 1
+    assert text.split("def forward_at_known_sizes")[1].count("_kernel[") == 2
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
+        verdict = judge.judge(problem(SOFTMAX), Candidate(source=text))
+    assert verdict.correct, verdict.message
+
+
 PRODUCTS = """
 class Model(nn.Module):
     def __init__(self, width):

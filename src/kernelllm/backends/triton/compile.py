@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -109,8 +110,9 @@ class _Files(FileCacheManager):  # type: ignore[misc]
 def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
-    kept: dict[int, Any] = {}
-    """Kernels that a launch has given back, by their source: the next launch by such an object is told like that of its function."""
+    kept: dict[int, tuple[Any, bool]] = {}
+    """Kernels that a launch has given back, and whether it was one of an autotuned kernel, by their source: the next launch by such an
+    object is told like that of its function."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
@@ -121,7 +123,9 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 observer.stores(0, math.inf)
                 return
             bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
-            _note_launch(observer, function, kept[id(source)], args[:3], bound)
+            kernel, by_tuning = kept[id(source)]
+            with tuned if by_tuning else nullcontext():
+                _note_launch(observer, function, kernel, args[:3], bound)
 
         return launch
 
@@ -156,7 +160,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
         if kernel is not None and not warmup:
             try:
                 _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
-                kept[id(kernel.src)] = kernel
+                kept[id(kernel.src)] = kernel, bool(tuned.depth)
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
