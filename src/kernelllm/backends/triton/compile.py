@@ -111,8 +111,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
     kept: dict[int, tuple[Any, bool]] = {}
-    """Kernels that a launch has given back, and whether it was one of an autotuned kernel, by their source: the next launch by such an
-    object is told like that of its function."""
+    """Kernels that a launch gave back, and whether an autotuned one's, by their source: later launches are told like that one."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
@@ -123,9 +122,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 observer.stores(0, math.inf)
                 return
             bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
-            kernel, by_tuning = kept[id(source)]
-            with tuned if by_tuning else nullcontext():
-                _note_launch(observer, function, kernel, args[:3], bound)
+            _note_launch(observer, function, kept[id(source)], args[:3], bound)
 
         return launch
 
@@ -159,8 +156,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             compiled[self.fn] = kernel
         if kernel is not None and not warmup:
             try:
-                _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
-                kept[id(kernel.src)] = kernel, bool(tuned.depth)
+                _note_launch(observer, self, (kernel, tuned.depth > 0), concrete_grid(grid, bound), bound)
+                kept[id(kernel.src)] = kernel, tuned.depth > 0
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
@@ -171,8 +168,10 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     autotuner.Autotuner.run = autotuning.run_first
 
 
-def _note_launch(observer: Observer, function: Any, kernel: Any, size: tuple[int, ...], bound: dict[str, Any]) -> None:
-    observer.launched(described(function, size, bound))
+def _note_launch(observer: Observer, function: Any, kept: tuple[Any, bool], size: tuple[int, ...], bound: dict[str, Any]) -> None:
+    kernel, by_tuning = kept
+    with tuned if by_tuning else nullcontext():
+        observer.launched(described(function, size, bound))
     _note_stores(observer, kernel, math.prod(size), bound)
 
 
