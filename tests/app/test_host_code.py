@@ -12,6 +12,8 @@ import torch
 from kernelllm.app.dynamo import host_code
 
 FILE = '''
+from types import SimpleNamespace
+
 import torch
 
 
@@ -54,6 +56,17 @@ class Launcher:
 add_kernel = Launcher(Kernel())
 
 
+class Tuned(Kernel):
+    best_config = SimpleNamespace(kwargs={"BLOCK": 32})
+
+    def __getitem__(self, grid):
+        return lambda x, out, count: Kernel.__getitem__(self, grid({"BLOCK": 32}))(x, out, count, BLOCK=32)
+
+
+tuned_kernel = Launcher(Tuned())
+tuned_kernel.tuned = True
+
+
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         return self.forward_at_known_sizes(x)
@@ -65,6 +78,8 @@ class ModelNew(torch.nn.Module):
         add_kernel[grid](out, out, 5, BLOCK=8)
         grid = (x.shape[0],)
         add_kernel[grid](out, out, 1, BLOCK=8)
+        grid = lambda meta: (-(-64 // meta["BLOCK"]), min(4, 7))
+        tuned_kernel[grid](out, out, 2)
         return (out.view(-1),)
 '''
 
@@ -114,3 +129,15 @@ def test_a_file_without_a_path_for_known_sizes_has_nothing_to_prepare(tmp_path: 
     file.write_text("class ModelNew:\n    def forward(self, x):\n        return (x,)\n")
     module: Any = SimpleNamespace(__file__=str(file))
     assert host_code.prepared(module, torch.nn.Module(), torch.device("cpu")) is None
+
+
+def test_a_tuned_kernel_is_launched_with_the_blocks_that_won(tmp_path: Path) -> None:
+    module, model = made(tmp_path)
+    run = host_code.prepared(module, model, torch.device("cpu"))
+    assert run is not None
+    x, kernel = torch.zeros(4, 8), module.tuned_kernel.kernel
+    for _ in range(2):
+        run(x)
+    assert kernel.launches == [((2, 4), 2, 32, 4)]
+    ((*extents, _, function, metadata, _, _, _, _, _, count, block),) = kernel.to_driver
+    assert (extents, function, metadata, count, block) == ([2, 4, 1], "function", "metadata", 2, 32)

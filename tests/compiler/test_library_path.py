@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,13 +147,63 @@ def test_parts_side_by_side_are_one_kernel_and_blocks_that_divide_a_size_need_no
     assert " < n_cols" not in path
 
 
+TUNED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+        self.register_buffer("seen", torch.zeros(1024, width))
+    def forward(self, x, y):
+        self.seen.add_(x[:1024] * y[:1024])
+        return torch.sigmoid(self.fc(x)) * y, x[:4].sigmoid()
+rows, width = 2048, 192
+def get_inputs(): return [torch.rand(rows, width), torch.rand(rows, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_the_mixed_path_tunes_what_inductor_would_and_neither_small_kernels_nor_those_that_write_over_what_they_read() -> None:
+    text = compiled(problem(TUNED), Options(fixed=True, mixed=True))
+    kernels = re.findall(r"(tune\(\n(?:    .*\n)+\)\n@triton\.jit|@triton\.jit)(?:\(.*\))?\ndef (\w+)\(", text)
+    tuned = [name for decorator, name in kernels if decorator.startswith("tune")]
+    assert len(tuned) == 1
+    assert "sigmoid" in tuned[0]
+    other, path = text.split("def forward_at_known_sizes")
+    assert f"{tuned[0]}[lambda meta: " in path
+    assert f"{tuned[0]}[" not in other
+    assert path.count("num_warps=") == 2
+    asked = compiled(problem(TUNED), Options(fixed=True, autotune=True))
+    assert asked.count("@triton.autotune(") == 1
+
+
+SOFTMAX = """
+class Model(nn.Module):
+    def forward(self, x):
+        y = (torch.softmax(x * 0.5, -1) + x) @ x[: x.shape[1]]
+        return torch.softmax(y * 0.5, -1) + y
+rows, width = 96, 40
+def get_inputs(): return [torch.rand(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_tuned_path_that_the_judge_runs_whole_is_right() -> None:
+    """Where kernels are compiled the second launch has the blocks that won, without a look at the others."""
+    text = compiled(problem(SOFTMAX), Options(fixed=True, mixed=True))
+    assert text.count("@triton.autotune(") == 1
+    assert text.split("def forward_at_known_sizes")[1].count("_kernel[") == 2
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
+        verdict = judge.judge(problem(SOFTMAX), Candidate(source=text))
+    assert verdict.correct, verdict.message
+
+
 PRODUCTS = """
 class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.up, self.down = (nn.Linear(*shape, dtype=torch.bfloat16) for shape in ((width, 4 * width), (4 * width, 64)))
     def forward(self, x, y):
-        return self.down(F.gelu(self.up(x))) + 1.0, y @ y + 1.0
+        return self.down(F.silu(self.up(x))) + 1.0, y @ y + 1.0
 batch, width = 4096, 2048
 def get_inputs(): return [torch.rand(batch, width, dtype=torch.bfloat16), torch.rand(width, width)]
 def get_init_inputs(): return [width]
@@ -162,7 +213,10 @@ def get_init_inputs(): return [width]
 def test_a_mixed_path_takes_templates_for_the_products_that_gain_and_leaves_the_others_to_torch() -> None:
     text = compiled(problem(PRODUCTS), Options(extern="allow", symbolic=False, mixed=True))
     assert text.count("= half_matmul(") == text.count("= matmul(") == text.count("torch.addmm(") == 1
-    assert 'activation="gelu"' in text or "gelu_short" in text
+    assert "silu_kernel" not in text
+    costly = compiled(problem(PRODUCTS.replace("F.silu", "F.gelu")), Options(extern="allow", symbolic=False, mixed=True))
+    assert "half_matmul(" not in costly
+    assert costly.count("torch.addmm(") == 2
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,13 @@ log = logging.getLogger(__name__)
 
 PORTFOLIO: tuple[dict[str, Any], ...] = (
     {"fixed": True, "mixed": True},
-    {},
     {"fixed": True, "autotune": True},
-    {"fixed": True, "mixed": True, "autotune": True},
-    {"fixed": True, "attention": "cudnn"},
+    {},
+    {"fixed": True, "autotune": True, "attention": "cudnn"},
     {"extern": "allow"},
 )
 """The candidates that may leave work to torch, ahead of the rest. The first has at the problem's sizes what is known to be the fastest,
-the third what ``torch.compile`` has, with all block sizes that it would try."""
+the second what ``torch.compile`` has, both with all block sizes that it would try."""
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"extern": "allow"},
@@ -263,6 +262,8 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
+        if lowered.fixed is not None:  # other sizes vary: a GPU would choose anew for each
+            lowered.options = msgspec.structs.replace(lowered.options, autotune=False)
         return _emitted(part, lowered, options)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:

@@ -13,6 +13,8 @@ _LIBRARY, _LARGE_TILES, _SMALL_TILES, _SPLIT = 0.75, 0.85, 0.62, 0.5
 _MEMORY = 0.85
 _LAUNCH, _WAVE = 3.0, 1.7
 """Microseconds of a launch, and of a wave of tiles beside its multiplications."""
+_OPERATIONS = {"gelu": 100, "gelu_tanh": 100}
+"""What an element takes of the rate of fp32, by activation, where it was seen to matter."""
 SURE = 1.03
 """So much faster must the template be to be chosen."""
 
@@ -38,10 +40,19 @@ def pass_us(elements: int, gpu: Gpu) -> float:
     return 4 * elements / (_MEMORY * gpu.bandwidth) * 1e6 + _LAUNCH
 
 
-def template_gains(m: int, n: int, k: int, gpu: Gpu, *, joined: bool) -> bool:
-    """Whether the template is the faster way, with an activation behind the product (``joined``) or nothing."""
-    other = library_us(m, n, k, gpu) + (pass_us(m * n, gpu) if joined else 0.0)
-    return gpu.arch >= "sm_90" and template_us(m, n, k, gpu) * SURE < other
+def activation_us(elements: int, activation: str, gpu: Gpu) -> float:
+    """An activation at the end of the template: no product is computed meanwhile."""
+    return elements * _OPERATIONS.get(activation, 0) / gpu.fp32 * 1e6
+
+
+def template_gains(m: int, n: int, k: int, gpu: Gpu, *, activation: str = "", products: int = 1) -> bool:
+    """Whether the template is the faster way, with an activation behind the product or nothing.
+
+    ``products``: 2 where the result is multiplied with that of another product of this size, with weights of its own.
+    """
+    ours = template_us(m, n, k, gpu) * products + activation_us(m * n, activation, gpu)
+    other = library_us(m, n, k, gpu) * products + (pass_us(m * n * (1 + products) // 2, gpu) if activation else 0.0)
+    return gpu.arch >= "sm_90" and ours * SURE < other
 
 
 def _bytes(m: int, n: int, k: int) -> int:

@@ -25,7 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The file has a path of its own for the problem's sizes, with the layouts and library calls of ``torch.compile``, ahead of the
     general one."""
     mixed: bool = False
-    """On the path for the problem's sizes, a template stands for what it is known to do faster than torch's library."""
+    """On the path for the problem's sizes, a template stands for what it is known to do faster than torch's library, and kernels are
+    tuned for which Inductor would try several block sizes."""
     attention: Literal["torch", "cudnn"] = "torch"
     """Attention on the path for the problem's sizes: by the backend of torch's choice, or by cuDNN's where it can do it."""
     backward: bool = False
@@ -39,7 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tile: Literal["auto", "small", "large"] = "auto"
     """Block sizes the emitter picks: Inductor's heuristic, a quarter of it, or four times it."""
     autotune: bool = False
-    """The emitter writes ``triton.autotune`` over a few block sizes instead of one fixed choice."""
+    """The emitter writes ``triton.autotune`` over a few block sizes instead of one fixed choice, in a file with a path for the problem's
+    sizes on that path."""
     any_dtype: bool = True
     """One file serves float32 and half precision where the reference does; False writes it for the inputs' own dtypes."""
     short: bool = False

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 Run = Callable[..., Sequence[Any]]
+Grid = Callable[[dict[str, int]], tuple[int, ...]]
 METHOD = "forward_at_known_sizes"
 _FUNCTIONS = {"min": min, "max": max}
 _FORMATS = {"torch.channels_last": torch.channels_last, "torch.channels_last_3d": torch.channels_last_3d}
@@ -71,7 +72,7 @@ class _Rewriter:
         launcher = self._names.get(called.value.id) if isinstance(called.value, ast.Name) else None
         count = getattr(launcher, "pointers", 0)
         spread = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
-        if not count or getattr(launcher, "tuned", True) or spread:
+        if not count or spread:
             return call
         try:
             grid = self._value(called.slice)
@@ -80,7 +81,7 @@ class _Rewriter:
         except NotConstant:
             return call
         name = f"_launch_{len(self._names)}"
-        self._names[name] = launch_of(launcher, grid if isinstance(grid, tuple) else (grid,), numbers, named, self._device)
+        self._names[name] = launch_of(launcher, (grid,) if isinstance(grid, int) else grid, numbers, named, self._device)
         return ast.Call(ast.Name(name, ast.Load()), call.args[:count], [])
 
     def _buffer(self, value: ast.expr) -> ast.expr:
@@ -102,22 +103,25 @@ class _Rewriter:
         return ast.parse(f"_empty_strided_cuda({size}, {stride}, {given['dtype']})", mode="eval").body
 
     def _value(self, node: ast.expr) -> Any:
-        """A number, or a tuple of them. Raises NotConstant."""
+        """A number, a tuple of them, or what computes one from the blocks of a tuned kernel. Raises NotConstant."""
         known = {**_FUNCTIONS, **self._constants}
-        if any(isinstance(n, ast.Attribute) or (isinstance(n, ast.Name) and n.id not in known) for n in ast.walk(node)):
+        bound = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+        if any(isinstance(n, ast.Attribute) or (isinstance(n, ast.Name) and n.id not in {*known, *bound}) for n in ast.walk(node)):
             raise NotConstant(ast.unparse(node))
-        return eval(compile(ast.fix_missing_locations(ast.Expression(node)), "host code", "eval"), {"__builtins__": {}}, known)
+        return eval(compile(ast.fix_missing_locations(ast.Expression(node)), "host code", "eval"), {"__builtins__": {}, **known})
 
 
 def launch_of(
-    launcher: Any, grid: tuple[int, ...], numbers: tuple[Any, ...], named: dict[str, Any], device: torch.device
+    launcher: Any, grid: tuple[int, ...] | Grid, numbers: tuple[Any, ...], named: dict[str, Any], device: torch.device
 ) -> Callable[..., None]:
-    """Launches a kernel with these numbers on the tensors it is called with. From the second call on, addresses go to the driver."""
+    """Launches a kernel with these numbers on the tensors it is called with. From the second call on, addresses go to the driver.
+
+    The first call of a tuned kernel finds its blocks, of which ``grid`` is made.
+    """
     kernel = launcher.kernel
     stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
     index = device.index if device.index is not None else torch.cuda.current_device() if device.type == "cuda" else 0
-    x, y, z = (*grid, 1, 1)[:3]
-    ready: tuple[Any, Any, Any, list[Any]] | None = None
+    ready: tuple[Any, Any, Any, tuple[int, ...], list[Any]] | None = None
 
     def launch(*tensors: torch.Tensor) -> None:
         nonlocal ready
@@ -126,13 +130,15 @@ def launch_of(
         for address in addresses:
             bits |= address
         if ready is not None and not bits & 15:  # Triton compiles for addresses that 16 divides, or any
-            run, function, metadata, rest = ready
-            run(x, y, z, stream(index), function, metadata, None, None, None, *addresses, *rest)
+            run, function, metadata, extents, rest = ready
+            run(*extents, stream(index), function, metadata, None, None, None, *addresses, *rest)
             return
         compiled = kernel[grid](*tensors, *numbers, **named)
         if compiled is not None and not bits & 15:
-            given = dict(zip(kernel.arg_names[len(tensors) :], numbers, strict=False), **named)
+            best = kernel.best_config.kwargs if launcher.tuned else {}
+            given = dict(zip(kernel.arg_names[len(tensors) :], numbers, strict=False), **named, **best)
             rest = [given[name] for name in kernel.arg_names[len(tensors) :]]
-            ready = compiled.run, compiled.function, compiled.packed_metadata, rest
+            extents = (*(grid(best) if callable(grid) else grid), 1, 1)[:3]
+            ready = compiled.run, compiled.function, compiled.packed_metadata, extents, rest
 
     return launch

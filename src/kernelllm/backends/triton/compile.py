@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -109,8 +110,8 @@ class _Files(FileCacheManager):  # type: ignore[misc]
 def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
-    kept: dict[int, Any] = {}
-    """Kernels that a launch has given back, by their source: the next launch by such an object is told like that of its function."""
+    kept: dict[int, tuple[Any, bool]] = {}
+    """Kernels that a launch gave back, and whether an autotuned one's, by their source: later launches are told like that one."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
@@ -155,8 +156,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             compiled[self.fn] = kernel
         if kernel is not None and not warmup:
             try:
-                _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
-                kept[id(kernel.src)] = kernel
+                _note_launch(observer, self, (kernel, tuned.depth > 0), concrete_grid(grid, bound), bound)
+                kept[id(kernel.src)] = kernel, tuned.depth > 0
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
@@ -167,8 +168,10 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     autotuner.Autotuner.run = autotuning.run_first
 
 
-def _note_launch(observer: Observer, function: Any, kernel: Any, size: tuple[int, ...], bound: dict[str, Any]) -> None:
-    observer.launched(described(function, size, bound))
+def _note_launch(observer: Observer, function: Any, kept: tuple[Any, bool], size: tuple[int, ...], bound: dict[str, Any]) -> None:
+    kernel, by_tuning = kept
+    with tuned if by_tuning else nullcontext():
+        observer.launched(described(function, size, bound))
     _note_stores(observer, kernel, math.prod(size), bound)
 
 

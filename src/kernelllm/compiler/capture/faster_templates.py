@@ -6,6 +6,7 @@ fp32 products gain by splitting into halves, half-precision ones where a cost mo
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -66,7 +67,15 @@ def _gains(node: Node, target: str) -> bool:
         return bool(n * k >= _FEW_ROWS)
     if _scattered(left.meta["val"], right.meta["val"]):
         return bool(m * n * k >= _LARGE)
-    return template_gains(m, n, k, gpus.by_arch(target), joined=True)  # fuse() knows whether it is
+    return template_gains(m, n, k, gpus.by_arch(target), activation="any")  # fuse() knows which, if any
+
+
+def _gains_joined(target: str, product: Node, activation: str, products: int) -> bool:
+    """Whether a product that is a template so far gains by the activation behind it, or two by theirs and their gate."""
+    a, b = (node.meta["val"] for node in product.args[:2] if isinstance(node, Node))
+    (m, k), n = a.shape, b.shape[1]
+    by_cost = a.dtype in HALF and m > 16 and not _scattered(a, b)
+    return not by_cost or template_gains(m, n, k, gpus.by_arch(target), activation=activation, products=products)
 
 
 def _scattered(*operands: torch.Tensor) -> bool:
@@ -76,14 +85,14 @@ def _scattered(*operands: torch.Tensor) -> bool:
 
 def fuse(graph: GraphModule, options: Options) -> None:
     """Fusions of templates; half-precision products that nothing has joined and that gain by nothing else are torch's again."""
-    fusions.fuse(graph, options, wide=8192)
+    fusions.fuse(graph, options, wide=8192, gains=functools.partial(_gains_joined, options.target))
     for node in list(graph.graph.nodes):
         if str(node.target) != "kernelllm.half_matmul.default" or node.kwargs.get("activation"):
             continue
         a, b, *bias = node.args
         (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
         alone = m > 16 and not _scattered(a.meta["val"], b.meta["val"])
-        if alone and not template_gains(m, n, k, gpus.by_arch(options.target), joined=False):
+        if alone and not template_gains(m, n, k, gpus.by_arch(options.target)):
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
 
 

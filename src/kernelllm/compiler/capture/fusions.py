@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
+Gains = Callable[[Node, str, int], bool]
+"""Whether a product is faster with an activation; how many products there are."""
 _ACTIVATIONS = {
     "aten.relu.default": ("relu", (aten.relu.default,)),
     "aten.sigmoid.default": ("sigmoid", (aten.sigmoid.default,)),
@@ -30,8 +33,10 @@ _WIDE = 1024
 _END = 2**63 - 1
 
 
-def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
-    """Apply all fusions, in place. ``wide``: elements from which on rows are read by templates."""
+def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains = lambda *_: True) -> None:
+    """Apply all fusions, in place. ``wide``: elements from which on rows are read by templates. ``gains``: what is asked before a product
+    takes over an activation, or two products with weights of their own an activation and their gate.
+    """
     namespace = template_ops.register()
     for node in list(graph.graph.nodes):
         join_attention(Editor(graph, node, namespace, options))
@@ -41,13 +46,13 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE) -> None:
         if node.target in (namespace.attention.default, namespace.half_attention.default):
             share_heads(edit)
         elif node.target is aten.mul.Tensor:
-            _gate(edit)
+            _gate(edit, gains)
         elif called(node) in wide_rows.OPERATORS:
             wide_rows.join(edit, wide)
         quantized_weights.scale(edit)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
-        if _activate(node):  # each sweep goes through the whole graph
+        if _activate(node, gains):  # each sweep goes through the whole graph
             graph.graph.eliminate_dead_code()
     if not options.library:  # where torch's library does plain products, an addition is no reason for a template
         for node in list(graph.graph.nodes):
@@ -81,7 +86,7 @@ def _unrepeated(node: Any) -> Node | None:
     return inner.args[0] if same and str(seen[1]) == str(whole[1] * whole[2]) else None
 
 
-def _activate(node: Node) -> bool:
+def _activate(node: Node, gains: Gains) -> bool:
     """Let a product apply the activation that follows it, where heavy operators or the caller read the result from memory.
 
     Anywhere else the activation is better computed inside the elementwise kernel that reads it. Returns whether it was let.
@@ -97,6 +102,8 @@ def _activate(node: Node) -> bool:
     if not _is_product(product) or product.kwargs.get("activation"):
         return False
     if product.meta["val"].dtype != node.meta["val"].dtype or not all(u in group or u in chain for n in chain for u in n.users):
+        return False
+    if not gains(product, name, 1):
         return False
     product.kwargs = {**product.kwargs, "activation": name}
     node.replace_all_uses_with(source)
@@ -270,7 +277,7 @@ class _Columns:
     chain: tuple[Node, ...]
 
 
-def _gate(edit: Editor) -> None:
+def _gate(edit: Editor, gains: Gains) -> None:
     """``activation(x @ gate) * (x @ up)`` in half precision as one operator: of two products, or of two halves of one."""
     node = edit.node
     if node.meta["val"].dtype not in HALF or not all(isinstance(a, Node) for a in node.args):
@@ -282,6 +289,8 @@ def _gate(edit: Editor) -> None:
             continue
         inside = {node, *found[2], *one.chain, *other.chain}
         if not all(u in inside or not u.users for n in inside - {node} for u in n.users):
+            continue
+        if one.product is not other.product and not gains(one.product, found[0], 2):
             continue
         with edit.graph.graph.inserting_before(node):
             (b, b_bias), (g, g_bias) = _weight(edit, other), _weight(edit, one)

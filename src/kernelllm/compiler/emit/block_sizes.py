@@ -18,6 +18,8 @@ from kernelllm.compiler.options import Options
 
 _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
 """Inductor leaves masks out where a size divides by these, so no block may be larger."""
+SMALL = 2**16
+"""Elements up to which an elementwise kernel is not tuned on a path for known sizes."""
 WORTH_TUNING = 2**20
 """Elements below which a kernel takes a GPU no longer than its launch: choosing among configurations would cost more than it brings."""
 
@@ -45,17 +47,25 @@ class LaunchConfig:
 
 def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) -> LaunchConfig:
     """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
-    blocks = set(kernel.blocks)
-    x = kernel.hints.get("x", 1)
-    ours = options.mixed and (_reads_rows_twice(kernel) or (kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)))
-    ours |= options.mixed and _holds_longer_rows(kernel)
     if options.short:
-        return _usual(kernel, x)
-    known = heuristics.tried(kernel) if options.library and not ours else []
-    if known and options.mixed and _in_columns(kernel):
-        known = [*_COLUMNS, *known] if options.autotune and not mutates else _COLUMNS[:1]
-    if len(known) == 1 or (known and options.autotune and not mutates):
-        return _as_inductor(kernel, known)
+        return _usual(kernel, kernel.hints.get("x", 1))
+    known = heuristics.tried(kernel) if options.library else []
+    tunes = not mutates and _may_tune(kernel, options, known)
+    chosen = _own(kernel, options)
+    if known and options.mixed and _better_by_own(kernel):
+        known = [({**dict.fromkeys(kernel.blocks, 1), **chosen.blocks}, chosen.warps), *(known if tunes else ())]
+    elif known and options.mixed and _in_columns(kernel):
+        known = [*_COLUMNS, *known] if tunes else _COLUMNS[:1]
+    if known:
+        chosen = _as_inductor(kernel, known if tunes else [min(known, key=lambda one: _distance(one, chosen))])
+    elif tunes:
+        chosen.tuned = _tuned(chosen, kernel)
+    return chosen
+
+
+def _own(kernel: Kernel, options: Options) -> LaunchConfig:
+    """By our own rules."""
+    blocks, x = set(kernel.blocks), kernel.hints.get("x", 1)
     if not any(k.startswith("r") for k in kernel.hints):
         chosen = _pointwise(blocks, x, kernel.hints, options)
     elif any(k.startswith("r1") for k in kernel.hints):
@@ -65,11 +75,21 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
     else:
         chosen = _reduction(kernel, x, kernel.hints.get("r0_", 1), options)
     chosen.blocks = {b: min(v, _LIMITS.get(b, v)) for b, v in chosen.blocks.items()}
-    if known:
-        return _as_inductor(kernel, [min(known, key=lambda one: _distance(one, chosen))])
-    if options.autotune and not mutates and not kernel.meta.get("atomic_add_found") and math.prod(kernel.hints.values()) >= WORTH_TUNING:
-        chosen.tuned = _tuned(chosen, kernel)
     return chosen
+
+
+def _may_tune(kernel: Kernel, options: Options, known: list[heuristics.Blocks]) -> bool:
+    """Whether a GPU may choose among several: on the mixed path what Inductor would have it choose among, elsewhere as asked for."""
+    if kernel.meta.get("atomic_add_found"):
+        return False
+    if options.library:
+        return bool(known) and (options.autotune or options.mixed) and not _takes_a_launch(kernel)
+    return options.autotune and math.prod(kernel.hints.values()) >= WORTH_TUNING
+
+
+def _takes_a_launch(kernel: Kernel) -> bool:
+    """Whether an elementwise kernel is so small that its launch takes most of its time, whatever the blocks."""
+    return not any(k.startswith("r") for k in kernel.hints) and math.prod(kernel.hints.values()) <= SMALL
 
 
 def _usual(kernel: Kernel, x: int) -> LaunchConfig:
@@ -81,6 +101,12 @@ def _usual(kernel: Kernel, x: int) -> LaunchConfig:
     if blocks <= {"XBLOCK", "R0_BLOCK"} and (x == 1 or kernel.reduction_hint == "INNER" or reads_along_rows(kernel)):
         return LaunchConfig(rows=True, blocks={"R0_BLOCK": 1024}, warps=4)
     return LaunchConfig(blocks={b: sizes[b] for b in (*kernel.blocks, "R0_BLOCK") if b in sizes}, warps=4)
+
+
+def _better_by_own(kernel: Kernel) -> bool:
+    """Whether our own rule knows better than Inductor's: rows that it takes for columns, that are read twice or longer than it holds."""
+    across = kernel.reduction_hint == "OUTER" and reads_along_rows(kernel)
+    return across or _reads_rows_twice(kernel) or _holds_longer_rows(kernel)
 
 
 def _in_columns(kernel: Kernel) -> bool:
@@ -107,13 +133,13 @@ def _as_inductor(kernel: Kernel, known: list[heuristics.Blocks]) -> LaunchConfig
     persistent = any(b.startswith("r") for b in kernel.hints) and "R0_BLOCK" not in kernel.blocks
     whole = {"R0_BLOCK": kernel.hints["r0_"]} if persistent else {}
     known = [({**blocks, **whole}, warps) for blocks, warps in known]
+    known = [one for i, one in enumerate(known) if one not in known[:i]]
     rows = "YBLOCK" not in kernel.blocks and all("R0_BLOCK" in blocks and blocks.get("XBLOCK", 1) == 1 for blocks, _ in known)
     if rows:
         known = [({b: v for b, v in blocks.items() if b != "XBLOCK"}, warps) for blocks, warps in known]
     first, warps = known[0]
-    several = len(known) > 1 and not kernel.meta.get("atomic_add_found")
     varied = [({b: v for b, v in blocks.items() if b not in whole}, w) for blocks, w in known]
-    return LaunchConfig(rows=rows, blocks=first, warps=warps, tuned=varied if several else [])
+    return LaunchConfig(rows=rows, blocks=first, warps=warps, tuned=varied if len(known) > 1 else [])
 
 
 def _distance(one: heuristics.Blocks, chosen: LaunchConfig) -> float:

@@ -43,12 +43,14 @@ class Cleaned:
         return [p for p in self.params if self.kernel.signature.get(p, "").startswith("*") or "_ptr" in p]
 
 
-def clean(kernel: Kernel, *, rows: bool = False, blocks: Mapping[str, Collection[int]] | None = None) -> Cleaned:
+def clean(kernel: Kernel, *, rows: bool = False, blocks: Mapping[str, Collection[int]] | None = None, hints: bool = False) -> Cleaned:
     """Apply the passes. ``rows`` asks for one row a program, for reductions over one axis.
 
-    ``blocks``: what each block size may be. A mask goes where all of them divide a known size.
+    ``blocks``: what each block size may be. A mask goes where all of them divide a known size. ``hints``: loads keep all that Inductor
+    asks of the caches.
     """
     body = _without_idle_masks(fresh(kernel.function.body), blocks or {})
+    body = body if hints else _cache_hints(body)
     body, persistent = _without_sizes(_reshaped_apart(body))
     sizes = {p for p in kernel.runtime if kernel.signature.get(p, "i64")[:1] != "*" and "_ptr" not in p} | set(kernel.blocks)
     index_type = "int64" if any("tl.int64" in ast.unparse(s) and "program_id" in ast.unparse(s) for s in body) else "int32"
@@ -156,7 +158,7 @@ class _Rows(ast.NodeTransformer):
 
 def shortened(body: list[ast.stmt]) -> list[ast.stmt]:
     """The same body in fewer and shorter lines."""
-    body = _cache_hints(_lanes(body))
+    body = _lanes(body)
     return _joined(body, all_reads(body), bindings(body))
 
 

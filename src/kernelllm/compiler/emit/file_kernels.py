@@ -42,7 +42,7 @@ class FileKernels:
                     self.configs[launch.kernel].tuned = []
                 continue
             self.configs[launch.kernel] = chosen = launch_config(kernel, options, mutates=mutates)
-            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every())
+            cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every(), hints=options.library)
             chosen.rows = cleaned[launch.kernel].rows
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
         self.merged = find(cleaned, self.configs)
@@ -104,9 +104,16 @@ def _mutates(launch: Launch, arguments: set[str]) -> bool:
     """Whether a launch changes what it, or its caller, reads."""
     if any(p.startswith("in_out_ptr") for p in launch.arguments):
         return True
-    writes = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith("out_ptr")}
-    reads = {ast.unparse(v) for p, v in launch.arguments.items() if p.startswith("in_")}
+    writes = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("out_ptr")}
+    reads = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("in_")}
     return bool(writes & (arguments | reads))
+
+
+def _buffer(node: ast.expr) -> str:
+    """What a pointer leads into, whatever view of it is passed."""
+    while isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    return ast.unparse(node)
 
 
 @dataclass

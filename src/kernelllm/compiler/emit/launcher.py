@@ -15,26 +15,26 @@ class Launcher:
         self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
-        return lambda *arguments, **named: self.launch(grid, *arguments, **named)
+        def launch(*arguments, **named):
+            tensors, numbers = arguments[: self.pointers], arguments[self.pointers :]
+            device = tensors[0].get_device()
+            where = grid(self.kernel.configs[0].kwargs) if callable(grid) else grid
+            key = (device, where, numbers, *map(type, numbers), *named.values(), *[tensor.dtype for tensor in tensors])
+            known = self.known.get(key)
+            aligned = not any([tensor.data_ptr() & 15 for tensor in tensors])  # Triton compiles for that
+            if known and aligned:
+                run, extents, stream, handles, rest = known
+                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                return
+            compiled = self.kernel[grid](*arguments, **named)
+            if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
+                best = self.kernel.best_config.kwargs if self.tuned else {}
+                extents = grid(best) if callable(grid) else grid
+                rest = [{**named, **best}[name] for name in self.kernel.arg_names[len(arguments) :]]
+                handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
+                self.known[key] = compiled.run, (*extents, 1, 1)[:3], stream.get_current_stream, handles, rest
 
-    def launch(self, grid, *arguments, **named):
-        tensors, numbers = arguments[: self.pointers], arguments[self.pointers :]
-        device = tensors[0].get_device()
-        where = grid(self.kernel.configs[0].kwargs) if callable(grid) else grid
-        key = (device, where, numbers, *map(type, numbers), *named.values(), *[tensor.dtype for tensor in tensors])
-        known = self.known.get(key)
-        aligned = not any([tensor.data_ptr() & 15 for tensor in tensors])  # Triton compiles for that
-        if known and aligned:
-            run, extents, stream, handles, rest = known
-            run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
-            return
-        compiled = self.kernel[grid](*arguments, **named)
-        if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
-            best = self.kernel.best_config.kwargs if self.tuned else {}
-            grid = grid(best) if callable(grid) else grid
-            rest = [{**named, **best}[name] for name in self.kernel.arg_names[len(arguments) :]]
-            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
-            self.known[key] = compiled.run, (*grid, 1, 1)[:3], stream.get_current_stream, handles, rest
+        return launch
 '''
 MANY = 3
 """A file with so many launches uses it, and every file with a path for known sizes."""

@@ -286,8 +286,6 @@ class Simplifier(ast.NodeTransformer):
         if len(node.args) > at and (_is(node.args[at], True) or _is(node.args[at], None)):
             node.args = node.args[:at]
             node.keywords = [k for k in node.keywords if k.arg != "other"]
-        if self.pointwise or "R0_BLOCK" not in self.kernel.blocks:
-            node.keywords = [k for k in node.keywords if k.arg != "eviction_policy"]
         pointer = node.args[0]
         if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add) and _is(pointer.right, 0):
             node.args[0] = pointer.left

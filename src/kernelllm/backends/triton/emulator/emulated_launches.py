@@ -156,6 +156,8 @@ class FakeCompiledKernel:
         """``launched``: a launch returned it."""
         self._function, self._args, self._kwargs, self._launched = function, args, kwargs, launched
         self.name = function.fn.__name__
+        self._tuned = (tuned.offered, tuned.running) if tuned.depth else None
+        """The configurations of the launch that returned it, where it was one of an autotuned kernel."""
 
     def _init_handles(self) -> None:
         """Nothing to load."""
@@ -172,8 +174,10 @@ class FakeCompiledKernel:
             named = dict(zip(self._function.arg_names, args, strict=False))
             merged = {**given, **constants, **named}
             FakeCompiledKernel.launching = not self._launched
+            tuned.offered, tuned.running = self._tuned or (tuned.offered, tuned.running)
             try:
-                return self._function.run(grid=grid, warmup=False, **merged)
+                with tuned if self._tuned else contextlib.nullcontext():
+                    return self._function.run(grid=grid, warmup=False, **merged)
             finally:
                 FakeCompiledKernel.launching = False
 
