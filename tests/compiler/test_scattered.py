@@ -6,7 +6,8 @@ from compiled import problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
-from kernelllm.judge import Judge
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge, JudgeSettings
 
 FIRST_CLASS = """
 class Model(nn.Module):
@@ -42,3 +43,26 @@ def test_programs_beyond_the_end_of_a_grid_of_three_dimensions_store_nothing() -
     assert '"BLOCK_GROUPS": 1}' in tuned
     for text, masked in ((tuned, True), (single, False)):
         assert (re.search(r"groups < (n_groups|120000)", text) is not None) == masked
+
+
+TUNED = """
+class Model(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(rows, width, mode="sum", include_last_offset=True)
+    def forward(self, ids, starts, x):
+        return torch.cat([self.bag(ids, starts), torch.softmax(x, 1)], 1) * 2
+rows, width, bags, total = 50, 96, 64, 300
+def get_inputs():
+    starts = torch.cat([torch.zeros(1), torch.rand(bags - 1).sort()[0] * total, torch.full((1,), total)]).long()
+    return [torch.randint(0, rows, (total,)), starts, torch.randn(bags, width)]
+def get_init_inputs(): return [rows, width]
+"""
+
+
+def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter() -> None:
+    text = compiled(problem(TUNED), Options(fixed=True, autotune=True))
+    assert "@Launcher\n@triton.autotune(" in text
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
+        verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
+    assert verdict.correct, verdict.message

@@ -6,6 +6,7 @@ target, and launches nothing. At original sizes it runs on fake tensors, without
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -111,6 +112,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     compiled: dict[Any, Any] = {}
     kept: dict[int, Any] = {}
     """Kernels that a launch has given back, by their source: the next launch by such an object is told like that of its function."""
+    of_tuner: set[int] = set()
+    """The sources of those that an autotuned kernel has given back."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
@@ -121,7 +124,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 observer.stores(0, math.inf)
                 return
             bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
-            _note_launch(observer, function, kept[id(source)], args[:3], bound)
+            with tuned if id(source) in of_tuner else contextlib.nullcontext():
+                _note_launch(observer, function, kept[id(source)], args[:3], bound)
 
         return launch
 
@@ -157,6 +161,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             try:
                 _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
                 kept[id(kernel.src)] = kernel
+                of_tuner.update([id(kernel.src)] if tuned.depth else [])
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
