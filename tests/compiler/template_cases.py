@@ -22,8 +22,8 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
-from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting  # noqa: E402
+from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
@@ -391,7 +391,8 @@ def bagged() -> None:
     for width, offsets in [(5, [0, 3, 3, 40]), (200, [0, 1]), (16, [0, 0, 90, 100]), (64, [0])]:
         for dtype in (torch.float32, torch.bfloat16, torch.float64):
             table, ids = draw(30, width, dtype=dtype), torch.randint(0, 30, (100,))
-            for mode, last, padding, kind in (("sum", False, -1, torch.int64), ("mean", True, 3, torch.int32), ("max", False, 3, torch.int64)):
+            ways = [("sum", False, -1, torch.int64), ("mean", True, 3, torch.int32), ("max", False, 3, torch.int64)]
+            for mode, last, padding, kind in ways:
                 starts = torch.tensor([*offsets, *([100] if last else [])]).to(kind)
                 scales = draw(100, dtype=dtype) if mode == "sum" else None
                 got = bags.bag_rows(table, ids.to(kind), starts, scales, mode, last, padding)
