@@ -179,7 +179,8 @@ class Model(nn.Module):
         return torch.stack(out, dim=2).to(q.dtype)
 batch, heads, length, size, width = 2, 3, 12, 16, 24
 def get_inputs():
-    return [torch.randn(batch, heads, length, n, dtype=torch.bfloat16) / 4 for n in (size, size, width)] + [-torch.rand(batch, heads, length, size)]
+    q, k, v = (torch.randn(batch, heads, length, n, dtype=torch.bfloat16) / 4 for n in (size, size, width))
+    return [q, k, v, -torch.rand(batch, heads, length, size)]
 def get_init_inputs(): return []
 """
 
@@ -222,6 +223,15 @@ def test_what_cannot_be_compiled_outside_of_the_loop_is_left_to_torch_unless_tha
     assert "torch.ops.aten.bincount(" in source.partition("def finish(")[2]
     with pytest.raises(CaptureError):
         next(Compiler(extern="forbid").write(short, 1))
+
+
+def test_where_launches_stay_in_a_loop_what_torch_compile_has_comes_second() -> None:
+    text = problem(CELLS.replace("randn(9,", "randn(3,"))
+    first, second = Compiler(extern="auto").write(text, 2)
+    assert "def step" in first.source
+    assert second.params["unroll"]
+    assert "def step" not in second.source
+    assert not any(c.params.get("unroll") for c in Compiler(extern="auto").write(problem(ZIPPED), 2))
 
 
 GROWING = """
