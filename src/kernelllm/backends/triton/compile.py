@@ -110,10 +110,8 @@ class _Files(FileCacheManager):  # type: ignore[misc]
 def _install(observer: Observer, launches: CompiledLaunches) -> None:
     original = jit.JITFunction.run
     compiled: dict[Any, Any] = {}
-    kept: dict[int, Any] = {}
-    """Kernels that a launch has given back, by their source: the next launch by such an object is told like that of its function."""
-    of_tuner: set[int] = set()
-    """The sources of those that an autotuned kernel has given back."""
+    kept: dict[int, tuple[Any, bool]] = {}
+    """Kernels that a launch gave back, and if a tuner did, by source: the next launch by such an object is told like its function's."""
 
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
@@ -124,8 +122,8 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 observer.stores(0, math.inf)
                 return
             bound = dict(zip(function.arg_names, args[-len(function.arg_names) :], strict=True))
-            with tuned if id(source) in of_tuner else contextlib.nullcontext():
-                _note_launch(observer, function, kept[id(source)], args[:3], bound)
+            with tuned if kept[id(source)][1] else contextlib.nullcontext():
+                _note_launch(observer, function, kept[id(source)][0], args[:3], bound)
 
         return launch
 
@@ -160,8 +158,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
         if kernel is not None and not warmup:
             try:
                 _note_launch(observer, self, kernel, concrete_grid(grid, bound), bound)
-                kept[id(kernel.src)] = kernel
-                of_tuner.update([id(kernel.src)] if tuned.depth else [])
+                kept[id(kernel.src)] = kernel, tuned.depth > 0
             except (RuntimeError, TypeError, ValueError) as error:
                 if observer.read_after is None:  # else the grid may come of what no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
