@@ -22,8 +22,8 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
+from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
-from kernelllm.compiler.templates import factorize, grouped, joining, rows, scattering, sorting  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
 from kernelllm.compiler.templates import matmul_three as T  # noqa: E402
@@ -385,6 +385,20 @@ def groups() -> None:
             parts = [a[start:end] @ b[g] for g, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
             want = torch.cat([*parts, a.new_zeros(m - ends[-1], n)])
             case(f"grouped {m, n, k, ends, dtype}", grouped.grouped_matmul(a, b, torch.tensor(ends, dtype=torch.int32)), want)
+
+
+def bagged() -> None:
+    for width, offsets in [(5, [0, 3, 3, 40]), (200, [0, 1]), (16, [0, 0, 90, 100]), (64, [0])]:
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            table, ids = draw(30, width, dtype=dtype), torch.randint(0, 30, (100,))
+            ways = [("sum", False, -1, torch.int64), ("mean", True, 3, torch.int32), ("max", False, 3, torch.int64)]
+            for mode, last, padding, kind in ways:
+                starts = torch.tensor([*offsets, *([100] if last else [])]).to(kind)
+                scales = draw(100, dtype=dtype) if mode == "sum" else None
+                got = bags.bag_rows(table, ids.to(kind), starts, scales, mode, last, padding)
+                options = {"padding_idx": padding if padding >= 0 else None, "include_last_offset": last, "mode": mode}
+                want = torch.nn.functional.embedding_bag(ids.to(kind), table, starts, per_sample_weights=scales, **options)
+                case(f"bags {width, offsets, mode, dtype}", got, want)
 
 
 def factors() -> None:

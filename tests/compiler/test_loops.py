@@ -167,6 +167,24 @@ def get_init_inputs(): return []
 """
 
 
+GATED_HEADS = """
+class Model(nn.Module):
+    def forward(self, q, k, v, gate):
+        b, h, t, d = q.shape
+        state = torch.zeros(b, h, d, v.shape[-1], device=q.device, dtype=torch.float32)
+        out = []
+        for i in range(t):
+            state = state * gate[:, :, i].float().exp()[..., None] + torch.einsum("bhd,bhe->bhde", k[:, :, i].float(), v[:, :, i].float())
+            out.append((q[:, :, i].float()[..., None] * state).sum(-2))
+        return torch.stack(out, dim=2).to(q.dtype)
+batch, heads, length, size, width = 2, 3, 12, 16, 24
+def get_inputs():
+    q, k, v = (torch.randn(batch, heads, length, n, dtype=torch.bfloat16) / 4 for n in (size, size, width))
+    return [q, k, v, -torch.rand(batch, heads, length, size)]
+def get_init_inputs(): return []
+"""
+
+
 ZIPPED = """
 class Model(nn.Module):
     def forward(self, a, x):
@@ -185,13 +203,13 @@ def get_init_inputs(): return []
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
-    (DELTA_RULE, {"step", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule"])  # fmt: skip
+    (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
-    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE):  # a recurrence of one kernel is a loop inside of it
+    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS):  # a recurrence of one kernel is a loop inside of it
         assert "for _ in tl.range(0, steps" in candidate.source
     verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
@@ -205,6 +223,15 @@ def test_what_cannot_be_compiled_outside_of_the_loop_is_left_to_torch_unless_tha
     assert "torch.ops.aten.bincount(" in source.partition("def finish(")[2]
     with pytest.raises(CaptureError):
         next(Compiler(extern="forbid").write(short, 1))
+
+
+def test_where_launches_stay_in_a_loop_what_torch_compile_has_comes_second() -> None:
+    text = problem(CELLS.replace("randn(9,", "randn(3,"))
+    first, second = Compiler(extern="auto").write(text, 2)
+    assert "def step" in first.source
+    assert second.params["unroll"]
+    assert "def step" not in second.source
+    assert not any(c.params.get("unroll") for c in Compiler(extern="auto").write(problem(ZIPPED), 2))
 
 
 GROWING = """

@@ -57,6 +57,9 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 """What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
 
+UNROLLED: dict[str, Any] = {"extern": "allow", "symbolic": False, "unroll": True}
+"""What ``torch.compile`` has of a loop over a dimension: comes next where the loop stayed one of launches."""
+
 CAREFUL: tuple[dict[str, Any], ...] = ({"trace": "export"}, {"symbolic": False})
 """Other ways of capture, which come next where every candidate so far was judged wrong."""
 
@@ -125,7 +128,8 @@ class Compiler(Writer):
         known = Lowerings()
         count, spent, attends, pathless = 0, 0.0, bool(feedback), False
         allowed = self.options.write_time * (2 if self.options.extern == "auto" else 1)
-        for options in self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)):
+        ways = self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback))
+        for at, options in enumerate(ways):
             if count == n or spent > allowed:
                 break
             if GRADIENTS in problem.tags:
@@ -157,6 +161,8 @@ class Compiler(Writer):
             written.add(candidate.digest)
             count += 1
             yield candidate
+            if self.options.extern == "auto" and launches_in_a_loop(source) and not any(way.unroll for way in ways):
+                ways.insert(at + 1, msgspec.structs.replace(self.options, **UNROLLED))
         if count == 0 and errors and not feedback:
             raise errors[0]
 
@@ -291,7 +297,7 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
                 log.info("%s: %s could not be compiled: %s", problem.name, name, error)
         return loop.whole_file(step, outside, strict=options.extern == "forbid"), matrices
 
-    loop = None if options.backward else loop_step(problem)
+    loop = None if options.backward or options.unroll else loop_step(problem)
     if loop is not None:
         try:
             with write_time.limited(write_time.left() / 2):
@@ -310,6 +316,14 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     if lowered := known.get(problem, options):
         return written(problem, lowered)
     return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
+
+
+def launches_in_a_loop(source: str) -> bool:
+    """Whether the file's forward launches the kernels of a step again and again."""
+    from kernelllm.compiler.loops.body import STEP
+    from kernelllm.compiler.loops.inside_kernel import INSIDE
+
+    return f" = self.{STEP}(" in source and INSIDE not in source
 
 
 def left_to_torch(source: str, *, found_too: bool = False) -> list[str]:

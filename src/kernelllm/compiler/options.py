@@ -31,6 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Attention on the path for the problem's sizes: by the backend of torch's choice, or by cuDNN's where it can do it."""
     backward: bool = False
     """Write the backward as well: gradients of floating inputs and of parameters. Without it the file is for inference."""
+    unroll: bool = False
+    """A loop over a dimension is unrolled for the problem's own length, as ``torch.compile`` does."""
     persistent: Literal["auto", "always", "never"] = "auto"
     """Reductions that hold a whole row in registers: by Inductor's rule, wherever the row fits, or never (a loop)."""
     fusion: bool = True

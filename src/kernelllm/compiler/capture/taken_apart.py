@@ -59,12 +59,45 @@ def bilinear(_: Any, left: Any, right: Any, weight: Any, bias: Any = None) -> An
     return out if bias is None else out + bias
 
 
-def embedding_bag(_: Any, weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = SUM,
+def _left_to_library(context: Any) -> bool:
+    """Whether the graph is to be as ``torch.compile`` has it, without what is faster."""
+    return bool(context.options.library and not context.options.mixed)
+
+
+def bags_of_one_length(context: Any, ids: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2.0,
+                       scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+                       include_last_offset: bool = False, padding_idx: int | None = None) -> Any:
+    """Bags that are the rows of a matrix of ids: what is gathered is reduced over a dimension, and nothing is added to memory."""
+    if ids.dim() != 2 or ids.is_nested or offsets is not None or max_norm is not None or _left_to_library(context):
+        return NotImplemented
+    if not weight.is_floating_point() or ids.is_floating_point() or (per_sample_weights is not None and mode != "sum"):
+        return NotImplemented
+    rows, nothing = weight[ids], float("-inf") if mode == "max" else 0.0
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, :, None]
+    if padding_idx is None:
+        return rows.amax(1) if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
+    kept = ids != padding_idx % weight.shape[0]
+    rows = torch.where(kept[:, :, None], rows, nothing)
+    if mode == "max":  # of no row it is 0
+        most = rows.amax(1)
+        return torch.where(most == nothing, 0.0, most)
+    total = rows.sum(1)
+    return total / kept.sum(1, dtype=rows.dtype).clamp(min=1)[:, None] if mode == "mean" else total
+
+
+def embedding_bag(context: Any, weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = SUM,
                    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                    padding_idx: int | None = None) -> Any:
-    """Rows are gathered, and each is added to its bag. A bag begins where its offset says; how many begin up to a row is its number."""
+    """A template, a program a bag. For gradients rows are gathered, and each is added to its bag: how many begin up to it is its number."""
     if indices.dim() != 1 or not weight.dtype.is_floating_point:
         return NotImplemented
+    if not context.options.backward and not (torch.is_grad_enabled() and weight.requires_grad):
+        if _left_to_library(context):
+            return NotImplemented
+        padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
+        kind = {SUM: "sum", MEAN: "mean", MAX: "max"}[mode]
+        return context.namespace.bag_rows(weight, indices, offsets, per_sample_weights, kind, include_last_offset, padding), *[offsets] * 3
     starts = offsets[:-1] if include_last_offset else offsets
     begins = torch.zeros(indices.shape[0] + 1, dtype=torch.int32, device=weight.device)  # a kernel adds no int64 to memory
     bag = begins.index_add(0, starts.long(), torch.ones_like(starts, dtype=torch.int32)).cumsum(0)[:-1] - 1
@@ -165,6 +198,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
     "as_tensor": tensor_of_sizes,
 }  # fmt: skip
+NN_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "bilinear": bilinear, "embedding_bag": bags_of_one_length, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample,
+}  # fmt: skip
+"""Rules for functions of ``torch`` and of ``torch.nn.functional``."""
 
 
 def antialiased(cubic: bool) -> Callable[..., Any]:

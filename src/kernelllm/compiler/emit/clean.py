@@ -19,6 +19,8 @@ from kernelllm.compiler.emit.value_types import Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 
 _WIDTH = 76
+MOST_BLOCKS = 65535
+"""What the second dimension of a grid holds at most."""
 _NUMELS = ("xnumel", "ynumel", "znumel", "r0_numel", "r1_numel")
 
 
@@ -71,12 +73,15 @@ def clean(kernel: Kernel, *, rows: bool = False, blocks: Mapping[str, Collection
 
 
 def _without_idle_masks(body: list[ast.stmt], blocks: Mapping[str, Collection[int]]) -> list[ast.stmt]:
-    """The body with masks that hold everywhere as True: ``r0_mask = r0_index < r0_numel`` where the block divides the size."""
+    """The body with masks that hold everywhere as True: ``r0_mask = r0_index < r0_numel`` where the block divides the size.
+
+    More blocks of y than a grid holds go into a third dimension too, which has programs beyond the end.
+    """
     sizes = {name: s.value.value for s in body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) for name in assigned(s)}
     for statement in every(body):
         axis = (assigned(statement) or [""])[0].removesuffix("mask") if isinstance(statement, ast.Assign) else ""
         size, block = sizes.get(f"{axis}numel"), blocks.get(f"{axis.upper()}BLOCK", ())
-        divided = isinstance(size, int) and block and all(size % b == 0 for b in block)
+        divided = isinstance(size, int) and block and all(size % b == 0 and (axis != "y" or size // b <= MOST_BLOCKS) for b in block)
         if divided and ast.unparse(statement).endswith(f"{axis}index < {axis}numel"):
             statement.value = ast.Constant(True)  # type: ignore[attr-defined]
     return body

@@ -311,3 +311,20 @@ def _group(rest: Any, weight: Any) -> str:
     elif rest_text.startswith("-"):
         rest_text = f"-{rest_text[1:]}"
     return f"{rest_text} * {weight_text}" if weight.is_Symbol else f"{rest_text} * ({weight_text})"
+
+
+_COMPARED: dict[type[ast.cmpop], Any] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def compared(comparison: ast.Compare) -> bool | None:
+    """What a comparison of two whole numbers says; None where it is of anything else."""
+    sides = [comparison.left, *comparison.comparators]
+    for side in sides:
+        inner = side.operand if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub) else side
+        if not isinstance(inner, ast.Constant) or type(inner.value) not in (int, bool):
+            return None
+    if len(sides) != 2 or type(comparison.ops[0]) not in _COMPARED:
+        return None
+    return bool(_COMPARED[type(comparison.ops[0])](*map(ast.literal_eval, sides)))

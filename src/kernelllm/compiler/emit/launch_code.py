@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelllm.compiler.emit import kernel_text
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
-from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.clean import MOST_BLOCKS, Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.inductor.kernel_source import Kernel
@@ -102,7 +102,7 @@ def _grid(kernel: Kernel, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_t
     axes = [a for a in ("x", "y", "z") if f"{a.upper()}BLOCK" in kernel.blocks] or ["x"]
     counts = [count(a) for a in axes]
     if "Overflow" in str(kernel.meta.get("grid_type", "")):
-        counts = [counts[0], f"min({counts[1]}, 65535)", f"triton.cdiv({counts[1]}, 65535)"]
+        counts = [counts[0], f"min({counts[1]}, {MOST_BLOCKS})", f"triton.cdiv({counts[1]}, {MOST_BLOCKS})"]
     text = f"({', '.join(counts)}{',' if len(counts) == 1 else ''})"
     return f"lambda meta: {text}" if "meta[" in text else text
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 import struct
-from typing import Any
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import assigned, bindings, call, copy_of, every, name_of
@@ -109,8 +107,8 @@ class Simplifier(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        numbers = all(isinstance(n, ast.Constant) and type(n.value) in (int, bool) for n in (node.left, *node.comparators))
-        return ast.Constant(_truth(node)) if numbers and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED else node
+        said = integers.compared(node)
+        return node if said is None else ast.Constant(said)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -262,8 +260,8 @@ class Simplifier(ast.NodeTransformer):
         axes = {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
         if axes <= self.facts.span(value):
             return value
-        if axes and not self.pointwise and isinstance(value, ast.Constant) and isinstance(value.value, float):
-            return call("tl.full", shape, value, integers.to_ast("tl.float32"))
+        if axes and not self.pointwise and isinstance(value, ast.Constant) and type(value.value) in (int, float):  # a number has no shape
+            return call("tl.full", shape, value, integers.to_ast("tl.int64" if isinstance(value.value, int) else "tl.float32"))
         if axes and not self.pointwise and self.facts.type(value) == "size":
             return call("tl.full", shape, value, integers.to_ast("tl.int32"))  # a constexpr has no .to and cannot be broadcast
         return value if self.pointwise else node
@@ -347,18 +345,6 @@ def _of_bits(bits: int, node: ast.Call) -> ast.expr:
         return ast.Constant(value)
     node.func = ast.Attribute(call("tl.full", ast.List([], ast.Load()), ast.Constant(bits), integers.to_ast(integer)), "to", ast.Load())
     return node
-
-
-def _truth(comparison: ast.Compare) -> bool:
-    """What a comparison of numbers says."""
-    sides = comparison.left, comparison.comparators[0]
-    left, right = map(ast.literal_eval, sides)
-    return bool(_COMPARED[type(comparison.ops[0])](left, right))
-
-
-_COMPARED: dict[type[ast.cmpop], Any] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
 
 
 _LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "nan")}

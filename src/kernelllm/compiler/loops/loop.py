@@ -128,8 +128,10 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
     assert isinstance(loop, ast.For)
     before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
     if turned:
-        turn, lay = (ast.parse("\n".join(f"{name} = {name}.mT{end}" for name in turned)).body for end in ("", ".contiguous()"))
-        before, loop.body, after = [*before, *lay], [*turn, *loop.body, *lay], [*turn, *after]
+        # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
+        forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
+        turn, lay, store = (ast.parse("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
+        before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
     given = [a.arg for a in forward.args.args[1:]]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):

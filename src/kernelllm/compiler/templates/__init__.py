@@ -96,6 +96,9 @@ index, src, largest,                          and ``src`` have one shape (ValueE
 include_self) -> T``
 ``bincount(x, weights, size)     scattering   ``torch.bincount(x, weights, minlength=size)`` of exactly ``size`` counts (ValueError where
 -> T``                                        a number is larger); ``weights`` may be None
+``bag_rows(weight, indices,      bags         ``torch.embedding_bag(weight, indices, offsets)[0]``; ``mode`` is sum, mean or max;
+offsets, scales, mode, last,                  ``scales`` are per_sample_weights or None; ``last``: the last offset is that of the end;
+padding) -> T``                               ``padding`` is padding_idx, or negative
 ``grouped_matmul(a, b, ends,     grouped      ``a [M,K]``'s rows up to ``ends[g]`` times ``b[g]`` of ``b [G,K,N]``; zeros behind the
 allow_tf32=False) -> T``                      last end
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape

@@ -1,0 +1,68 @@
+"""What gathers and scatters: bags of rows, edges of graphs, classes picked by number."""
+
+import re
+
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge, JudgeSettings
+
+FIRST_CLASS = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        logits = torch.cat([(x * y).sum(1, keepdim=True), x @ y.t()], 1) / 0.2
+        return F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long, device=x.device))
+batch, width = 24, 40
+def get_inputs(): return [torch.randn(batch, width), torch.randn(batch, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_targets_that_are_a_constant_leave_nothing_to_compare(judge: Judge) -> None:
+    candidate = next(Compiler().write(problem(FIRST_CLASS), 1))
+    assert "-100" not in candidate.source
+    verdict = judge.judge(problem(FIRST_CLASS), candidate)
+    assert verdict.correct, verdict.message
+
+
+EDGES = """
+class Model(nn.Module):
+    def forward(self, x, y, edges, weight):
+        return (F.leaky_relu(x[edges[0]] + y[edges[1]], 0.2) * weight).sum(-1)
+nodes, edges, heads, width = 100, 120000, 8, 16
+def get_inputs(): return [*torch.randn(2, nodes, heads, width), torch.randint(0, nodes, (2, edges)), torch.randn(heads, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_programs_beyond_the_end_of_a_grid_of_three_dimensions_store_nothing() -> None:
+    """Of one row each, 120,000 blocks are 65,535 x 2 programs; blocks of four fit, and need no mask."""
+    tuned, single = (compiled(problem(EDGES), Options(extern="allow", symbolic=False, autotune=t)) for t in (True, False))
+    assert '"BLOCK_GROUPS": 1}' in tuned
+    for text, masked in ((tuned, True), (single, False)):
+        assert (re.search(r"groups < (n_groups|120000)", text) is not None) == masked
+
+
+TUNED = """
+class Model(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(rows, width, mode="sum", include_last_offset=True)
+    def forward(self, ids, starts, x):
+        return torch.cat([self.bag(ids, starts), torch.softmax(x, 1)], 1) * 2
+rows, width, bags, total = 50, 96, 64, 300
+def get_inputs():
+    starts = torch.cat([torch.zeros(1), torch.rand(bags - 1).sort()[0] * total, torch.full((1,), total)]).long()
+    return [torch.randint(0, rows, (total,)), starts, torch.randn(bags, width)]
+def get_init_inputs(): return [rows, width]
+"""
+
+
+def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter() -> None:
+    text = compiled(problem(TUNED), Options(fixed=True, autotune=True))
+    assert "@Launcher\n@triton.autotune(" in text
+    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
+        verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
+    assert verdict.correct, verdict.message
