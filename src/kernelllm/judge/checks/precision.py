@@ -15,7 +15,7 @@ from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operator_families import HEAVY, family
-from kernelllm.judge.checks.syntax import Source, analyse, as_imported, kernels
+from kernelllm.judge.checks.syntax import Source, Use, analyse, as_imported, kernels
 from kernelllm.judge.observation import Observation
 
 _WIDE = ("float32", "float64", "complex64", "complex128")
@@ -46,12 +46,17 @@ class Precision:
             if path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
         for use in known.stores():
-            if use.path.rpartition(".")[2] in _SETTINGS:
+            if use.path.rpartition(".")[2] in _SETTINGS and not _switched_off(known, use):
                 found.append(self._finding(f"Sets {use.path}.", use.line))
         return found
 
     def _finding(self, message: str, line: int, severity: Severity = Severity.WARN) -> Finding:
         return Finding(check=self.name, message=message, severity=severity, line=line)
+
+
+def _switched_off(known: Source, use: Use) -> bool:
+    assigned = known.parents.get(use.node)
+    return isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Constant) and assigned.value.value in (False, "ieee")
 
 
 def _convolves_alone(seen: Observation) -> bool:

@@ -18,6 +18,7 @@ from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
 from kernelllm.judge.call_traces import CallTraces
+from kernelllm.judge.isolation.allowed_paths import package_folders
 from kernelllm.judge.observation import OF_ALL, RANDOM_NUMBERS
 from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.worker import process_settings
@@ -195,7 +196,7 @@ def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
 
 
 def _library_folders() -> tuple[str, ...]:
-    roots = {sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[k] for k in ("stdlib", "purelib", "platlib"))}
+    roots = {sys.prefix, sys.base_prefix, *package_folders(), *(sysconfig.get_paths()[k] for k in ("stdlib", "purelib", "platlib"))}
     roots.add(str(Path(__file__).resolve().parents[2]))
     return ("<frozen", *sorted(roots))
 
