@@ -210,7 +210,7 @@ class Compile(msgspec.Struct, tag="compile"):
     inputs: Values
     target: str
     fake: bool
-    seed: int = 0
+    hollow: bool = False  # real tensors of these shapes, whose values say nothing
     list_only: bool = False
     """Only list what is launched, without compiling again what was compiled before."""
     binary: bool = True

@@ -55,6 +55,10 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
                 given = _materialise(inputs)
                 with watch:
                     output = model(*given)
+        elif command.hollow:
+            watch.hollow = True
+            with watch:
+                output = model(*_materialise(inputs))
         else:
             listed = command.list_only and not isinstance(model, Differentiated)
             counter = OperatorCounter(Counter(), Counter(), note=recorder.did)
@@ -71,6 +75,8 @@ class _KernelMemoryWatch(OperatorMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self.hollow = False
+        """Whether tensors hold nothing: a run that looks at their values would say nothing."""
         self._empty: dict[int, torch.Tensor] = {}
         """Storages that torch allocated and did not write to, each with a tensor that keeps it."""
 
@@ -78,6 +84,8 @@ class _KernelMemoryWatch(OperatorMode):
         name = func._schema.name.partition("::")[2]
         if name in READING or picks(name, args):
             self._recorder.values_read()
+            if self.hollow:
+                raise NotImplementedError(f"{name} asks for values, which inputs without contents do not have.")
         if func._schema.is_mutable:
             for tensor in tree_leaves((args, kwargs)):  # more than is written, which only means that less is known
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
@@ -113,7 +121,7 @@ def picks(name: str, args: Any) -> bool:
 def _materialise(value: Any) -> Any:
     if isinstance(value, tuple) and len(value) == 2 and value[0] == "fake":
         spec = value[1]
-        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype))
+        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype), device="cuda")
     if isinstance(value, list | tuple):
         return type(value)(_materialise(v) for v in value)
     if isinstance(value, dict):

@@ -382,7 +382,7 @@ class Session:
         return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
-        if not command.fake:
+        if not (command.fake or command.hollow):
             return self.decode(command.inputs)
         specs = command.inputs.tensors
         return values.decode(command.inputs.tree, lambda i: ("fake", specs[i]))
