@@ -21,6 +21,8 @@ from kernelllm.judge.observation import Observation
 _WIDE = ("float32", "float64", "complex64", "complex128")
 _SETTINGS = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "fp32_precision")
 
+_LOWERS = ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
+
 
 class Precision:
     name = "precision"
@@ -43,7 +45,7 @@ class Precision:
                 if wide and isinstance(call, ast.Call):
                     found += [self._finding(message, call.lineno, severity) for message in _lowered(known, call, backend)]
         for call, path in known.calls():
-            if path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
+            if path in _LOWERS and not _harmless(call):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
         for use in known.stores():
             if use.path.rpartition(".")[2] in _SETTINGS and not _switched_off(known, use):
@@ -52,6 +54,13 @@ class Precision:
 
     def _finding(self, message: str, line: int, severity: Severity = Severity.WARN) -> Finding:
         return Finding(check=self.name, message=message, severity=severity, line=line)
+
+
+def _harmless(call: ast.Call) -> bool:
+    """``autocast(enabled=False)``, or the precision that torch has anyway."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    told = [given.get("enabled"), given.get("precision"), *call.args[:1]]
+    return any(isinstance(node, ast.Constant) and node.value in (False, "highest") for node in told)
 
 
 def _switched_off(known: Source, use: Use) -> bool:

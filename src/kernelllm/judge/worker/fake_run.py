@@ -56,9 +56,14 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
                 with watch:
                     output = model(*given)
         elif command.hollow:
-            watch.hollow = True
-            with watch:
-                output = model(*_materialise(inputs))
+            given, recorder.hollow = _materialise(inputs), True
+            try:
+                with watch:
+                    output = model(*given)
+            finally:
+                recorder.hollow = False
+            if recorder.hollow_read:  # whatever the candidate made of the error
+                raise NotImplementedError("The values of inputs without contents were asked for.")
         else:
             listed = command.list_only and not isinstance(model, Differentiated)
             counter = OperatorCounter(Counter(), Counter(), note=recorder.did)
@@ -75,8 +80,6 @@ class _KernelMemoryWatch(OperatorMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self.hollow = False
-        """Whether tensors hold nothing: a run that looks at their values would say nothing."""
         self._empty: dict[int, torch.Tensor] = {}
         """Storages that torch allocated and did not write to, each with a tensor that keeps it."""
 
@@ -84,8 +87,6 @@ class _KernelMemoryWatch(OperatorMode):
         name = func._schema.name.partition("::")[2]
         if name in READING or picks(name, args):
             self._recorder.values_read()
-            if self.hollow:
-                raise NotImplementedError(f"{name} asks for values, which inputs without contents do not have.")
         if func._schema.is_mutable:
             for tensor in tree_leaves((args, kwargs)):  # more than is written, which only means that less is known
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:

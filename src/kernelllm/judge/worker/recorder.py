@@ -57,6 +57,8 @@ class Recorder:
         self.traces: CallTraces | None = None
         """Of the run under way."""
         self.floats_read = self.whole_read = 0
+        self.hollow = self.hollow_read = False
+        """Whether tensors hold nothing now, so that nobody may look at their values; and whether somebody has."""
         self.threads = 0
         self.streams = 0
         self.side_streams: dict[int, Any] = {}
@@ -101,6 +103,9 @@ class Recorder:
 
     def values_read(self, floats: int = 0, whole: int = 0) -> None:
         """Candidate code looks at values of a tensor; ``floats``: how many of a floating-point one; ``whole``: of another on the GPU."""
+        if self.hollow:
+            self.hollow_read = True
+            raise NotImplementedError("The values of inputs without contents are asked for.")
         self.floats_read += floats
         self.whole_read += whole
         if self.any_launch and self.read_after is None:
