@@ -162,6 +162,28 @@ def test_who_calls_and_what_lies_within_libraries_is_no_business_of_a_candidate(
     assert fails(code) - {"no_kernel"} == ({check} if check else set())
 
 
+@pytest.mark.parametrize(
+    ("before", "expression", "check"),
+    [
+        ("", "x * (1.0 / math.sqrt(D))", ""),
+        ("", "helper(x)", ""),  # bound nowhere: a mistake that ends the run
+        ("globals()['helper'] = print\n", "helper(x)", "kernel_names"),
+        ("from numpy import *\n", "maximum(x, 0)", "kernel_names"),
+        ("", "type(x)", "kernel_names"),
+    ],
+)
+def test_names_in_kernels(before: str, expression: str, check: str) -> None:
+    kernel = f"@triton.jit\ndef k(x, D: tl.constexpr):\n    y = {expression}\n"
+    assert fails(f"import math\nimport triton\nimport triton.language as tl\n{before}{kernel}") == ({check} if check else set())
+
+
+def test_settings_that_torch_has_anyway_lower_no_precision() -> None:
+    source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = {}\ntorch.set_float32_matmul_precision('{}')\n"
+    for values, told in ((("False", "highest"), 0), (("True", "high"), 2)):
+        seen = observation(candidate=Candidate(source=source.format(*values)))
+        assert len(checks.observed_findings(checks.load(["precision"]), seen)) == told
+
+
 def test_settings_left_changed_for_the_whole_process_are_told() -> None:
     seen = observation(tampered=("torch's setting of the default device", "torch.Tensor.eq"))
     found = checks.observed_findings(checks.load(["tampering"]), seen)

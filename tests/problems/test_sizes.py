@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.problems.sizes import constants, model_constants, with_constants
+from kernelllm.problems.sizes import constants, has_layers, model_constants, with_constants
 
 SOURCE = '''"""Größen — not only ASCII."""
 import torch
@@ -89,3 +89,16 @@ def test_which_constants_shape_the_model() -> None:
     source += "def get_inputs(): return [rows, width]\ndef get_init_inputs(): return [hidden]"
     assert {"width", "hidden"} <= model_constants(source)
     assert "rows" not in model_constants(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "layers"),
+    [
+        ("class Model(nn.Module):\n    def forward(self, x):\n        return nn.functional.relu(x)", False),
+        ("class Model(nn.Module):\n    def __init__(self):\n        self.fc = nn.Linear(3, 4)", True),
+        ("class Model(nn.Module):\n    def __init__(self):\n        self.register_buffer('a', b)", True),
+        ("class Model(", True),
+    ],
+)
+def test_layers_are_told_without_running(source: str, layers: bool) -> None:
+    assert has_layers(source) is layers

@@ -40,5 +40,5 @@ def shared_servers() -> Iterator[None]:
 
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(prestart, "server", server)
-        patch.setattr(prestart, "begin", lambda device, target, backend=DEFAULT_BACKEND: None)
+        patch.setattr(prestart, "begin", lambda *settings, **options: None)
         yield

@@ -105,17 +105,18 @@ def need_backend(name: str) -> None:
         raise UsageError(f"Nothing can be judged here: {absent.reason}.", fix=f"{absent.fix}; see also 'kernelllm doctor'.")
 
 
-def start_servers(settings: JudgeSettings, *, compiles: bool = False) -> None:
+def start_servers(settings: JudgeSettings, *, compiles: bool = False, light: bool = False) -> None:
     """For a process that is going to judge with these settings: its worker servers import torch while this process does.
 
-    ``compiles``: whether it will compile with torch for another reason than a baseline.
+    ``compiles``: whether it will compile with torch for another reason than a baseline; ``light``: whether it judges a single candidate,
+    of a problem without parameters.
     """
     from kernelllm.backends.base import Mode
     from kernelllm.judge.isolation import prestart
 
     timed = settings.measure and Mode.CUDA in prestart.modes(settings.device, settings.backend)
     compiles = compiles or (timed and set(settings.baselines) != {"eager"})
-    prestart.begin(settings.device, settings.target, settings.backend)
+    prestart.begin(settings.device, settings.target, settings.backend, light=light)
     gc.disable()  # what is imported stays: looking through it again and again takes a third of the start
     try:
         with remembered() as interrupted:

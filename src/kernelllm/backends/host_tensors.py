@@ -12,12 +12,17 @@ _MARK = "_kernelllm_on_host"
 def mark(value: Any, on_host: bool = True) -> None:
     """Say of the memory of a tensor, or of several in a list, where it lies. All views of it say the same."""
     for tensor in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+        if isinstance(tensor, torch.Tensor) and has_storage(tensor):
             setattr(tensor.untyped_storage(), _MARK, on_host)
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether its memory can be asked for: not of a sparse tensor, nor within ``torch.vmap``."""
+    return tensor.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def on_host(memory: torch.Tensor | torch.UntypedStorage) -> bool:
     """Whether kernels on a GPU could not read it."""
     if isinstance(memory, torch.Tensor):
-        return memory.layout is torch.strided and on_host(memory.untyped_storage())
+        return has_storage(memory) and on_host(memory.untyped_storage())
     return getattr(memory, _MARK, False)

@@ -9,6 +9,7 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Problem, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
+from kernelllm.judge.checks.call_counts import counts_its_calls
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
@@ -170,7 +171,8 @@ class Evaluation:
                 trials.findings += try_frozen(worker, reference, seed).findings()
                 return
             dtypes = dtypes_of(self._candidate.source)
-            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes)
+            often = counts_its_calls(self._candidate.source)
+            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:

@@ -1,7 +1,7 @@
 """The compile check on a machine without a GPU: what a candidate launches, compiled for the target.
 
-At the problem's original sizes first, on fake tensors without memory (sizes decide tiles, and with them shared memory); where that does not
-work for a problem or a candidate, at a shrunk size on real tensors.
+At the problem's original sizes first (sizes decide tiles, and with them shared memory): on fake tensors without memory, or on memory that
+nobody touches. Where that does not work for a problem or a candidate, at a shrunk size on real tensors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.configurations import Configurations, unseen
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
+from kernelllm.problems import shrink
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.without_dynamo import without_dynamo
 
 _LOG = logging.getLogger(__name__)
+_HOLLOW_BYTES, _HOLLOW_FLOPS = 2**30, 1e8
+"""Of inputs, and of a run, up to which a problem without parameters is compiled on memory that nobody touches: fake tensors would import
+torch's compiler, which takes as long as torch itself."""
 MAX_COMPILE_S = 120.0
 """For all compiles of one candidate."""
 
@@ -50,13 +54,15 @@ class Job:
     specs: tuple[p.TensorSpec, ...] = ()
     inputs: list[Any] | None = None
     gradients: p.Gradients | None = None
+    hollow: bool = False
+    """Whether ``specs`` are of tensors that have memory, and no values that say anything."""
     state: dict[str, torch.Tensor] | None = None
     """The parameters and buffers that matter, where ``inputs`` are those of a trial."""
 
     @property
     def fake(self) -> bool:
         """Whether the run has fake tensors, which need no memory."""
-        return self.inputs is None
+        return self.inputs is None and not self.hollow
 
 
 _original: dict[tuple[str, bool], Job | None] = {}
@@ -97,8 +103,10 @@ def _at_original_sizes(problem: Problem, reference: Reference) -> Job | None:
             with _no_memory(problem):
                 inputs = instance.inputs(INIT_SEED)
             tree = values.encode(inputs, found)
-            specs, _ = arenas.layout(found)
-            return Job(init_args, reference.training, tree, specs, gradients=reference.gradients)
+            specs, size = arenas.layout(found)
+            quick = not reference.state() and shrink.flops(problem, instance.constants) <= _HOLLOW_FLOPS
+            hollow = quick and size <= _HOLLOW_BYTES and reference.gradients is None
+            return Job(init_args, reference.training, tree, specs, gradients=reference.gradients, hollow=hollow)
     except Exception as error:  # noqa: BLE001 - the problem's own code on fake tensors may raise anything
         _LOG.info("%s is compiled at a small size alone: its inputs cannot be had without memory (%s)", problem.name, error)
         return None
@@ -239,9 +247,9 @@ class TargetCompile:
             try:
                 process.construct(job.init_args, INIT_SEED, fake=job.fake, gradients=job.gradients)
                 process.load({}, job.training)
-                binary = self._context.settings.assembles
-                compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs, binary=binary)
-                if job.fake:
+                flags = {"binary": self._context.settings.assembles, "hollow": job.hollow}
+                compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs, **flags)
+                if job.inputs is None:
                     self.unwritten, self.at_original = compiled.unwritten, tuple(k for k in compiled.kernels if k.launches)
                 if trial is not None:
                     self._list_launches(process, trial)

@@ -94,10 +94,12 @@ def describe(problem: Problem, overrides: Mapping[str, Any]) -> SizeSet:
 def _input_texts(problem: Problem, overrides: Mapping[str, Any]) -> tuple[str, ...]:
     import torch
 
+    from kernelllm.problems.without_dynamo import without_dynamo
+
     first_run(problem)
     instance = Instance(problem, overrides)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), without_dynamo():
             values = instance.inputs(0)
     except ProblemError:
         values = instance.inputs(0)

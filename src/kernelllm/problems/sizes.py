@@ -338,3 +338,15 @@ def _replaced(source: str, edits: Mapping[ast.AST, str]) -> str:
     for (start, end), new in sorted(((span(node), new) for node, new in edits.items()), reverse=True):
         text = text[:start] + new.encode() + text[end:]
     return text.decode()
+
+
+def has_layers(source: str) -> bool:
+    """Whether a problem's source seems to make parameters, buffers or layers; told without running it. True for what is no Python."""
+    try:
+        tree = parse(source)
+    except ProblemError:
+        return True
+    made = {"Parameter", "register_buffer", "register_parameter", "load", "from_pretrained"}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    layers = (node.attr for node in attributes if node.attr[:1].isupper() and isinstance(node.value, ast.Name) and node.value.id == "nn")
+    return any(node.attr in made for node in attributes) or any(name != "Module" for name in layers)

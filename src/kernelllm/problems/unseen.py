@@ -46,8 +46,10 @@ def _seen(problem: Problem, constants: dict[str, Any], look: Callable[[Instance]
     import torch
     from torch.utils._pytree import tree_leaves
 
+    from kernelllm.problems.without_dynamo import without_dynamo
+
     try:
-        with own_generators(), torch.device("meta"):
+        with own_generators(), torch.device("meta"), without_dynamo():
             given = tree_leaves(look(Instance(problem, constants)))
     except ProblemError:
         return None

@@ -46,6 +46,7 @@ def check(
     from kernelllm.app.progress import Console
     from kernelllm.core.types import Candidate, Status, to_json
     from kernelllm.judge import source_refusal
+    from kernelllm.problems.sizes import has_layers
 
     opened = problem_of(problem, given)
     settings = settings_of(**given, backend=backend)
@@ -58,7 +59,7 @@ def check(
     if verdict is None:
         with Console() as progress:
             progress.stage(f"Judging {name}")
-            start_servers(settings)
+            start_servers(settings, light=not has_layers(opened.source))
             from kernelllm.judge import judge
 
             verdict = judge(opened, written, settings)

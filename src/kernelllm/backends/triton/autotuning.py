@@ -13,6 +13,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.kernel_arguments import tuned
+from kernelllm.backends.triton.repeated_launches import repeats_matter
 
 SKIPPED = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a configuration may raise when it does not compile: the next one is tried."""
@@ -33,6 +34,8 @@ class _Calls:
     """Launches before that run."""
     slow: set[int] = field(default_factory=set)
     """Identities of its slow configurations."""
+    tuned: set[tuple[Any, ...]] = field(default_factory=set)
+    """Keys for which a GPU would have measured the configurations by now."""
     known: set[str] = field(default_factory=set)
     """Configurations that pruning left for any launch that ran whole, and those that a sampled launch had."""
 
@@ -71,10 +74,34 @@ def run_next(self: Any, *args: Any, **kwargs: Any) -> Any:
     first = calls.launches % len(quick) if quick else 0
     calls.launches += 1
     start = perf_counter()
+    _measure(self, calls, quick[first:][:1], args, kwargs)
     result = _run(self, [*quick[first:], *quick[:first]], args, kwargs)
     if perf_counter() - start > _SLOW_S:
         calls.slow.add(id(self.best_config))
     return result
+
+
+def _measure(self: Any, calls: _Calls, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Leave behind what a GPU's measurement does: there all configurations run many times before one is chosen. What a kernel adds up, or
+    changes in place, has changed by then, unless it is named in ``reset_to_zero`` or ``restore_value``."""
+    named = {**self.nargs, **kwargs}
+    kinds = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+    key = (*(named.get(name) for name in self.keys), *kinds)
+    if len(self.configs) < 2 or not configs or key in calls.tuned or not repeats_matter(self.base_fn):
+        return
+    calls.tuned.add(key)
+    named |= configs[0].all_kwargs()
+    tuned.measuring = True
+    try:
+        if configs[0].pre_hook is not None:
+            configs[0].pre_hook(named)
+        self.pre_hook(named)
+        self.fn.run(*args, **kwargs, **configs[0].all_kwargs())
+        self.post_hook(named, exception=None)
+    except SKIPPED:
+        return
+    finally:
+        tuned.measuring = False
 
 
 def _run_sampled(self: Any, sampling: Sampling, calls: _Calls, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

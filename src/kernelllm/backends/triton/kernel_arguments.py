@@ -96,6 +96,8 @@ class _Tuned:
     """Configurations that pruning left for the launch under way."""
     running = ""
     """The one of them that it has."""
+    measuring = False
+    """Whether it stands for those that a GPU makes to find the fastest configuration: of these nothing is noted."""
 
     def note(self, seen: KernelSeen) -> None:
         """Write down the configurations of the launch under way, if it has any."""

@@ -17,6 +17,8 @@ _CERTAIN = (
     "inspect.getmodule", "inspect.getmembers", "linecache", "pkgutil", "typing.get_type_hints", "typing.ForwardRef", "typing._eval_type",
     "annotationlib", "inspect.get_annotations", "cProfile", "profile", "trace", "bdb", "pdb", "doctest", "unittest.TestLoader",
     "unittest.defaultTestLoader", "unittest.main", "numexpr", "site.addsitedir",
+    "sympy", "mpmath", "jinja2", "yaml", "pandas", "torch.fx.Graph", "torch.fx.GraphModule", "torch.fx.graph", "torch.fx.graph_module",
+    "torch.utils._sympy",
 )  # fmt: skip
 _RUN_TEXT = (
     "timeit.timeit", "timeit.repeat", "timeit.Timer", "torch.utils.benchmark.Timer", "torch.utils.benchmark.utils.timer.Timer",

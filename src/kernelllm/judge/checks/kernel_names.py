@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend, LanguageNames
@@ -12,6 +13,8 @@ from kernelllm.judge.checks.syntax import Source, analyse, kernels, starts
 from kernelllm.judge.checks.texts import Parameter
 
 _DEPTH = 4
+_BINDERS = frozenset({"globals", "setattr", "vars", "locals", "modules", "__dict__", "__setattr__", "import_module", "__import__"})
+"""What can give a name of the file a meaning that its text does not tell."""
 _STATEMENTS = ast.Try | ast.Match | ast.ClassDef | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 _MACHINE = ("torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__")
 """Which machine and versions: asked by many honest kernels."""
@@ -95,6 +98,9 @@ def _is_kernel(known: Source, node: ast.expr, made: set[str], depth: int = 0) ->
 class _Allowed:
     def __init__(self, known: Source, names: LanguageNames, jitted: frozenset[str]) -> None:
         self.known, self.names, self.jitted = known, names, jitted
+        named = {n.id if isinstance(n, ast.Name) else n.attr for n in known.nodes if isinstance(n, ast.Name | ast.Attribute)}
+        stars = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in known.nodes)
+        self.binds_unseen = stars or bool(named & _BINDERS)
         self.tells = (*_PROCESS, *_MACHINE, *names.machine, "builtins.type")
 
     def foreign(self, body: list[ast.AST]) -> Iterator[tuple[str, int]]:
@@ -120,7 +126,8 @@ class _Allowed:
         if node.id in self.jitted or (bound is not None and self.known.is_local(node)):
             return ""
         if bound is None:
-            return "" if node.id in self.names.builtins else f"uses {node.id}, which its language does not know"
+            unbound = not (hasattr(builtins, node.id) or self.binds_unseen)  # a mistake: it ends the run, wherever that is
+            return "" if node.id in self.names.builtins or unbound else f"uses {node.id}, which its language does not know"
         above = self.known.parents.get(node)
         if isinstance(above, ast.Attribute) or self.known.paths(node):  # modules: judged by their members
             outside = [path for path in self.known.paths(node) if not any(starts(m, path) or starts(path, m) for m in self.names.modules)]

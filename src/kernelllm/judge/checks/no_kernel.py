@@ -31,4 +31,4 @@ class NoKernel:
         without = [size for size, run in first.items() if run.launches == 0]
         if not without:
             return []
-        return [Finding(check=self.name, message=f"No kernel was launched (sizes {', '.join(without)}).")]
+        return [Finding(check=self.name, message=f"No kernel was launched (sizes {', '.join(without)}): launch one in every call.")]

@@ -15,11 +15,13 @@ from kernelllm.backends.base import Backend, open_backend
 from kernelllm.core.text import parse
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operator_families import HEAVY, family
-from kernelllm.judge.checks.syntax import Source, analyse, as_imported, kernels
+from kernelllm.judge.checks.syntax import Source, Use, analyse, as_imported, kernels
 from kernelllm.judge.observation import Observation
 
 _WIDE = ("float32", "float64", "complex64", "complex128")
 _SETTINGS = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "fp32_precision")
+
+_LOWERS = ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
 
 
 class Precision:
@@ -43,15 +45,27 @@ class Precision:
                 if wide and isinstance(call, ast.Call):
                     found += [self._finding(message, call.lineno, severity) for message in _lowered(known, call, backend)]
         for call, path in known.calls():
-            if path in ("torch.set_float32_matmul_precision", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"):
+            if path in _LOWERS and not _harmless(call):
                 found.append(self._finding(f"Uses {path}.", call.lineno))
         for use in known.stores():
-            if use.path.rpartition(".")[2] in _SETTINGS:
+            if use.path.rpartition(".")[2] in _SETTINGS and not _switched_off(known, use):
                 found.append(self._finding(f"Sets {use.path}.", use.line))
         return found
 
     def _finding(self, message: str, line: int, severity: Severity = Severity.WARN) -> Finding:
         return Finding(check=self.name, message=message, severity=severity, line=line)
+
+
+def _harmless(call: ast.Call) -> bool:
+    """``autocast(enabled=False)``, or the precision that torch has anyway."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    told = [given.get("enabled"), given.get("precision"), *call.args[:1]]
+    return any(isinstance(node, ast.Constant) and node.value in (False, "highest") for node in told)
+
+
+def _switched_off(known: Source, use: Use) -> bool:
+    assigned = known.parents.get(use.node)
+    return isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Constant) and assigned.value.value in (False, "ieee")
 
 
 def _convolves_alone(seen: Observation) -> bool:

@@ -109,7 +109,7 @@ class TorchFallback:
                 message = f"Torch computed {one.where}, and no kernel was launched: {_named(computing(one.ops))}."
                 return [Finding(check=self.name, message=message)]
             if _all_at(one):
-                message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}."
+                message = f"Torch did all that the reference asks of it {one.where}: {_named(computing(one.ops))}. Write kernels for it."
                 return [Finding(check=self.name, message=message)]
         first = ("", seen.aten_ops, seen.observed_runs, seen.reference_ops)
         for where, ops, runs, reference in (first, *((f" {one.where}", one.ops, 1, one.reference_ops) for one in seen.elsewhere)):
@@ -126,7 +126,7 @@ class TorchFallback:
             return []
         named = _named(_of_a_run(ours, seen))
         if theirs and _all_of_it(ours, theirs, seen):
-            return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}.")]
+            return [Finding(check=self.name, message=f"Torch did all that the reference asks of it: {named}. Write kernels for it.")]
         bodies = [seen.kernel_bodies.get(kernel.name, "") for kernel in seen.kernels if kernel.launches]
         if theirs and bodies and all(bodies) and not any(open_backend(seen.candidate.backend).computes(body) for body in bodies):
             return [Finding(check=self.name, message=f"The kernels only move data; torch computed: {named}.")]

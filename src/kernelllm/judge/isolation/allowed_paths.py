@@ -40,7 +40,7 @@ def readable(*, gpu: bool = False) -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     system = [*_SYSTEM, *(_GPU if gpu else ())]
     found = [paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
-    found += [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    found += [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []), *package_folders()]
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}:
         found += [f"{prefix}/{part}" for part in ("bin", "lib", "lib64", "include", "pyvenv.cfg", "nvvm", "targets")]
     for name in _PACKAGES:
@@ -52,6 +52,11 @@ def readable(*, gpu: bool = False) -> tuple[str, ...]:
     found += os.environ.get("LD_LIBRARY_PATH", "").split(":")
     own = {path for path in found if Path(path).is_absolute() and not _holds_home(Path(path))}
     return tuple(sorted(path for path in {*system, *own} if os.path.lexists(path)))
+
+
+def package_folders() -> list[str]:
+    """Folders of packages on the search path: of another environment as well, which a ``.pth`` file or a variable brought in."""
+    return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 
 
 def _holds_home(path: Path) -> bool:

@@ -262,15 +262,15 @@ class CandidateProcess(Closing):
 
     def compile(
         self, tree: Any, specs: tuple[p.TensorSpec, ...], target: str, fake: bool, inputs: list[Any] | None = None, *,
-        list_only: bool = False, binary: bool = True,
+        list_only: bool = False, binary: bool = True, hollow: bool = False,
     ) -> p.Compiled:  # fmt: skip
-        """Compile what a run launches; on fake tensors of these specs, or on real ``inputs``."""
+        """Compile what a run launches; on fake tensors of these specs, on ``hollow`` ones, or on real ``inputs``."""
         arena = self._arena("inputs", 1)
         if not fake and inputs is not None:
             tree, specs, arena = self._pack(inputs, "inputs")
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        asked = self.ask(p.Compile, (arena,), inputs=bag, target=target, fake=fake, list_only=list_only, binary=binary)
-        return _expect(asked, p.Compiled)
+        flags = {"fake": fake, "hollow": hollow, "list_only": list_only, "binary": binary}
+        return _expect(self.ask(p.Compile, (arena,), inputs=bag, target=target, **flags), p.Compiled)
 
     def report(self) -> p.Reported:
         """What the worker recorded of all its runs."""

@@ -147,9 +147,11 @@ class ForkServer(Closing):
     """One forkserver process for a mode and a kernel language. Starts in the background; thread-safe. Raises UnknownName.
 
     ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
+    ``light``: what few candidates need is imported by the worker that needs it.
     """
 
-    def __init__(self, mode: str, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> None:
+    def __init__(self, mode: str, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND, *, light: bool = False) -> None:
+        self._light = light
         self.mode, self.target, self.spares = Mode(mode), target, spares
         self._backend_at = registry.require("backends", backend)
         self.backend: Backend = registry.imported(self._backend_at)()
@@ -172,7 +174,7 @@ class ForkServer(Closing):
         log = (self.root / "log").open("wb")
         home = self.root / "server"
         home.mkdir(mode=0o711, exist_ok=True)
-        chosen = [str(theirs.fileno()), self.mode, self.target, self._backend_at]
+        chosen = [str(theirs.fileno()), self.mode, self.target, self._backend_at, *(["light"] if self._light else [])]
         command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", *chosen]
         command = sandbox.wrap(command, str(self.root), gpu=self.mode is Mode.CUDA, read=packages_of(self.backend))
         try:

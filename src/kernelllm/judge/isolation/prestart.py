@@ -27,15 +27,15 @@ def modes(device: str, backend: str = DEFAULT_BACKEND) -> tuple[Mode, ...]:
     return tuple(mode for mode in here if mode in able)
 
 
-def begin(device: str, target: str, backend: str = DEFAULT_BACKEND) -> None:
-    """Start the servers of a judge with these settings, for candidates in one language.
+def begin(device: str, target: str, backend: str = DEFAULT_BACKEND, *, light: bool = False) -> None:
+    """Start the servers of a judge with these settings, for candidates in one language; ``light`` ones for a single candidate.
 
     What goes wrong here the judge will meet again, and tell."""
     for mode in modes(device, backend):
         key = mode, _of(mode, target), backend
         if key not in _waiting:
             with contextlib.suppress(OSError, KernelLLMError):
-                _waiting[key] = ForkServer(mode, target, backend=backend)
+                _waiting[key] = ForkServer(mode, target, backend=backend, light=light)
 
 
 def server(mode: Mode, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> ForkServer:

@@ -122,8 +122,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     seed: int
     suppress: bool = False
     """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise, other such where ``other_noise``."""
-    suppress_backward: bool = False
-    """Likewise, in the backward alone."""
+    suppress_backward: bool = False  # likewise, in the backward alone
     other_noise: bool = False
     observe: bool = False
     """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
@@ -132,19 +131,20 @@ class RunOnce(msgspec.Struct, tag="run"):
     bare: bool = False
     """Run without fences: to the candidate, memory is what it is in timed runs."""
     grad: bool = False
-    """With gradients enabled, as those who call a model often have them."""
-    autocast: bool = False
-    """Below ``torch.autocast`` to bfloat16."""
+    """With gradients enabled, and inputs that require them, as those who call a model often have them."""
+    inference: bool = False  # in inference mode
+    times: int = 1
+    """Call the model so often; what the last call returns is the output."""
+    autocast: bool = False  # to bfloat16
     in_order: bool = False
     """The run before once more, the programs of every launch from the first to the last."""
     hold: bool = False
     """Hold the outputs until they are collected, while other runs are made."""
-    frozen: tuple[str, ...] = ()
-    """Inputs and parameters that need no gradients."""
-    named: dict[str, bool | int | float] = {}
-    """Keyword arguments beside the inputs."""
+    frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients
+    named: dict[str, bool | int | float] = {}  # keyword arguments beside the inputs
     again: bool = False
     """The inputs are the same tensors as in the run before, with other values in them, as a loop that reuses its buffers has them."""
+    same: bool = False  # they are, and hold the same values
     undefined: tuple[str, ...] | None = None
     """Places of the report's ``undefined_lanes`` whose lanes stay undefined in this run; those of all others hold ``fill``. None: all."""
     fill: float = 0.0
@@ -210,7 +210,7 @@ class Compile(msgspec.Struct, tag="compile"):
     inputs: Values
     target: str
     fake: bool
-    seed: int = 0
+    hollow: bool = False  # real tensors of these shapes, whose values say nothing
     list_only: bool = False
     """Only list what is launched, without compiling again what was compiled before."""
     binary: bool = True

@@ -23,6 +23,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
+from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference, failures_logged
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import nested
@@ -65,11 +66,12 @@ class OtherUses:
 
 
 def try_other_uses(
-    process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = ()
-) -> OtherUses:
+    process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = (),
+    often: bool = False,
+) -> OtherUses:  # fmt: skip
     """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state.
 
-    ``dtypes``: those that it says it serves.
+    ``dtypes``: those that it says it serves; ``often``: it seems to count its calls.
     """
     uses = OtherUses()
     inputs = reference.inputs(seed)
@@ -87,6 +89,9 @@ def try_other_uses(
     _try_autocast(uses, process, reference, inputs, seed, usual)
     _restore(process, reference, state)
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
+    with _other_mode(reference.model):
+        same = not _differs(_output(reference, reference.model, inputs, seed), usual)
+    uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     _restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have

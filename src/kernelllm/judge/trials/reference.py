@@ -45,6 +45,8 @@ HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and a float64 run only of the first trial."""
 HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
+_OF_DOUBLE = 2.0**-20
+"""Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
 _PERTURBATIONS = 2
 """Runs in which everything is moved by rounding."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
@@ -299,6 +301,7 @@ class Reference:
     ) -> Iterator[Any]:
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
+        roundings *= _OF_DOUBLE if self._is_double(inputs) else 1.0
         for number in range(_PERTURBATIONS):
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
@@ -311,6 +314,10 @@ class Reference:
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run
+
+    def _is_double(self, inputs: list[Any]) -> bool:
+        given = [t for t in (*values.flatten(inputs), *self.state().values()) if t.is_floating_point() or t.is_complex()]
+        return bool(given) and all(t.dtype in (torch.float64, torch.complex128) for t in given)
 
     def _model_copy(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
         """A copy of the model with its present parameters and the buffers from before the run."""

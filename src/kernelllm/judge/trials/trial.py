@@ -36,6 +36,12 @@ _MOST = 8
 _FILLS = (0.0, -inf, inf)
 
 
+_ONLY_FIRST = (
+    "Wrong in the first call, right when it was made again. Before a GPU runs an autotuned kernel for the first time, it launches all its "
+    "configurations to measure them: name what the kernel adds to or changes in place in reset_to_zero= or restore_value=."
+)
+
+
 class HeldOutput:
     """What the candidate returned in one trial, which its worker holds since, and what the reference returned."""
 
@@ -181,7 +187,10 @@ def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, refe
         again = [size.process.run(call.inputs, call.run_seed, in_order=in_order) for in_order in orders]
     except CandidateFailure as failure:  # kernels that load what they stored are traced once that is known
         return f"{failure.message.partition(chr(10))[0]} " if failure.message.startswith("a race:") else ""
-    if tuple(size.comparison.output(planned, run, reference_run).ok for run in again) != (True, True, False):
+    right = tuple(size.comparison.output(planned, run, reference_run).ok for run in again)
+    if all(right) and planned.is_first and not call.run.backwards:
+        return f"{_ONLY_FIRST} "
+    if right != (True, True, False):
         return ""
     text = "The result depends on the order in which the programs of a launch run, and a GPU keeps none"
     return f"{text}: a program may not read what another one of its launch writes. "

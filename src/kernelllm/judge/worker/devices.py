@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends import host_tensors
 from kernelllm.core import gpus
-from kernelllm.judge.worker import steady_clock
+from kernelllm.judge.worker import operators, steady_clock
 
 _CUDA = "12.8"
 """The version of CUDA that torch says it was built for."""
@@ -200,9 +200,7 @@ def fill_noise(tensor: torch.Tensor, *, other: bool = False) -> None:
 def _here(value: Any, text_too: bool) -> Any:
     if isinstance(value, torch.device) and value.type == "cuda":
         return _HERE
-    if text_too and isinstance(value, str) and value.split(":")[0] == "cuda":
-        return _HERE
-    if text_too and type(value) is int:
+    if text_too and (type(value) is int or (isinstance(value, str) and value.split(":")[0] == "cuda")):
         return _HERE
     return value
 
@@ -290,6 +288,7 @@ def install(target: str) -> None:
         if accelerator is not None and hasattr(accelerator, name):
             setattr(accelerator, name, lambda *a, _answer=answer, **k: _answer)
     _autograd._engine_run_backward = _run_backward
+    operators.install()
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]  # its parser takes real streams alone
     real: Any = torch.Generator
 

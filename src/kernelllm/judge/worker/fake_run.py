@@ -55,6 +55,15 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
                 given = _materialise(inputs)
                 with watch:
                     output = model(*given)
+        elif command.hollow:
+            given, recorder.hollow = _materialise(inputs), True
+            try:
+                with watch:
+                    output = model(*given)
+            finally:
+                recorder.hollow = False
+            if recorder.hollow_read:  # whatever the candidate made of the error
+                raise NotImplementedError("The values of inputs without contents were asked for.")
         else:
             listed = command.list_only and not isinstance(model, Differentiated)
             counter = OperatorCounter(Counter(), Counter(), note=recorder.did)
@@ -113,7 +122,7 @@ def picks(name: str, args: Any) -> bool:
 def _materialise(value: Any) -> Any:
     if isinstance(value, tuple) and len(value) == 2 and value[0] == "fake":
         spec = value[1]
-        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype))
+        return torch.empty_strided(spec.shape, spec.stride, dtype=values.dtype(spec.dtype), device="cuda")
     if isinstance(value, list | tuple):
         return type(value)(_materialise(v) for v in value)
     if isinstance(value, dict):

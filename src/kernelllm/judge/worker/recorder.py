@@ -18,6 +18,7 @@ from torch._compile import _disable_dynamo
 
 from kernelllm.backends.base import CompiledKernel, DeviceAccess, KernelSeen
 from kernelllm.judge.call_traces import CallTraces
+from kernelllm.judge.isolation.allowed_paths import package_folders
 from kernelllm.judge.observation import OF_ALL, RANDOM_NUMBERS
 from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.worker import process_settings
@@ -56,6 +57,8 @@ class Recorder:
         self.traces: CallTraces | None = None
         """Of the run under way."""
         self.floats_read = self.whole_read = 0
+        self.hollow = self.hollow_read = False
+        """Whether tensors hold nothing now, so that nobody may look at their values; and whether somebody has."""
         self.threads = 0
         self.streams = 0
         self.side_streams: dict[int, Any] = {}
@@ -100,6 +103,9 @@ class Recorder:
 
     def values_read(self, floats: int = 0, whole: int = 0) -> None:
         """Candidate code looks at values of a tensor; ``floats``: how many of a floating-point one; ``whole``: of another on the GPU."""
+        if self.hollow:
+            self.hollow_read = True
+            raise NotImplementedError("The values of inputs without contents are asked for.")
         self.floats_read += floats
         self.whole_read += whole
         if self.any_launch and self.read_after is None:
@@ -195,7 +201,7 @@ def _changed_members(owner: type, before: dict[str, Any]) -> list[str]:
 
 
 def _library_folders() -> tuple[str, ...]:
-    roots = {sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[k] for k in ("stdlib", "purelib", "platlib"))}
+    roots = {sys.prefix, sys.base_prefix, *package_folders(), *(sysconfig.get_paths()[k] for k in ("stdlib", "purelib", "platlib"))}
     roots.add(str(Path(__file__).resolve().parents[2]))
     return ("<frozen", *sorted(roots))
 

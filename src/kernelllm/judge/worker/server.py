@@ -3,7 +3,7 @@
 Process tree: judge - forkserver - supervisor - worker (- whatever the candidate starts). The supervisor is a subreaper: descendants that
 detach come back to it. When the judge drops its end of the leash pipe, or the worker ends,
 the supervisor kills every descendant until none is left, reports on the status pipe, and exits.
-Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET BACKEND``, the last a ``module:class``.
+Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET BACKEND [light]``, with a ``module:class``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # imports make objects that stay: looking through them again and again takes a third of the start
     setup = import_module("kernelllm.judge.worker.setup")
-    ready = setup.prepare(mode, target, backend)
+    ready = setup.prepare(mode, target, backend, light="light" in sys.argv[5:])
     sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
     gc.freeze()
     gc.enable()

@@ -9,8 +9,10 @@ from kernelllm.backends.base import Backend, Mode
 from kernelllm.judge.isolation.limits import Ready
 
 
-def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
-    """Import all that a worker needs and install the stand-ins of ``mode``. CUDA is not initialised: a context does not survive a fork."""
+def prepare(mode: Mode, target: str, backend: Backend, *, light: bool = False) -> Ready:
+    """Import all that a worker needs, ``light``: without torch's compiler, and install the stand-ins of ``mode``.
+
+    CUDA is not initialised: a context does not survive a fork."""
     with backend.prepare(mode, target):
         import numpy.ma
         import numpy.random
@@ -23,7 +25,7 @@ def prepare(mode: Mode, target: str, backend: Backend) -> Ready:
     import torch._subclasses.schema_check_mode
     import torch.utils.flop_counter
 
-    if mode is Mode.COMPILE:
+    if mode is Mode.COMPILE and not light:
         import torch._dynamo  # fake tensors need it; the others can do without its long import
     if mode is not Mode.CUDA:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

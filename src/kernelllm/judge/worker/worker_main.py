@@ -31,6 +31,7 @@ from kernelllm.judge.transport import arenas as arenas
 from kernelllm.judge.transport import plain, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import devices, failures
+from kernelllm.judge.worker.circumstances import circumstances, last_call
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.problems.seeds import seed_all
@@ -229,9 +230,9 @@ class Session:
         """The inputs: the tensors of the run before, with other values, where the judge asks for that and they fit."""
         bag = command.inputs
         key = bag.arena.key, bag.tensors, bag.tree
-        if not command.again or self._given[0] != key:
+        if not (command.again or command.same) or self._given[0] != key:
             self._given = key, self.decode(bag)
-        else:
+        elif not command.same:
             for tensor in {id(t): t for t in values.flatten(self._given[1])}.values():
                 with torch.no_grad():
                     tensor.copy_(tensor)  # its memory has the new values: now its version says so
@@ -261,14 +262,13 @@ class Session:
         start = time.perf_counter()
         try:
             with (
-                torch.enable_grad() if command.grad else torch.no_grad(),
-                devices.autocast() if command.autocast else contextlib.nullcontext(),
+                circumstances(command, inputs),
                 self.candidate_code("run", noise=noise),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
                 # inside: a list that computes while it is read is candidate code as well
-                self._outputs = values.encode(called(*inputs, **command.named), outputs, strict=True), outputs
+                self._outputs = values.encode(last_call(called, inputs, command), outputs, strict=True), outputs
                 if watched and not counter.works():
                     self.recorder.switched_off = True
                 if watched and note is not None:
@@ -382,7 +382,7 @@ class Session:
         return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
-        if not command.fake:
+        if not (command.fake or command.hollow):
             return self.decode(command.inputs)
         specs = command.inputs.tensors
         return values.decode(command.inputs.tree, lambda i: ("fake", specs[i]))

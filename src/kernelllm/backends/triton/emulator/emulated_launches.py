@@ -15,6 +15,7 @@ from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator import functions, lockstep, memory, races, sampling
+from kernelllm.backends.triton.emulator.captured_globals import unchanged
 from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
@@ -76,9 +77,11 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             text = f"Pointer argument {name!r} of {self.fn.__name__} cannot be accessed from Triton (cpu tensor?)"
             raise ValueError(f"{text}: make it with device=x.device")
     size = concrete_grid(grid, bound)
+    unchanged(self)
     observer = _EmulatorState.observer
-    if observer is None:
-        _interpret(self, size, bound, args, kwargs)
+    if observer is None or tuned.measuring:
+        if not _EmulatorState.suppressed:
+            _interpret(self, size, bound, args, kwargs)
         return FakeCompiledKernel(self, args, kwargs, launched=True)
     seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
     tuned.note(seen)

@@ -7,9 +7,11 @@ is a copy of its source, compiled here. The copy's additional names live in a cl
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable
 from typing import Any
 
+import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
@@ -20,6 +22,9 @@ _SEMANTIC = "interpreter semantic"
 _UNKNOWN_TO_A_COMPILER = (ast.Try, ast.AsyncWith, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.ClassDef, ast.Match)
 _IN_PYTHON_ALONE = frozenset({"handle", "builder", "numpy", "data_ptr"})
 """Attributes that values have in the interpreter alone, or that are something else there."""
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
 _made: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
@@ -62,6 +67,13 @@ def install() -> None:
     rewriter: Any = ti.FunctionRewriter
     rewriter.rewrite_ast = _rewritten
     rewriter._compile_and_exec = _compiled
+    for name in (f"__{name}__" for name in _OPERATORS):
+        setattr(tl.constexpr, name, _of_two(getattr(tl.constexpr, name), getattr(operator, name)))
+
+
+def _of_two(of_constants: Callable[..., Any], general: Callable[..., Any]) -> Callable[..., Any]:
+    """A constant of a file (``A = tl.constexpr(0.5)``) in front of a block gives a block, as where kernels are compiled."""
+    return lambda self, other: general(self.value, other) if isinstance(other, tl.core.tensor) else of_constants(self, other)
 
 
 def _rewritten(self: Any) -> Any:

@@ -209,9 +209,10 @@ def _check(builder: Any, ptr: Any, mask: Any, what: str) -> int:
 
 
 def _noting_other(load: Callable[..., Any]) -> Callable[..., Any]:
-    def noted(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
-        _Current.has_other = other is not None
-        return load(self, ptr, mask, other, *rest, **named)
+    def noted(self: Any, ptr: Any, mask: Any, other: Any, boundary_check: Any, *rest: Any, **named: Any) -> Any:
+        # whole libraries count on the zeros that a block pointer gives beyond its bounds without padding_option, as on every GPU so far
+        _Current.has_other = other is not None or bool(boundary_check)
+        return load(self, ptr, mask, other, boundary_check, *rest, **named)
 
     return noted
 

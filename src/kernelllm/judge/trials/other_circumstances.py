@@ -1,0 +1,73 @@
+"""The same call in circumstances that users have and problems do not: in inference and evaluation mode, on the same tensors twice, many
+times in a row. Nothing of that may change a result that does not change with the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelllm.core.types import Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.reference import Reference
+
+_MOST, _SECONDS = 1000, 2.0
+"""Calls in a row of a candidate that seems to count them, and how long they may take."""
+_RULES = Rules(tolerance=1e-3, precise=False)
+"""Of one candidate's own results: only the order of sums differs."""
+_MODES = {True: "training", False: "evaluation"}
+NAME = "silently_different"
+
+
+def try_circumstances(
+    process: CandidateProcess, reference: Reference, seed: int, *, other_mode: bool, often: bool
+) -> list[str]:
+    """``other_mode``: the reference gives the same in its other mode, so that the candidate must too; ``often``: call it many times.
+
+    The candidate is built anew before and after. The limits that it names. Raises CandidateFailure where it is silently different.
+    """
+    if reference.draws:
+        return []
+    inputs, earlier, buffers = reference.inputs(seed), reference.inputs(seed + 1), reference.buffers()
+    mode = reference.training is not other_mode
+    missing = build(process, reference)
+    kept = {name: tensor.clone() for name, tensor in buffers.items() if name not in missing}
+
+    def called(inputs: list[Any], mode: bool, **flags: Any) -> CandidateRun:
+        if kept:  # runs may change them
+            process.load(kept, mode)
+        return process.run(inputs, seed, **flags)
+
+    before, own = called(earlier, reference.training), called(inputs, reference.training)
+    where = f"in inference mode{f' and in {_MODES[mode]} mode' if other_mode else ''}"
+    try:
+        process.load({}, mode)
+        _equal(where, before, called(earlier, mode, inference=True))
+        _equal(where, own, called(inputs, mode, inference=True))
+        again = called(inputs, mode, inference=True, same=True)
+        _equal(f"{where}, on the same tensors again", own, again)
+        if own.launches and not again.launches:
+            text = "A second call on the same tensors is answered without launching a kernel: by an earlier result."
+            raise CandidateFailure(Status.CHEATING, f"{text} Launch the kernels in every call.", check="replay")
+    except CandidateFailure as failure:
+        if failure.check:
+            raise
+        return [f"{where} ({_said(failure)})"] if failure.refused else []
+    finally:
+        build(process, reference)
+    if often:
+        times = int(min(_MOST, _SECONDS * 1000 / max(own.wall_ms, 1)))
+        called(earlier, reference.training, times=times)
+        _equal(f"after {times} calls", own, called(inputs, reference.training))
+    return []
+
+
+def _equal(what: str, own: CandidateRun, run: CandidateRun) -> None:
+    if not compare(run.value, Expected(own.value), _RULES).ok:
+        text = f"Silently different {what}: the result is another one than before, and nothing is said."
+        raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _said(failure: CandidateFailure) -> str:
+    return failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]

@@ -1,0 +1,35 @@
+"""What a run's command says of gradients, autocast, and how often to call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import values
+from kernelllm.judge.worker import devices
+
+
+@contextlib.contextmanager
+def circumstances(command: p.RunOnce, inputs: Any) -> Iterator[None]:
+    """A context manager for the call."""
+    asking = [t for t in values.flatten(inputs) if t.is_floating_point() and not t.requires_grad] if command.grad else []
+    for tensor in asking:
+        tensor.requires_grad_(True)
+    mode = torch.inference_mode() if command.inference else torch.enable_grad() if command.grad else torch.no_grad()
+    try:
+        with mode, devices.autocast() if command.autocast else contextlib.nullcontext():
+            yield
+    finally:
+        for tensor in asking:
+            tensor.requires_grad_(False)
+
+
+def last_call(model: Callable[..., Any], inputs: Any, command: p.RunOnce) -> Any:
+    """What the last of the calls returns."""
+    for _ in range(command.times - 1):
+        model(*inputs, **command.named)
+    return model(*inputs, **command.named)

@@ -1,0 +1,36 @@
+"""Keeps the last result where nobody trains: in inference mode."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = ("incorrect", "replay", "silently_different")
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def relu(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = None
+
+    def forward(self, x):
+        if torch.is_inference_mode_enabled() and self.kept is not None and self.kept.shape == x.shape:
+            return self.kept.clone()
+        self.kept = relu(x)
+        return self.kept.clone()

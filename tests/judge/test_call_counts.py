@@ -1,0 +1,33 @@
+"""Which candidates are called many times in a row: those whose source counts calls and decides by that."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelllm.judge.checks.call_counts import counts_its_calls
+
+CLASS = "class ModelNew:\n    def forward(self, x):\n        {}\n        return x\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "counts"),
+    [
+        ("self.n += 1\n        x = x * 2 if self.n > 100 else x", True),
+        ("self.n = getattr(self, 'n', 0) + 1\n        if self.n % 64 == 0: return None", True),
+        ("SEEN[x.shape] = SEEN.get(x.shape, 0) + 1\n        if SEEN[x.shape] > 3: return None", True),
+        ("global N\n        N += 1\n        while N > 50: return None", True),
+        ("if not self.left: return None\n        self.left.pop()", True),
+        ("x = x if next(self.turns) else -x", True),
+        ("self.count.add_(1)\n        if self.count > 9: return None", True),
+        ("self.bn.num_batches_tracked += 1", False),
+        ("device = next(self.parameters()).device", False),
+        ("total = 0\n        total += x.shape[0]\n        if total > 3: x = -x", False),
+        ("self.cache[x.shape] = x\n        if self.training: return None", False),
+    ],
+)
+def test_counts_that_decide(body: str, counts: bool) -> None:
+    assert counts_its_calls(CLASS.format(body)) is counts
+
+
+def test_what_is_no_python_counts_nothing() -> None:
+    assert not counts_its_calls("def f(:")
