@@ -77,11 +77,9 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        (F, "bilinear", taken_apart.bilinear),
-        (F, "multilabel_margin_loss", taken_apart.multilabel_margin_loss),
-        (F, "grid_sample", taken_apart.grid_sample),
         (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d),
+        *((F, name, rule) for name, rule in taken_apart.FUNCTIONAL.items()),
         *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
     for owner in (torch, torch._VF):

@@ -161,9 +161,21 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
     return place if padding_mode == "zeros" else place.clamp(0, size - 1)
 
 
+def one_hot(_: Any, tensor: Any, num_classes: Any = -1) -> Any:
+    """With a symbolic number of classes, which the operator would pin."""
+    if not isinstance(num_classes, torch.SymInt):
+        return NotImplemented
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
     "as_tensor": tensor_of_sizes,
+}  # fmt: skip
+
+
+FUNCTIONAL: dict[str, Callable[..., Any]] = {
+    "bilinear": bilinear, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample, "one_hot": one_hot,
 }  # fmt: skip
 
 
