@@ -73,7 +73,20 @@ class Model(nn.Module):
 """
     + SIZES
 )
-TRAINED = {"norm": NORM, "attention": ATTENTION, "convolution": CONVOLUTION}
+MODULATED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, width)
+        self.modulation = nn.Linear(width, 3 * width)
+    def forward(self, x, given):
+        shift, scale, gate = self.modulation(given).chunk(3, dim=1)
+        return x + gate.unsqueeze(1) * self.project(self.norm(x) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1))
+batch, tokens, width = 5, 6, 24
+def get_inputs(): return [torch.randn(batch, tokens, width), torch.randn(batch, width)]
+def get_init_inputs(): return [width]
+"""
+TRAINED = {"modulation": MODULATED, "norm": NORM, "attention": ATTENTION, "convolution": CONVOLUTION}
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, spli
         b = tl.load(b_ptrs, mask=(cols < N) & inside[:, None], other=0.0)
         if PRECISION == "sum":  # types without tensor cores: fp64 and wide integers
             acc += tl.sum(a.to(ACC)[:, :, None] * b.to(ACC)[None, :, :], axis=1)
-        elif ACC == tl.int32:
+        elif tl.int32 == ACC:
             acc = tl.dot(a, b, acc, out_dtype=tl.int32)
         else:
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
