@@ -123,6 +123,26 @@ def test_what_is_kept_is_as_small_as_it_can_be() -> None:
     assert len(pair.backward.saved) == 3  # input, weight and the product
 
 
+def test_sums_of_products_of_sizes_stay_sizes_in_the_backward() -> None:
+    body = """
+class Model(nn.Module):
+    def __init__(self, hidden, queries, keys, width):
+        super().__init__()
+        self.queries, self.keys, self.width = queries, keys, width
+        self.project = nn.Linear(hidden, width * (queries + 2 * keys))
+    def forward(self, x):
+        y, n, k = self.project(x), self.queries * self.width, self.keys * self.width
+        q = y[..., :n].view(*x.shape[:2], self.keys, self.queries // self.keys, self.width)
+        v = y[..., n + k :].view(*x.shape[:2], self.keys, self.width)
+        return torch.einsum("bqhmd,bkhd->bhmqk", q, v).softmax(-1)
+def get_inputs(): return [torch.randn(2, 40, 96)]
+def get_init_inputs(): return [96, 36, 18, 20]
+"""
+    pair = captured(body, BACKWARD)
+    assert pair.way == "make_fx"
+    assert not pair.fixed
+
+
 def test_gradients_go_through_recurrent_layers() -> None:
     body = """
 class Model(nn.Module):
