@@ -46,3 +46,22 @@ def test_a_place_among_nan_is_behind_all_of_them(judge: Judge) -> None:
     problem = Problem(name="places", source=PLACES)
     verdict = judge.judge(problem, Candidate(source=compiled(problem, Options())))
     assert verdict.correct, verdict.message
+
+
+def test_sizes_without_a_name_in_the_problem_are_called_after_tensors_and_attributes() -> None:
+    text = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, length, filters, heads):
+        super().__init__()
+        self.conv, self.heads = nn.Conv1d(1, filters, length, stride=length // 2), heads
+    def forward(self, x):
+        y = torch.relu(self.conv(x[:, None]))
+        return y.unflatten(1, (self.heads, -1)).sum(2)
+def get_inputs(): return [torch.randn(5, 803)]
+def get_init_inputs(): return [20, 72, 18]
+"""
+    source = compiled(Problem(name="unnamed", source=text), Options())
+    assert "get_in" not in source
+    for name in ("x_size1", "x_size1_2", "conv_weight_size2", "heads"):
+        assert f"{name} = " in source or f", {name} = " in source, name
