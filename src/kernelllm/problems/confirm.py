@@ -88,7 +88,7 @@ class _LargestIntegers(TorchDispatchMode):
     """``torch.randint`` gives its largest number everywhere."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -165,7 +165,8 @@ def one_hot(_: Any, tensor: Any, num_classes: Any = -1) -> Any:
     """With a symbolic number of classes, which the operator would pin."""
     if not isinstance(num_classes, torch.SymInt):
         return NotImplemented
-    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
+    classes: Any = num_classes
+    return (tensor.unsqueeze(-1) == torch.arange(classes, device=tensor.device)).long()
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

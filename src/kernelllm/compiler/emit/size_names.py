@@ -32,7 +32,7 @@ class SizeNames:
         self.computed: dict[str, Any] = {}
         """SizeNames that follow from others: name to expression over earlier names."""
         mentioned = set(re.findall(r"\w+", text))
-        chosen = {}
+        chosen: dict[str, str] = {}
         constants = {size.constant for size in captured.sizes}
         ordered = sorted(captured.sizes, key=lambda s: s.symbol not in mentioned)
         for size in sorted(ordered, key=lambda s: (_follows_unnamed(s), "_over_" in s.constant)):
