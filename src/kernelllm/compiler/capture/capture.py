@@ -7,6 +7,7 @@ shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :
 from __future__ import annotations
 
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -130,15 +131,25 @@ def fixed_constants(captured: Captured) -> dict[str, Any]:
 
 
 def _held_by_guards(captured: Captured) -> set[str]:
-    """Constants of which a condition leaves little: an expression of theirs alone has to be a certain number."""
-    of = {size.symbol: size.constant for size in captured.sizes if not size.expression}
+    """Constants of which a condition leaves little: an expression of theirs alone has to be a certain number, and is not for half of
+    the size or for twice."""
+    of = {size.symbol: size for size in captured.sizes if not size.expression}
     found: set[str] = set()
     for left, sign, right in captured.guards:
-        text = left if right.isdigit() else right if left.isdigit() else ""
-        named = set(re.findall(r"\bs\d+\b", text)) if sign == "==" else set()
-        if len(named) == 1 and named <= of.keys():
-            found.add(of[named.pop()])
+        named = set(re.findall(r"\bs\d+\b", f"{left} {right}"))
+        if sign == "==" and len(named) == 1 and named <= of.keys() and (left.isdigit() or right.isdigit()):
+            size = of[named.pop()]
+            if not all(_holds(f"{left} == {right}", {size.symbol: n}) for n in (size.hint // 2, 2 * size.hint)):
+                found.add(size.constant)
     return found
+
+
+def _holds(condition: str, values: dict[str, int]) -> bool:
+    """Whether it is known to hold for these sizes."""
+    try:
+        return bool(eval(condition, {"math": math, "torch": torch, "Min": min, "Max": max, "__builtins__": {}}, values))
+    except (NameError, ArithmeticError, TypeError, SyntaxError):
+        return False
 
 
 def _shapes_inputs(problem: Problem, name: str, value: Any) -> bool:
