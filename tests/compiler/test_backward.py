@@ -73,7 +73,20 @@ class Model(nn.Module):
 """
     + SIZES
 )
-TRAINED = {"norm": NORM, "attention": ATTENTION, "convolution": CONVOLUTION}
+MODULATED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, width)
+        self.modulation = nn.Linear(width, 3 * width)
+    def forward(self, x, given):
+        shift, scale, gate = self.modulation(given).chunk(3, dim=1)
+        return x + gate.unsqueeze(1) * self.project(self.norm(x) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1))
+batch, tokens, width = 5, 6, 24
+def get_inputs(): return [torch.randn(batch, tokens, width), torch.randn(batch, width)]
+def get_init_inputs(): return [width]
+"""
+TRAINED = {"modulation": MODULATED, "norm": NORM, "attention": ATTENTION, "convolution": CONVOLUTION}
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +121,26 @@ def test_what_is_kept_is_as_small_as_it_can_be() -> None:
     assert pair.backward is not None
     assert [kind for kind, _ in pair.backward.sources] == ["parameter", "parameter", "input"]
     assert len(pair.backward.saved) == 3  # input, weight and the product
+
+
+def test_sums_of_products_of_sizes_stay_sizes_in_the_backward() -> None:
+    body = """
+class Model(nn.Module):
+    def __init__(self, hidden, queries, keys, width):
+        super().__init__()
+        self.queries, self.keys, self.width = queries, keys, width
+        self.project = nn.Linear(hidden, width * (queries + 2 * keys))
+    def forward(self, x):
+        y, n, k = self.project(x), self.queries * self.width, self.keys * self.width
+        q = y[..., :n].view(*x.shape[:2], self.keys, self.queries // self.keys, self.width)
+        v = y[..., n + k :].view(*x.shape[:2], self.keys, self.width)
+        return torch.einsum("bqhmd,bkhd->bhmqk", q, v).softmax(-1)
+def get_inputs(): return [torch.randn(2, 40, 96)]
+def get_init_inputs(): return [96, 36, 18, 20]
+"""
+    pair = captured(body, BACKWARD)
+    assert pair.way == "make_fx"
+    assert not pair.fixed
 
 
 def test_gradients_go_through_recurrent_layers() -> None:

@@ -183,6 +183,39 @@ def get_init_inputs(): return [width, count]
     assert sum("matmul" in t for t in targets(result)) == 3
 
 
+def test_sizes_in_a_list_of_shapes_and_numbers_of_classes_stay_symbols():
+    body = """
+class Model(nn.Module):
+    def forward(self, tensors, index):
+        return [t * 2 for t in tensors], F.one_hot(index % 5, int(1.25 * index.shape[0] / 4)) * 2
+shapes = [(64, 32), (48,)]
+def get_inputs(): return [[torch.rand(*s) for s in shapes], torch.randint(0, 9, (160,))]
+def get_init_inputs(): return []
+"""
+    result = captured(body)
+    assert result.way == "make_fx"
+    assert not result.specialized
+    assert not result.fixed
+    assert {s.constant for s in result.sizes if not s.expression} >= {"shapes[0][0]", "shapes[0][1]", "shapes[1][0]"}
+    assert all(not d.isdigit() for g in result.graph_inputs if g.kind == "input" for d in g.shape)
+
+
+def test_a_size_of_which_a_condition_leaves_one_value_is_said_to_be_fixed():
+    body = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cat([x[: x.shape[0] // 2]] * len(range(x.shape[0] // 2)))
+rows, columns = 40, 30
+def get_inputs(): return [torch.rand(rows, columns)]
+def get_init_inputs(): return []
+"""
+    result = captured(body)
+    assert result.symbolic
+    assert result.fixed == {"rows": 40}
+    always = body.replace("* len(range(x.shape[0] // 2))", "* len(range((3 * x.shape[0] - 1) // x.shape[0]))")
+    assert not captured(always).fixed
+
+
 def test_an_einsum_of_many_operands_keeps_its_sizes_where_opt_einsum_orders_the_products():
     assert torch.backends.opt_einsum.is_available()
     source = """

@@ -168,13 +168,16 @@ def test_a_forward_that_does_not_ask_for_its_mode_runs_in_both(tmp_path: Path) -
 @written(PAIR)
 def test_containers_and_values(file: Path) -> None:
     start = "x, o = torch.randn(5, 6), [torch.randn(5, 6), torch.randn(6)]; m = ModelNew(); "
-    ran, power, mode, count, sizes, none = outcomes(
-        file, start + "m(x, o, 3, 'fast')['sum'] + 1", start + "m(x, o, 2, 'fast')", start + "m(x, o, 3, mode='slow')",
+    turned = "o = [torch.randn(6, 5).t(), torch.randn(6, 2)[:, 0]]; torch.testing.assert_close(m(x, o, 3, 'fast')['sum'], "
+    ran, strides, power, mode, count, sizes, none, missing = outcomes(
+        file, start + "m(x, o, 3, 'fast')['sum'] + 1", start + turned + "x + o[0] * o[1])", start + "m(x, o, 2, 'fast')",
+        start + "m(x, o, 3, mode='slow')",
         start + "m(x, [*o, x], 3, 'fast')", start + "m(x, [x[:4], o[1]], 3, 'fast')", start + "m(None, o, 3, 'fast')",
+        start + "m(x, None, 3, 'fast')",
     )  # fmt: skip
-    assert ran == ""
-    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "NoneType"]
-    assert [e for e, words in zip([power, mode, count, sizes, none], expected, strict=True) if words not in e] == []
+    assert [ran, strides] == ["", ""]
+    expected = ["power=3", "mode='fast'", "2 members of others", "others[0]", "NoneType", "2 members of others"]
+    assert [e for e, words in zip([power, mode, count, sizes, none, missing], expected, strict=True) if words not in e] == []
 
 
 @written(PRODUCT)

@@ -41,6 +41,15 @@ def test_constants_are_put_in_and_branches_never_taken_go() -> None:
     assert text.endswith("return x * 2")
 
 
+def test_a_call_of_a_function_that_may_return_early_stays_for_what_it_does() -> None:
+    definitions = {
+        "put": "def put(into, n):\n    if n == 1:\n        return\n    into.append(n)",
+        "f": "def f(x):\n    into = []\n    put(into, x)\n    return into",
+    }
+    _, result = both(definitions, [Call("f", [UNKNOWN])], "f", 3)
+    assert result == [3]
+
+
 def test_a_part_of_a_list_with_an_end_that_is_not_known_stays() -> None:
     body = "sizes = [x + i for i in range(3)]\n    return (x, *sizes[3 - rank:])"
     text, result = both({"f": f"def f(x, rank):\n    {body}"}, [Call("f", [UNKNOWN, UNKNOWN])], "f", 5, 2)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelllm.problems.inputs import FAR, KINDS, LARGE, variant, variants
+from kernelllm.problems.inputs import FAR, KINDS, LARGE, holds_labels, variant, variants
 
 
 def kinds(*inputs: object, seed: int = 0) -> dict[str, list[object]]:
@@ -135,3 +135,9 @@ def test_heavy_tails_reach_a_million_and_some_rows_have_one_sign() -> None:
     assert {float(row.sign().mean()) for row in wide} >= {-1.0, 1.0}
     assert float(wide.amax(1).min()) < -2e4  # a softmax whose maximum starts at -1000 is wrong there, however long the rows are
     assert bool(torch.isfinite(half).all())
+
+
+def test_labels_are_told_in_eight_bits_too() -> None:
+    numbers = torch.tensor([0.5, 1.0, 2.0, -3.0]).to(torch.float8_e4m3fn)
+    assert not holds_labels(numbers)
+    assert holds_labels(numbers[1:])

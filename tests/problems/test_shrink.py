@@ -81,6 +81,15 @@ def test_bounds_of_indices_follow_the_dimension_that_they_index() -> None:
         Instance(problem, changed).model(0)(*Instance(problem, changed).inputs(0))
 
 
+def test_a_bound_that_is_no_size_keeps_what_it_indexes_from_falling_below_it() -> None:
+    inputs = "[torch.randn(400, 300).softmax(-1), torch.randint(0, 290, (3,)), torch.randn(500)]"
+    problem = make("return x[0][:, x[1]] * x[2].sum()", inputs, "")
+    for constants in shrunk(problem):
+        scores = Instance(problem, constants).inputs(0)[0]
+        assert scores.shape[1] >= 290
+        assert scores.shape[0] < 400  # the rest moves
+
+
 def test_every_set_of_sizes_keeps_a_bound_with_its_dimension() -> None:
     problem = make("return F.cross_entropy(x[0], x[1])", "[torch.randn(4, 8192), torch.randint(0, 8192, (4,))]", "")
     for constants in shrunk(problem, count=3):

@@ -21,6 +21,7 @@ _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool tr
 SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
+    "int8_matmul": "(Tensor a, Tensor b) -> Tensor",
     "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
     "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None, Tensor? zero=None, float offset=0.0, "
@@ -224,6 +225,7 @@ def _qr(a: Any, complete: bool) -> Any:
 
 _FAKES: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
+    "int8_matmul": lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32),
     "half_matmul": _matmul,
     "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,

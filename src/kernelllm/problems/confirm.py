@@ -7,6 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
@@ -18,18 +21,27 @@ CONDITION = 0.2
 
 
 FAILS, RUNS, GOOD = 0, 1, 2
+_BOUNDS = {
+    torch.ops.aten.randint.default: 0, torch.ops.aten.randint.low: 1, torch.ops.aten.randint_like.default: 1,
+    torch.ops.aten.randint_like.low_dtype: 2,
+}  # fmt: skip
+"""Operators that draw integers, and which of their arguments is the bound that no number reaches."""
 
 
 def grade(problem: Problem, overrides: Mapping[str, Any], *, conditioning: bool = True) -> int:
-    """FAILS where the reference does not run at these sizes; GOOD where its output is finite, varies and is well conditioned; RUNS
-    otherwise. Nothing depends on time, so that the same problem always gets the same sizes.
+    """FAILS where the reference does not run at these sizes, with random integers at their upper bound too where sizes are changed;
+    GOOD where its output is finite, varies and is well conditioned; RUNS otherwise. Nothing depends on time, so that the same problem
+    always gets the same sizes.
 
     Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
     an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
     Without ``conditioning`` that is taken for granted.
     """
     try:
-        return GOOD if _good(problem, overrides, conditioning) else RUNS
+        found = GOOD if _good(problem, overrides, conditioning) else RUNS
+        if overrides:
+            _run_at_bounds(problem, overrides)
+        return found
     except ProblemError:
         return FAILS
 
@@ -40,8 +52,6 @@ def run(problem: Problem, overrides: Mapping[str, Any]) -> None:
 
 
 def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) -> bool:
-    import torch
-
     instance = Instance(problem, overrides)
     model, inputs = instance.model(0), instance.inputs(0)
     with own_generators(), warnings.catch_warnings(), torch.no_grad():
@@ -58,6 +68,36 @@ def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) ->
     if not _varies(exact):  # only by rounding, such as a normalisation over groups of one
         return False
     return all(_close(a, b) for a, b in zip(outputs, exact, strict=True))
+
+
+def _run_at_bounds(problem: Problem, overrides: Mapping[str, Any]) -> None:
+    """Run with every random integer of the inputs as large as it may be: an index that another seed draws fails here already."""
+    instance = Instance(problem, overrides)
+    with _LargestIntegers() as largest:
+        inputs = instance.inputs(0)
+    if not largest.count:
+        return
+    model = instance.model(0)
+    with own_generators(), warnings.catch_warnings(), torch.no_grad(), instance.running("forward()"):
+        warnings.simplefilter("ignore")
+        seed_all(0)
+        model(*inputs)
+
+
+class _LargestIntegers(TorchDispatchMode):
+    """``torch.randint`` gives its largest number everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        bound = _BOUNDS.get(func)
+        if bound is not None and found.numel():
+            self.count += 1
+            found.fill_(args[bound] - 1)
+        return found
 
 
 def _varies(outputs: list[Any]) -> bool:

@@ -182,6 +182,7 @@ def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 def holds_labels(x: torch.Tensor) -> bool:
     """Whole numbers only, and not all the same: class labels, signs, masks as floats."""
+    x = x.float() if x.element_size() < 2 else x  # float8 cannot be rounded
     return all(bool((t == t.round()).all()) for t in (_sample(x), x)) and bool((x != x.flatten()[0]).any())
 
 

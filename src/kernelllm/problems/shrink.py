@@ -133,6 +133,9 @@ def _search(problem: Problem, count: int, budget: Budget, fixed: frozenset[str])
     if reached == confirm.FAILS:  # dry runs see no values: a bound of indices may have to follow the dimension that they index
         search.groups = _equal_together(search)
         first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
+    if reached == confirm.FAILS:
+        search.groups = _free_of_values(search, grade)
+        first, reached = _confirmed_first(search, _reduce(search, dict(search.start)), grade)
     if reached == confirm.FAILS:  # sizes that depend on each other in ways that nothing here sees: those of the problem remain
         first = dict(original)
         reached = grade(first)
@@ -163,6 +166,22 @@ def _equal_together(search: RelationSearch) -> list[SizeGroup]:
         if known is not merged:
             found[value] = replace(known, slots={**known.slots, **merged.slots}, leading=known.leading and merged.leading)
     return list(found.values())
+
+
+def _free_of_values(search: RelationSearch, grade: Callable[[Sizes], int]) -> list[SizeGroup]:
+    """The groups without those that some input's values go by, which nothing ties to them: 12 classes, and indices below 11.
+
+    A group stays where the reference runs with all of the earlier ones that stayed reduced, and it.
+    """
+    reduced, stay = _reduce(search, dict(search.start)), list[SizeGroup]()
+    values = dict(search.start)
+    for group in sorted(search.groups, key=lambda g: not g.leading):
+        smaller = {**values, **{s: reduced[s] for s in group.slots}}
+        trace = search.run(smaller)
+        if smaller != values and trace is not None and trace.flops <= EXACT and grade(smaller) > confirm.FAILS:
+            values = smaller
+            stay.append(group)
+    return stay
 
 
 def _refuse_what_does_not_fit(search: RelationSearch, values: Sizes) -> None:
@@ -305,11 +324,15 @@ def _different(
         stretched = _stretched(search, values)
         if stretched is not None and stretched not in found and good(stretched):
             return stretched
+    for left_out in (None, *moved):  # one that an index's bound does not follow must not keep the others from moving
+        kept = {**values, **{s: first[s] for s in left_out.slots}} if left_out else values
+        if kept not in found and good(kept):
+            return kept
     while moved:
-        if values not in found and good(values):
-            return values
         group = moved.pop()
         values = {**values, **{s: first[s] for s in group.slots}}
+        if values not in found and good(values):
+            return values
     return None
 
 

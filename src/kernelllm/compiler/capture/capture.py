@@ -7,6 +7,8 @@ shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :
 from __future__ import annotations
 
 import logging
+import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -118,7 +120,7 @@ def fixed_constants(captured: Captured) -> dict[str, Any]:
     unseen = unseen_constants(captured.problem)
     known = {n: v for n, v in sizes.constants(captured.problem).items() if n not in unseen}
     if captured.way == "make_fx":
-        pinned = {key.partition("[")[0] for key in captured.specialized}
+        pinned = {key.partition("[")[0] for key in (*captured.specialized, *_held_by_guards(captured))}
         fixed = {n: v for n, v in known.items() if n in pinned}
     elif captured.way == "static":
         fixed = known
@@ -126,6 +128,28 @@ def fixed_constants(captured: Captured) -> dict[str, Any]:
         of_model = sizes.model_constants(captured.problem.source)
         fixed = {n: v for n, v in known.items() if n in of_model or not _stays_general(captured, n, v)}
     return {n: v for n, v in fixed.items() if _largest(n, v) > SMALL or _shapes_inputs(captured.problem, n, v)}
+
+
+def _held_by_guards(captured: Captured) -> set[str]:
+    """Constants of which a condition leaves little: an expression of theirs alone has to be a certain number, and is not for half of
+    the size or for twice."""
+    of = {size.symbol: size for size in captured.sizes if not size.expression}
+    found: set[str] = set()
+    for left, sign, right in captured.guards:
+        named = set(re.findall(r"\bs\d+\b", f"{left} {right}"))
+        if sign == "==" and len(named) == 1 and named <= of.keys() and (left.isdigit() or right.isdigit()):
+            size = of[named.pop()]
+            if not all(_holds(f"{left} == {right}", {size.symbol: n}) for n in (size.hint // 2, 2 * size.hint)):
+                found.add(size.constant)
+    return found
+
+
+def _holds(condition: str, values: dict[str, int]) -> bool:
+    """Whether it is known to hold for these sizes."""
+    try:
+        return bool(eval(condition, {"math": math, "torch": torch, "Min": min, "Max": max, "__builtins__": {}}, values))
+    except (NameError, ArithmeticError, TypeError, SyntaxError):
+        return False
 
 
 def _shapes_inputs(problem: Problem, name: str, value: Any) -> bool:

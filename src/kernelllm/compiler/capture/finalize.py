@@ -279,8 +279,8 @@ def _computed(graph: torch.fx.GraphModule, expression: sympy.Expr, nodes: dict[s
     node = parts[0]
     for part in parts[1:]:
         values = [p.meta["val"] if isinstance(p, torch.fx.Node) else p for p in (node, part)]
-        anchors = [p for p in (node, part) if isinstance(p, torch.fx.Node) and p.op != "placeholder"]
-        anchor = anchors[-1] if anchors else [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
+        anchors = [p for p in (node, part) if isinstance(p, torch.fx.Node) and p.op != "placeholder"]  # nodes are ordered as in the graph
+        anchor = max(anchors) if anchors else [n for n in graph.graph.nodes if n.op == "placeholder"][-1]
         with graph.graph.inserting_after(anchor):
             made = graph.graph.call_function(function, (node, part))
         made.meta["val"] = function(*values)

@@ -163,7 +163,29 @@ def _mm(w: Editor, a: Node, b: Node) -> Node | None:
         return _row_product(w, a, b)
     if made := quantized_weights.product(w, a, b):
         return made
-    return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+    if a.meta["val"].dtype == torch.int32 and (bytes_ := [_of_bytes(w, t) for t in (a, b)]) and None not in bytes_:
+        return w.template("int8_matmul", *bytes_)
+    return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
+
+
+def _int_mm(w: Editor, a: Node, b: Node) -> Node | None:
+    return w.template("int8_matmul", a, b)
+
+
+def _has_product(a: Node) -> bool:
+    """Torch has products of integers on the CPU alone."""
+    dtype = a.meta["val"].dtype
+    return bool(dtype.is_floating_point or (dtype.is_signed and not dtype.is_complex))
+
+
+def _of_bytes(w: Editor, node: Node) -> Node | None:
+    """The int8 tensor that a tensor of whole numbers is made of by a conversion, and views behind it; None for another."""
+    if node.target is torch.ops.prims.convert_element_type.default or node.target is aten._to_copy.default:
+        source = node.args[0]
+        return source if source.meta["val"].dtype == torch.int8 else None
+    if node.target in (aten.permute.default, aten.view.default, aten.expand.default) and (inner := _of_bytes(w, node.args[0])) is not None:
+        return w.call(node.target, inner, *node.args[1:])
+    return None
 
 
 def _whole_row(w: Editor, b: Node, c: Node) -> Node:
@@ -188,7 +210,7 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
     if _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2]):
         return _as_sum(w, a, b)
-    return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _heavy_dtype(a) else None
+    return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
 
 
 def _numbers(*sizes: Any) -> list[int]:
@@ -326,6 +348,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.as_strided: _as_strided,
     aten.as_strided_scatter: _as_strided_scatter,
     aten.mm: _mm,
+    aten._int_mm: _int_mm,
     aten.addmm: _addmm,
     aten.bmm: _bmm,
     aten.baddbmm: _addmm,

@@ -63,8 +63,16 @@ def size_keys(name: str, value: Any) -> dict[str, int]:
     if isinstance(value, int):
         return {name: value} if is_size(name, value) else {}
     if isinstance(value, tuple | list):
-        return {f"{name}[{i}]": v for i, v in enumerate(value) if isinstance(v, int) and is_size(name, v)}
+        return {key: size for i, v in enumerate(value) for key, size in size_keys(f"{name}[{i}]", v).items()}
     return {}
+
+
+def _written(key: str, value: Any, keys: Mapping[str, int]) -> ast.expr:
+    """The value as an expression, with look-ups of the integers in ``keys``."""
+    if isinstance(value, tuple | list):
+        items = [_written(f"{key}[{i}]", v, keys) for i, v in enumerate(value)]
+        return ast.Tuple(items, ast.Load()) if isinstance(value, tuple) else ast.List(items, ast.Load())
+    return _lookup(key) if key in keys else ast.Constant(value)
 
 
 class _SizeLookups(ast.NodeTransformer):
@@ -107,12 +115,7 @@ class _SizeLookups(ast.NodeTransformer):
         if not keys:
             return value
         self.found.update(keys)
-        if isinstance(known, int):
-            return _lookup(target.id)
-        items: list[ast.expr] = [
-            _lookup(f"{target.id}[{i}]") if f"{target.id}[{i}]" in keys else ast.Constant(v) for i, v in enumerate(known)
-        ]
-        return ast.Tuple(items, ast.Load()) if isinstance(known, tuple) else ast.List(items, ast.Load())
+        return _written(target.id, known, keys)
 
 
 def _unchained(statement: ast.stmt) -> list[ast.stmt]:

@@ -194,12 +194,21 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
     return place if padding_mode == "zeros" else place.clamp(0, size - 1)
 
 
+def one_hot(_: Any, tensor: Any, num_classes: Any = -1) -> Any:
+    """With a symbolic number of classes, which the operator would pin."""
+    if not isinstance(num_classes, torch.SymInt):
+        return NotImplemented
+    classes: Any = num_classes
+    return (tensor.unsqueeze(-1) == torch.arange(classes, device=tensor.device)).long()
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
     "as_tensor": tensor_of_sizes,
 }  # fmt: skip
 NN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": bags_of_one_length, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample,
+    "one_hot": one_hot,
 }  # fmt: skip
 """Rules for functions of ``torch`` and of ``torch.nn.functional``."""
 

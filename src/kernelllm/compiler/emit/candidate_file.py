@@ -71,7 +71,7 @@ class CandidateFile(MainGraph):
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
         first = self.guards.first(lines)
-        top = [*self.guards.given(), *entry, *first, *self.guards.too_large([*first, *relations])]
+        top = [*entry, *first, *self.guards.too_large([*first, *relations])]
         lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
         top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
@@ -80,7 +80,8 @@ class CandidateFile(MainGraph):
         written = {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
         into = [(path, self.program.tensors[v]) for v, path in self.tensor_inputs() if v in written]
         kept = [line for path, tensor in into for line in layout_kept(path, tensor, self.host.tuple)]
-        return [*top, *kept, *(line for some in layouts if len(some) > 1 for line in some)]
+        top += [*kept, *(line for some in layouts if len(some) > 1 for line in some)]
+        return [*self.guards.given(), *self.unpacked([*top, text]), *top]
 
     def _numbers(self) -> list[str]:
         """Python floats as the tensors that the kernels read."""

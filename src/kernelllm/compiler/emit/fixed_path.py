@@ -54,10 +54,11 @@ class FixedPath(GraphCode):
         contiguous = [line for v, p in read for line in in_layout(p, self.program.tensors[v], self.host.tuple)]
         self.conditions = self._conditions()
         names = ["self", *self.captured.forward_arguments]
+        body = [*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])]
         self.methods += [
             f"def {self.method}({', '.join(names)}):",
             '    """What forward computes at the sizes that this file was written for."""',
-            *("    " + line for line in self._layers([*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])])), "",
+            *("    " + line for line in [*file.unpacked(body), *self._layers(body)]), "",
         ]
 
     def _written(self) -> set[str]:

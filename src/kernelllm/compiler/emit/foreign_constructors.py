@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 _MATH = ("sqrt", "exp", "log", "log2", "log10", "ceil", "floor", "prod", "pi", "sin", "cos", "tan", "tanh", "fabs")
 """Names that numpy and ``math`` share, with one meaning for single numbers."""
 
-_ARRAYS = ("numpy", "from_numpy")
+_ARRAYS = frozenset({"numpy", "from_numpy", "apply_", "map_", "map2_", "untyped_storage"})
 """Methods and functions that lead out of torch: the judge takes no file that has them."""
+_FROM_NUMBERS = frozenset({"tensor", "as_tensor", "asarray", "Tensor", "FloatTensor", "new_tensor", "fill_"})
+"""Functions that make tensors of numbers: beside ``tolist`` they are a way out of torch and back."""
 
 
 def kept_parts(problem: Problem, captured: Captured) -> KeptParts:
@@ -67,8 +69,9 @@ def _plain_signature(kept: KeptParts) -> None:
 
 def _without_libraries(kept: KeptParts, problem: Problem) -> None:
     """Rid the kept parts of libraries other than torch and the standard library, in place. Raises CaptureError where it cannot."""
-    if any(isinstance(n, ast.Attribute) and n.attr in _ARRAYS for d in (*kept.definitions, kept.model) for n in ast.walk(d)):
-        raise CaptureError("The constructor works with arrays of numpy.", where=problem.path or problem.name)
+    attributes = {n.attr for d in (*kept.definitions, kept.model) for n in ast.walk(d) if isinstance(n, ast.Attribute)}
+    if attributes & _ARRAYS or ("tolist" in attributes and attributes & _FROM_NUMBERS):
+        raise CaptureError("The constructor takes values out of torch and back.", where=problem.path or problem.name)
     _without_looked_up_names(kept, problem)
     if not kept.foreign:
         return

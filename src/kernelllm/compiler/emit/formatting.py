@@ -60,7 +60,7 @@ def _unparsed(node: ast.stmt) -> str:
         text = ast.unparse(node)
     for name, grid in grids.items():
         text = text.replace(f"[{name}]", f"[{grid}]")
-    return re.sub(r"\b(2147483647|4294967295|2143289344|9223372036854775807)\b", lambda m: f"0x{int(m[0]):X}", text)
+    return re.sub(r"(?<![\w.])(2147483647|4294967295|2143289344|9223372036854775807)(?![\w.])", lambda m: f"0x{int(m[0]):X}", text)
 
 
 def _bare(node: ast.expr) -> str:

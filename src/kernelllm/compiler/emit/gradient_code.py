@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.emit import formatting
@@ -93,7 +94,26 @@ class GradientCode(GraphCode):
         return steps
 
     def _names(self, value: ast.expr) -> set[str]:
-        return {self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+        """The buffers that an expression mentions, and those that they are views of: who writes into a view writes there."""
+        found = {self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name)}
+        left = list(found)
+        while left:
+            whole = self._views.get(left.pop())
+            if whole is not None and whole not in found:
+                found.add(whole)
+                left.append(whole)
+        return found
+
+    @cached_property
+    def _views(self) -> dict[str, str]:
+        """Buffers that are views, to what they are views of."""
+        found = {}
+        for step in self.program.items:
+            match step:
+                case Assign(target=target, value=ast.Call(func=function, args=[ast.Name(id=name), *_])) if target:
+                    if ast.unparse(function).endswith("reinterpret_tensor"):
+                        found[self.program.base(target)] = self.program.base(name)
+        return found
 
     def _paths(self, results: list[str], local: set[str]) -> dict[str, str]:
         """Names of the backward's arguments: what the forward calls them."""

@@ -168,7 +168,7 @@ class Guards:
             match = re.fullmatch(r"(\w+)\[(\d+)\](.*)", name)
             if match:
                 counts[match[1]] = max(counts.get(match[1], 0), int(match[2]) + 1)
-        conditions = {f"len({name}) != {count}": f"{count} members of {name}" for name, count in counts.items()}
+        conditions = {f"{name} is None or len({name}) != {count}": f"{count} members of {name}" for name, count in counts.items()}
         return refused(conditions, "forward was compiled for", "ValueError")
 
     # Behind the sizes.

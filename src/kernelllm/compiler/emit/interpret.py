@@ -95,7 +95,8 @@ class Interpreter(Expressions):
             env = dict.fromkeys(env, UNKNOWN)
             known_before.update(env)
         self._running.append(name)
-        self.block(function.body, env, returned)
+        if self.block(function.body, env, returned):
+            returned.append(UNKNOWN)  # it is called for what it does: no constant stands for the call
         self._running.pop()
         result: Value | None = None
         for value in returned:

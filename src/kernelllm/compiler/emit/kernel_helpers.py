@@ -187,11 +187,8 @@ def count_below(values, boundaries_ptr, size, total, stride, start, index_type: 
         middle = (low + high) // 2
         at = start + middle * stride
         boundary = tl.load(boundaries_ptr + at, (middle < size) & (at < total), other=0)
-        above = (values >= boundary) if right else (values > boundary)
-        if values.dtype.is_floating():
-            above = above | (values != values)  # NaN comes last
-        inside = middle < size
-        low = tl.where(above & inside, middle + 1, low)
-        high = tl.where(above, high, middle)
+        beyond = (boundary > values) if right else (boundary >= values)  # false where either is NaN, as in torch
+        low = tl.where(beyond | (middle >= size), low, middle + 1)
+        high = tl.where(beyond, middle, high)
         span = (span + 1) // 2
     return low

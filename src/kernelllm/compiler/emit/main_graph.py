@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.emit import foreign_constructors, launcher
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.helpers import HELPERS
+from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import DTYPES
 
@@ -28,7 +30,10 @@ class MainGraph(GraphCode):
         """Names taken in the file."""
         arguments = self.kept.forward.args
         self.arguments = {a.arg for a in [*arguments.posonlyargs, *arguments.args][1:] + arguments.kwonlyargs}
-        self.name(self.top | {"grid"} | self.arguments, self.input_paths(self.captured))
+        self.members: dict[str, str] = {}
+        """Tensors in containers, such as ``past[0]``, to the names that forward gives them."""
+        paths = self.input_paths(self.captured)
+        self.name(self.top | {"grid"} | self.arguments, paths)
         self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local, self.dtypes)
         self.guards.silent = self.options.short
         self.top |= set(self.guards.names.values())
@@ -38,10 +43,25 @@ class MainGraph(GraphCode):
         paths = {}
         for given in captured.graph_inputs:
             if given.kind == "input":
-                paths[given.variable] = given.name
+                paths[given.variable] = given.name if given.name.isidentifier() else self._member(given.name)
             elif given.kind != "size":
                 paths[given.variable] = attribute(given.name)
         return paths
+
+    def _member(self, name: str) -> str:
+        if name not in self.members:
+            self.members[name] = fresh_name(name, self.arguments | self.top)
+            self.arguments.add(self.members[name])
+        return self.members[name]
+
+    def unpacked(self, lines: list[str]) -> list[str]:
+        """Statements that name the tensors in containers which these statements read."""
+        text = "\n".join(lines)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, local in self.members.items():
+            if re.search(rf"\b{local}\b", text):
+                groups.setdefault(re.split(r"\W", name)[0], []).append((local, name))
+        return [f"{', '.join(local for local, _ in some)} = {', '.join(name for _, name in some)}" for some in groups.values()]
 
     def constructor(self) -> ast.FunctionDef | None:
         return next((s for s in self.kept.model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -31,11 +32,18 @@ class SizeNames:
         self.computed: dict[str, Any] = {}
         """SizeNames that follow from others: name to expression over earlier names."""
         mentioned = set(re.findall(r"\w+", text))
-        chosen = {}
+        chosen: dict[str, str] = {}
         constants = {size.constant for size in captured.sizes}
-        for size in sorted(captured.sizes, key=lambda s: s.symbol not in mentioned):
+        ordered = sorted(captured.sizes, key=lambda s: s.symbol not in mentioned)
+        for size in sorted(ordered, key=lambda s: (_follows_unnamed(s), "_over_" in s.constant)):
             argument = _argument(size)
-            chosen[size.symbol] = argument if argument.isidentifier() else fresh_name(_spell(size, constants, by_place), taken)
+            if by_place or not re.search(_UNNAMED, size.constant):
+                wish = _spell(size, constants, by_place)
+            elif size.expression:
+                wish = _after(size, captured.sizes, chosen)
+            else:
+                wish = _placed(size, {s.constant: chosen[s.symbol] for s in captured.sizes if s.symbol in chosen})
+            chosen[size.symbol] = argument if argument.isidentifier() else fresh_name(wish, taken)
         for size in captured.sizes:
             name = chosen[size.symbol]
             self.known[name] = size
@@ -198,6 +206,34 @@ def _argument(size: Size) -> str:
     """The whole number among the forward's arguments that the size is, as the forward calls it; else nothing."""
     source = size.sources[0] if size.sources else None
     return source.name if source is not None and source.kind == "argument" and source.expression == size.symbol else ""
+
+
+_UNNAMED = r"(get_inputs|get_init_inputs)_\d+_dim\d+"
+"""The generated name of a number in the functions that make the inputs."""
+
+
+def _follows_unnamed(size: Size) -> bool:
+    """Whether it is computed from numbers that the problem gives no names."""
+    return bool(size.expression) and re.search(_UNNAMED, size.constant) is not None
+
+
+def _after(size: Size, sizes: Sequence[Size], chosen: dict[str, str]) -> str:
+    """The name of a size that it is computed from, of an input's if there is one: ``x_size2``, to which a number comes."""
+    words = set(re.findall(r"\w+", size.expression))
+    bases = [s for s in sizes if s.symbol in words and s.symbol in chosen]
+    bases.sort(key=lambda s: not (s.expression or (s.sources and s.sources[0].kind == "input")))
+    return re.sub(r"(?<=size\d)_\d+$", "", chosen[bases[0].symbol]) if bases else "size"
+
+
+def _placed(size: Size, chosen: dict[str, str]) -> str:
+    """The name of a number that the problem gives none, after where it is read: ``x_size1`` of an input, ``qkv_weight_size0`` of a
+    parameter, ``heads`` of an attribute; ``x_size1_over_heads`` of a part. ``chosen``: names by constant."""
+    whole, _, part = size.constant.partition("_over_")
+    source = size.sources[0] if size.sources else None
+    if source is not None and re.fullmatch(_UNNAMED, whole) and (part or source.expression in ("", size.symbol)):
+        words = [w for w in re.findall(r"\w+", source.name) if not w.isdigit()]
+        whole = "_".join(words[-2:]) + (f"_size{source.dim}" if source.dim is not None else "")
+    return f"{whole}_over_{chosen.get(part, part)}" if part else whole
 
 
 def _spell(size: Size, constants: set[str], by_place: bool) -> str:

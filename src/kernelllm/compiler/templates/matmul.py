@@ -38,8 +38,10 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, spli
         inside = (ks < k_end - k) | EVEN_K
         a = tl.load(a_ptrs, mask=(rows < M) & inside[None, :], other=0.0)
         b = tl.load(b_ptrs, mask=(cols < N) & inside[:, None], other=0.0)
-        if PRECISION == "sum":  # types without tensor cores: fp64 and integers
+        if PRECISION == "sum":  # types without tensor cores: fp64 and wide integers
             acc += tl.sum(a.to(ACC)[:, :, None] * b.to(ACC)[None, :, :], axis=1)
+        elif tl.int32 == ACC:
+            acc = tl.dot(a, b, acc, out_dtype=tl.int32)
         else:
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_ptrs += BLOCK_K * stride_ak
@@ -237,13 +239,18 @@ def matmul_accumulator(dtype):
     """(accumulator type, the tensor cores' input precision or "sum") for an input type, TF32 aside."""
     if dtype in (torch.float32, torch.float16, torch.bfloat16):
         return tl.float32, "tf32x3" if dtype == torch.float32 else "ieee"
+    if dtype == torch.int8:
+        return tl.int32, "ieee"
     return (tl.float64 if dtype == torch.float64 else tl.int64), "sum"
 
 
-def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join):
-    """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None, [N], or of more dimensions that broadcast."""
+def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join, into=None):
+    """The product behind all host functions here: a [*batch,M,K], b [*batch,K,N], c None, [N], or of more dimensions that broadcast.
+
+    into: where it goes, if not to a new tensor of a's type.
+    """
     batch, m, k, n = a.shape[:-2], a.shape[-2], a.shape[-1], b.shape[-1]
-    out = torch.empty((*batch, m, n), device=a.device, dtype=a.dtype)
+    out = torch.empty((*batch, m, n), device=a.device, dtype=a.dtype) if into is None else into
     c_kind = 0
     if c is not None and beta != 0:
         c_kind = 1 if c.dim() == 1 else 2
@@ -269,6 +276,8 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join):
         if pack_a and pack_b:
             k = a.shape[-1]  # both padded: the zeros may be multiplied too
         block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, math.prod(batch), a.element_size())
+        if acc == tl.int32:  # the tensor cores take 32 bytes at least, and sums of splits are floats
+            block_k, splits = max(32, block_k), 1
     k_span = k if splits == 1 else triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     whole = splits == 1
     target = out if whole else torch.empty((*batch, splits, m, n), device=a.device, dtype=torch.float32)
@@ -291,6 +300,12 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join):
 def matmul(a, b, bias=None, allow_tf32=False, activation="", other=None, join=""):
     """a [M,K] @ b [K,N], plus a bias [N] or one that broadcasts to [M,N]; then the activation; then join with other [M,N]."""
     return matmul_run(bias, a, b, 1.0, 1.0, allow_tf32, activation, other, join)
+
+
+def int8_matmul(a, b):
+    """a [M,K] @ b [K,N] of int8, as int32."""
+    out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.int32)
+    return matmul_run(None, a, b, 1.0, 1.0, False, "", None, "", out)
 
 
 def addmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):
