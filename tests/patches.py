@@ -76,6 +76,7 @@ CAPTURE = (
     ),
     *_each("compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch.nn.functional",
            "multilabel_margin_loss;ctc_loss;grid_sample"),
+    *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),
     *_each(
         "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
         "bilinear(input1, input2, weight, bias)",
