@@ -78,6 +78,7 @@ CAPTURE = (
            "multilabel_margin_loss;ctc_loss;grid_sample;"
            "embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, "
            "include_last_offset, padding_idx)"),
+    *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),
     *_each(
         "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
         "bilinear(input1, input2, weight, bias)",

@@ -100,7 +100,7 @@ def test_extern_forbid_refuses_what_has_no_template():
 class Model(nn.Module):
     def forward(self, a, b): return torch.mm(a, b)
 n = 64
-def get_inputs(): return [torch.ones(n, n, dtype=torch.int32), torch.ones(n, n, dtype=torch.int32)]
+def get_inputs(): return [torch.ones(n, n, dtype=torch.uint8), torch.ones(n, n, dtype=torch.uint8)]
 def get_init_inputs(): return []
 """
     with pytest.raises(CaptureError, match=r"aten\.mm"):
