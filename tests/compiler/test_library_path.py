@@ -245,6 +245,18 @@ def test_convolutions_of_patches_are_products_and_those_over_one_dimension_have_
     torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("groups", [1, 16])
+def test_a_grouped_convolution_over_one_dimension_keeps_the_layout_of_its_neighbours(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faster_convolutions, "_LARGE", 0)
+
+    def forward(x: torch.Tensor, weight: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        return torch.conv1d(torch.conv1d(x, weight), window, groups=groups)
+
+    graph = make_fx(forward, tracing_mode="fake")(torch.rand(2, 16, 9), torch.rand(16, 16, 1), torch.rand(16, 16 // groups, 3))
+    faster_convolutions.rewrite(graph, Options(extern="allow", symbolic=False, mixed=True))
+    assert ("aten.unsqueeze.default" in {str(n.target) for n in graph.graph.nodes}) is (groups == 1)
+
+
 PACKED = """
 class Model(nn.Module):
     def __init__(self, groups, out):

@@ -2,7 +2,8 @@
 
 A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
 speed where there are few channels, as in the first layer of a vision transformer. A convolution over one dimension is one over two with
-a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last.
+a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped and transposed ones stay as they are,
+and so do all others in their graph: tensors would be turned from one layout to the other and back.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _LARGE = 2**28
 def rewrite(graph: GraphModule, options: Options) -> None:
     """Replace them, in place."""
     namespace = template_ops.register()
-    for node in list(graph.graph.nodes):
-        if node.target is not aten.convolution.default:
-            continue
+    found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    one_layout = all(not node.args[6] and node.args[8] == 1 for node in found if node.meta["val"].dim() == 3)
+    for node in found:
         edit = Editor(graph, node, namespace, options)
         with graph.graph.inserting_before(node):
-            made = _patches(edit, *node.args) or _two_dimensions(edit, *node.args)
+            made = _patches(edit, *node.args) or (_two_dimensions(edit, *node.args) if one_layout else None)
         if made is not None:
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
@@ -63,11 +64,12 @@ def _patches(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any
     return edit.call(aten.permute.default, made, [0, len(window) + 1, *(1 + d for d in spatial)])
 
 
-def _two_dimensions(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
-                    output_padding: Any, groups: int) -> Node | None:
-    """The convolution over a height of 1 and the width."""
+def _two_dimensions(
+    edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, *_: Any
+) -> Node | None:  # fmt: skip
+    """The convolution, neither transposed nor grouped, over a height of 1 and the width."""
     value, kernel, out = (v.meta["val"] for v in (x, weight, edit.node))
-    if value.dim() != 3 or transposed or groups != 1 or min(kernel.shape[:2]) < _FEW or out.numel() * kernel[0].numel() < _LARGE:
+    if value.dim() != 3 or min(kernel.shape[:2]) < _FEW or out.numel() * kernel[0].numel() < _LARGE:
         return None
     flat = [edit.call(aten.unsqueeze.default, t, 2) for t in (x, weight)]
     window = [1, *stride], [0, *padding], [1, *dilation]
