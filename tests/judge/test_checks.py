@@ -452,6 +452,16 @@ def test_what_was_seen_lets_pass(fields: dict[str, Any]) -> None:
     assert [f for f in checks.observed_findings(ALL, observation(**fields)) if f.severity is Severity.FAIL] == []
 
 
+@pytest.mark.parametrize("state", ["reference", "random"])
+def test_what_is_made_of_parameters_may_be_made_anew_after_a_run_with_others(state: str) -> None:
+    again = Trial(sizes="original", seed=0, kind="repeated")
+    mine = run("a", "b", did="kernel")
+    runs = [mine, replace(mine, trial=again), run("c", "d", 1, did="kernel"), replace(run("e", "f", 2), state=state)]
+    runs += [replace(mine, trial=again, did="copy, kernel"), replace(mine, trial=again)]
+    kept = [f for f in checks.observed_findings(checks.load(["replay"]), observation(runs=tuple(runs))) if f.severity is Severity.FAIL]
+    assert bool(kept) is (state == "reference")
+
+
 PRODUCT: dict[str, Any] = {
     "sizes": (SizeSet(label="original", inputs=("float32[64, 64]",)),),
     "runs": (run("a", "b"),),

@@ -49,16 +49,19 @@ class Replay:
     def observed(self, seen: Observation) -> list[Finding]:
         """Outputs equal bit for bit over runs whose inputs and reference outputs differ. Certain even within tolerances."""
         by_size: dict[str, list[TrialRun]] = {}
-        for run in seen.runs:
+        other_before = set[int]()  # runs right after one with other parameters: what is made of those may be made anew
+        for before, run in zip([None, *seen.runs], seen.runs, strict=False):
             if run.candidate and run.reference and not run.other_parameters and run.trial.kind not in _OTHER_WORK:
                 by_size.setdefault(run.trial.sizes, []).append(run)
+                if before is not None and before.other_parameters:
+                    other_before.add(id(run))
         for size, runs in by_size.items():
             without = [run for run in runs if run.launches == 0]
             if without and runs[0].launches:
                 number = runs.index(without[0]) + 1
                 message = f"Call {number} is answered without launching a kernel (sizes {size}): an earlier result, or a CUDA graph."
                 return [Finding(check=self.name, message=f"{message} Launch the kernels in every call.")]
-            if kept := _less_when_repeated(runs):
+            if kept := _less_when_repeated([run for run in runs if run.trial.kind != "repeated" or id(run) not in other_before]):
                 return [Finding(check=self.name, message=f"{kept} (sizes {size}). Compute in every call.")]
             runs = [run for run in runs if run.trial.kind != "repeated"]
             if len(runs) < _LEAST_RUNS:
