@@ -267,6 +267,8 @@ LAUNCHES = (
     *_each("the worker without a GPU", "a kernel's source is looked up once", "triton.runtime.interpreter",
            "FunctionRewriter._find_def(self, lines);FunctionRewriter._prepare_source(self, lines);"
            "FunctionRewriter._transform_ast(self, src)", "called"),
+    *_each("the worker without a GPU", "the function for CUDA runs", "torch._library.custom_ops",
+           "CustomOpDef.register_kernel(self, device_types, fn)"),
     *_each("the worker without a GPU", "no folder is made for each file of a compile", "triton", "knobs.cache.manager_class"),
     *_each("the worker without a GPU", "no folder is made for each file of a compile", "triton.runtime.cache",
            "FileCacheManager.put(self, data, filename, binary);FileCacheManager._make_path(self, filename)", "overridden"),

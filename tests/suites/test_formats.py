@@ -86,7 +86,7 @@ def test_robust_kbench_tasks_by_setting_forward_and_backward(tmp_path: Path) -> 
     assert (dx.shape, dweight.shape) == (x.shape, model.weight.shape)
     grad = torch.cos(torch.arange(x.shape[0] * model.weight.shape[0])).view(x.shape[0], -1)
     assert torch.allclose(dx, grad @ model.weight, atol=1e-4)
-    first, second = shrunk(found["linear/forward"])
+    first, second = (constants(found["linear/forward"]) | sizes for sizes in shrunk(found["linear/forward"]))
     assert first["setting_num_features"] != second["setting_num_features"]
     single = [p.name for p in open_suite(f"robust-kbench/{tmp_path}?settings=single").problems()]
     assert single == ["linear/backward", "linear/forward"]

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.nested import mapped, tensors
 from kernelllm.problems.seeds import own_generators, seed_all
+from kernelllm.problems.without_dynamo import OperatorMode
 
 CONDITION = 0.2
 """Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
@@ -84,11 +84,11 @@ def _run_at_bounds(problem: Problem, overrides: Mapping[str, Any]) -> None:
         model(*inputs)
 
 
-class _LargestIntegers(TorchDispatchMode):
+class _LargestIntegers(OperatorMode):
     """``torch.randint`` gives its largest number everywhere."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
