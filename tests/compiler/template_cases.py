@@ -399,6 +399,9 @@ def bagged() -> None:
                 options = {"padding_idx": padding if padding >= 0 else None, "include_last_offset": last, "mode": mode}
                 want = torch.nn.functional.embedding_bag(ids.to(kind), table, starts, per_sample_weights=scales, **options)
                 case(f"bags {width, offsets, mode, dtype}", got, want)
+    lowest, ids, starts = torch.full((3, 4), float("-inf")), torch.tensor([0, 2, 1]), torch.tensor([0, 2, 2])
+    want = torch.nn.functional.embedding_bag(ids, lowest, starts, mode="max")  # a bag of no rows is 0, one of the lowest numbers is not
+    assert torch.equal(bags.bag_rows(lowest, ids, starts, None, "max", False, -1), want), "bags of the lowest numbers"
 
 
 def factors() -> None:

@@ -31,8 +31,7 @@ def bag_kernel(weight_ptr, index_ptr, offsets_ptr, scales_ptr, out_ptr, total, s
             acc += x
         count += inside.to(tl.int32)
     if MODE == "max":
-        out = tl.max(acc, axis=0)
-        out = tl.where(out == nothing, 0.0, out)
+        out = tl.where(tl.sum(count, axis=0) > 0, tl.max(acc, axis=0), 0.0)
     else:
         out = tl.sum(acc, axis=0)
     if MODE == "mean":
