@@ -30,12 +30,12 @@ def bag_kernel(weight_ptr, index_ptr, offsets_ptr, scales_ptr, out_ptr, total, s
         else:
             acc += x
         count += inside.to(tl.int32)
+    rows_in = tl.sum(count, axis=0)
+    out = tl.max(acc, axis=0) if MODE == "max" else tl.sum(acc, axis=0)
     if MODE == "max":
-        out = tl.where(tl.sum(count, axis=0) > 0, tl.max(acc, axis=0), 0.0)
-    else:
-        out = tl.sum(acc, axis=0)
-    if MODE == "mean":
-        out = out / tl.maximum(tl.sum(count, axis=0), 1).to(ACC)
+        out = tl.where(rows_in > 0, out, 0.0)
+    elif MODE == "mean":
+        out = out / tl.maximum(rows_in, 1).to(ACC)
     tl.store(out_ptr + bag * width + cols, out[None, :].to(out_ptr.dtype.element_ty), mask=cols < width)
 
 
