@@ -195,7 +195,7 @@ def test_one_that_branches_is_tried_at_more_sizes(forward: str, small: int) -> N
         (CHANGES.format(calls=25), ("torch_fallback",)),
         (KEEPS, ("replay", "timed_launches")),  # as the last of the timed runs was on these inputs or on others
         (KNOWS_POISON, ("torch_fallback",)),
-        (WRONG_LATER, ("timed_output",)),
+        (WRONG_LATER, ("silently_different",)),
         (WRONG_WHERE_FLUSHED, ("timed_output",)),
         (WRITES, ("inputs_written",)),
     ],
@@ -208,5 +208,5 @@ def test_verdict_of_a_judge_that_measures(forward: str, checks: tuple[str, ...])
         assert verdict.status is Status.CORRECT, verdict.message
         assert verdict.timing is not None
         return
-    assert verdict.status is Status.CHEATING, verdict.message
+    assert verdict.status is (Status.INCORRECT if "silently_different" in checks else Status.CHEATING), verdict.message
     assert {f.check for f in verdict.findings} & set(checks)
