@@ -1,8 +1,8 @@
 """Custom operators ``kernelllm::<name>`` that stand for the template host functions in graphs and on Inductor's host side.
 
 Each has the name and signature of a function in ``templates/``. They have fake implementations only: nothing runs
-them; the emitter writes a call of the function itself. Every output is a new contiguous tensor, attention's with the dimensions of
-heads and queries swapped.
+them; the emitter writes a call of the function itself. Every output is a new contiguous tensor, but for attention's, in which the
+dimensions of heads and queries are swapped, and ``padded_mm``'s, whose rows are aligned.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ SCHEMAS: dict[str, str] = {
     "-> Tensor",
     "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None, Tensor? zero=None, float offset=0.0, "
     "bool nibbles=False) -> Tensor",
+    "padded_mm": "(Tensor a, Tensor b) -> Tensor",
     "matmul_three": "(Tensor a, Tensor b, Tensor c, Tensor d, Tensor? b_bias=None, Tensor? c_bias=None, Tensor? d_bias=None, "
     "bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
     "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
@@ -198,6 +199,11 @@ def _indexed(make: Callable[..., Any]) -> Callable[..., Any]:
     return fake
 
 
+def _padded_mm(a: Any, b: Any) -> Any:
+    m, n = a.shape[0], b.shape[1]
+    return a.new_empty_strided((m, n), (-(-n // 64) * 64, 1))
+
+
 def _concat(a: Any, b: Any, dim: int) -> Any:
     shape = list(a.shape)
     shape[dim] = shape[dim] + b.shape[dim]
@@ -230,6 +236,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,
     "quantized_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[1])),
+    "padded_mm": _padded_mm,
     "matmul_three": _matmul_three,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,

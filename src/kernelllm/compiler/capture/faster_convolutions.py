@@ -1,20 +1,24 @@
 """Convolutions of a graph of fixed sizes that another operator computes faster, exactly.
 
 A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
-speed where there are few channels, as in the first layer of a vision transformer. A convolution over one dimension is one over two with
-a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped and transposed ones stay as they are,
-and so do all others in their graph: tensors would be turned from one layout to the other and back.
+speed where there are few channels, as in the first layer of a vision transformer. One of each channel by itself is a sum over its
+window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. A convolution over one dimension is one
+over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped and transposed ones stay
+as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.depthwise import all_alone, sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.options import Options
 
@@ -29,14 +33,31 @@ def rewrite(graph: GraphModule, options: Options) -> None:
     """Replace them, in place."""
     namespace = template_ops.register()
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
-    one_layout = all(not node.args[6] and node.args[8] == 1 for node in found if node.meta["val"].dim() == 3)
-    for node in found:
+    alone = all_alone(graph)
+    window = functools.partial(_window, alone)
+    kept = [node for node in found if not _put(node, Editor(graph, node, namespace, options), window)]
+    one_layout = all(not node.args[6] and node.args[8] == 1 for node in kept if node.meta["val"].dim() == 3)
+    for node in kept:
         edit = Editor(graph, node, namespace, options)
-        with graph.graph.inserting_before(node):
-            made = _patches(edit, *node.args) or (_two_dimensions(edit, *node.args) if one_layout else None)
-        if made is not None:
-            node.replace_all_uses_with(made)
-            graph.graph.erase_node(node)
+        if not _put(node, edit, _patches) and one_layout:
+            _put(node, edit, _two_dimensions)
+
+
+def _put(node: Node, edit: Editor, rule: Callable[..., Node | None]) -> bool:
+    """Whether the rule gave an operator for the node, which then stands in its place."""
+    with edit.graph.graph.inserting_before(node):
+        made = rule(edit, *node.args)
+    if made is None:
+        return False
+    node.replace_all_uses_with(made)
+    edit.graph.graph.erase_node(node)
+    return True
+
+
+def _window(alone: bool, edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, *rest: Any) -> Node | None:
+    """``alone``: no other convolution of the graph asks for channels last."""
+    fast = x.meta["val"].dim() > 3 and not alone and set(stride) == {1}
+    return None if fast else sum_over_window(edit, x, weight, bias, stride, *rest)
 
 
 def _patches(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,

@@ -1,7 +1,8 @@
 """Heavy operators of a graph of fixed sizes for which a template is known to be faster than torch's library: what was measured on an H200.
 
-fp32 products gain by splitting into halves, half-precision ones where a cost model says so, where their rows do not begin at multiples of
-16 bytes, or where there are few rows. Attention in fp32 gains; in half precision cuDNN's is as fast.
+fp32 products gain by tensor cores (to fp32's accuracy, in three products or in halves), half-precision ones where a cost model says so,
+where their rows do not begin at multiples of 16 bytes, or where there are few rows. Where only the result's would not, the library
+gives it such rows. Attention in fp32 gains; in half precision cuDNN's is as fast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions, quantized_weights
-from kernelllm.compiler.capture.graph_editor import HALF, Editor
+from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
 from kernelllm.compiler.capture.written_attention import in_rows, put_attention
 from kernelllm.compiler.cost_model import template_gains
@@ -31,6 +32,8 @@ _SPLIT: Callable[..., bool] = matmul.matmul_should_split
 
 _LARGE = 2**28
 """Multiplications from which on a half-precision product gains where the library's fast kernels cannot read its rows."""
+_WIDE, _MUCH = 2**19, 2**28
+"""Elements of the result, and multiplications, from which on a float32 product gains by tensor cores, unless it is one of a batch."""
 _FEW_ROWS = 2**22
 """Elements of a weight from which on few rows times it gain."""
 _WIDEST = 128
@@ -43,7 +46,12 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
     """Of the rules that put templates in, those for products, each for the shapes that gain, and for pools over large windows."""
 
     def only(rule: Rule) -> Rule:
-        return lambda edit, *args, **kwargs: rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
+        def chosen(edit: Editor, *args: Any, **kwargs: Any) -> Node | None:
+            if not kwargs and (made := _with_aligned_rows(edit, *args)) is not None:
+                return made
+            return rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
+
+        return chosen
 
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
@@ -60,21 +68,42 @@ def _gains(node: Node, target: str) -> bool:
         return False
     dtype = left.meta["val"].dtype
     if dtype == torch.float32:
-        return bool(_SPLIT(math.prod(batch), m, n, k))
+        return bool(_SPLIT(math.prod(batch), m, n, k)) or (not batch and min(m, n) >= 64 and m * n >= _WIDE and m * n * k >= _MUCH)
     if dtype not in HALF or batch:
         return False
     if m <= 16:
         return bool(n * k >= _FEW_ROWS)
-    if _scattered(left.meta["val"], right.meta["val"]):
+    if n % 8 or _scattered(left.meta["val"], right.meta["val"]):
         return bool(m * n * k >= _LARGE)
     return template_gains(m, n, k, gpus.by_arch(target), activation="any")  # fuse() knows which, if any
+
+
+def _with_aligned_rows(edit: Editor, *args: Node) -> Node | None:
+    """A half-precision product whose rows would not begin at multiples of 16 bytes, by the library, in rows that do.
+
+    What leaves the graph must be as torch gives it.
+    """
+    left, right = args[-2:]
+    a, b = left.meta["val"], right.meta["val"]
+    if b.dim() != 2 or a.dtype not in HALF or not all(isinstance(n, int) for n in (*a.shape, b.shape[1])):
+        return None
+    m, k, n = *a.shape, b.shape[1]
+    gains = n % 8 and n >= 64 and m > 16 and m * n * k >= _LARGE and not _scattered(a, b)
+    if not gains or quantized_weights.fits(left, right) or _leaves(edit.node):
+        return None
+    made = edit.template("padded_mm", left, right)
+    return made if len(args) == 2 else edit.call(aten.add.Tensor, made, args[0])
+
+
+def _leaves(node: Node) -> bool:
+    return any(u.op == "output" or (u.target in VIEWS and _leaves(u)) for u in node.users)
 
 
 def _gains_joined(target: str, product: Node, activation: str, products: int) -> bool:
     """Whether a product that is a template so far gains by the activation behind it, or two by theirs and their gate."""
     a, b = (node.meta["val"] for node in product.args[:2] if isinstance(node, Node))
     (m, k), n = a.shape, b.shape[1]
-    by_cost = a.dtype in HALF and m > 16 and not _scattered(a, b)
+    by_cost = a.dtype in HALF and m > 16 and n % 8 == 0 and not _scattered(a, b)
     return not by_cost or template_gains(m, n, k, gpus.by_arch(target), activation=activation, products=products)
 
 
@@ -91,7 +120,7 @@ def fuse(graph: GraphModule, options: Options) -> None:
             continue
         a, b, *bias = node.args
         (m, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
-        alone = m > 16 and not _scattered(a.meta["val"], b.meta["val"])
+        alone = m > 16 and n % 8 == 0 and not _scattered(a.meta["val"], b.meta["val"])
         if alone and not template_gains(m, n, k, gpus.by_arch(options.target)):
             node.target, node.args, node.kwargs = (aten.addmm.default, (bias[0], a, b), {}) if bias else (aten.mm.default, (a, b), {})
 

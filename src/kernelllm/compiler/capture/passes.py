@@ -25,6 +25,7 @@ from kernelllm.compiler.capture import (
     staged_reductions,
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
+from kernelllm.compiler.capture.depthwise import sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
 from kernelllm.compiler.capture.pool_rules import avg_pool, each, low_memory_pools, max_pool
 from kernelllm.compiler.options import Options
@@ -258,6 +259,8 @@ def _convolution(w: Editor, x: Node, weight: Node, bias: Node | None, stride: An
     unbatched = x.meta["val"].dim() == spatial + 1
     if unbatched:
         x = w.call(aten.unsqueeze.default, x, 0)
+    if not left and (out := sum_over_window(w, x, weight, bias, stride, padding, dilation, transposed)) is not None:
+        return w.call(aten.squeeze.dim, out, 0) if unbatched else out
     name = ("torch_" if left else "") + ("conv_transpose" if transposed else "conv")
     window = (stride, padding, output_padding, dilation) if transposed else (stride, padding, dilation)
     extra = {} if left else {"allow_tf32": w.options.conv_tf32}

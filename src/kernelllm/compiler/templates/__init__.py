@@ -16,6 +16,7 @@ activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"si
 ``half_matmul(...)``,            matmul_half  as ``matmul``, ``batched_matmul`` and ``attention``, in fp16 and bf16
 ``half_batched_matmul(...)``     and
 ``half_attention(...)``          attention_half
+``padded_mm(a, b) -> T``         padded       ``a [M,K] @ b [K,N]`` by torch, with aligned rows
 ``gated_matmul(a, b, gate,       matmul_half  ``activation(a @ gate + gate_bias) * (a @ b + b_bias)``, biases ``[N]`` or None,
 activation, b_bias=None,                      in fp16 and bf16
 gate_bias=None,

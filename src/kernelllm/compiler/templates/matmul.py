@@ -202,7 +202,7 @@ def matmul_tiles(m, n, k, batch, element_size):
 
 def matmul_should_split(batch, m, n, k):
     """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
-    return min(m, n) >= 512 and k >= 256 and batch * m * n * k >= 2**31
+    return min(m, n) >= 384 and k >= 128 and batch * m * n * k >= 2**31
 
 
 def matmul_halves(x):

@@ -1,0 +1,99 @@
+"""Convolutions of each channel by itself, as sums over their windows: what stands around them joins their kernel.
+
+No element meets a matrix, so tensor cores are of no use, and libraries are far from the speed of memory: on an H100 the causal
+convolution of a state space model took cuDNN 440 us and such a kernel 91 to 130.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from kernelllm.compiler.capture import derived_sizes
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, Editor
+
+aten = torch.ops.aten
+_TAPS: Final = {3: 32, 4: 9}
+"""Most elements of a window, by the input's dimensions: each is a load of its own."""
+_END: Final = 2**63 - 1
+
+
+def sum_over_window(
+    edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any],
+    transposed: bool, *_: Any,
+) -> Node | None:  # fmt: skip
+    """The convolution that ``edit.node`` is, in float32, rounded at the end. None where it is no such one.
+
+    Where all its readers cut its rows (a causal convolution is padded on both sides), it ends there, and they read it whole.
+    """
+    value, window = x.meta["val"], list(weight.meta["val"].shape[2:])
+    if transposed or value.dtype not in (torch.float32, *HALF) or not _each(x, weight) or value.dim() != len(window) + 2:
+        return None
+    known = all(isinstance(n, int) for n in (*window, *stride, *padding, *dilation))
+    if not known or not 2 <= math.prod(window) <= _TAPS.get(value.dim(), 0):
+        return None
+    readers, cut = _cut(edit.node) if set(stride) == {1} else ([], 0)
+    around = [n for p in reversed(padding) for n in (p, p)]
+    around[1] -= cut
+    padded = edit.call(aten.constant_pad_nd.default, x, around, 0.0) if any(around) else x
+    total: Node | None = None
+    for tap in itertools.product(*map(range, window)):
+        met, by = padded, weight
+        for d, at in enumerate(tap):
+            start, rest = at * dilation[d], (window[d] - 1 - at) * dilation[d]
+            met = edit.call(aten.slice.Tensor, met, 2 + d, start, -rest if rest else _END, stride[d])
+            by = edit.call(aten.slice.Tensor, by, 2 + d, at, at + 1)
+        product = edit.call(aten.mul.Tensor, *(_wide(edit, part) for part in (met, edit.call(aten.squeeze.dim, by, 1))))
+        total = product if total is None else edit.call(aten.add.Tensor, total, product)
+    if bias is not None:
+        for _ in window:
+            bias = edit.call(aten.unsqueeze.default, bias, -1)
+        total = edit.call(aten.add.Tensor, total, _wide(edit, bias))
+    expected = readers[0] if readers else edit.node
+    if total is None or any(_number(n - m) != 0 for n, m in zip(total.meta["val"].shape, expected.meta["val"].shape, strict=True)):
+        return None
+    for reader in readers:
+        reader.replace_all_uses_with(edit.node)
+    return total if value.dtype == torch.float32 else edit.call(CONVERT, total, value.dtype)
+
+
+def _cut(node: Node) -> tuple[list[Node], int]:
+    """The readers of the convolution where all of them leave the same number of elements at the end of its rows out, and that number."""
+    value = node.meta["val"]
+    cuts = [u for u in node.users if u.target is aten.slice.Tensor and len(u.args) == 4 and u.args[1] in (value.dim() - 1, -1)]
+    left = {_number(value.shape[-1] - u.meta["val"].shape[-1]) for u in cuts if not u.args[2]}
+    if len(cuts) < len(node.users) or len(left) != 1 or any(u.args[2] for u in cuts):
+        return [], 0
+    (cut,) = left
+    return (cuts, cut) if cut and cut > 0 else ([], 0)
+
+
+def _number(size: Any) -> int | None:
+    """What a difference of sizes is whatever they are; None where it depends on them."""
+    if isinstance(size, int):
+        return size
+    names = {symbol: made for made, symbol in derived_sizes.table(size.node.shape_env).items()}
+    found = size.node.expr.xreplace(names).expand()
+    return int(found) if found.is_number else None
+
+
+def all_alone(graph: GraphModule) -> bool:
+    """Whether every convolution of the graph is one of each channel by itself: none asks for channels last."""
+    found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    return all(_each(*node.args[:2]) for node in found)
+
+
+def _each(x: Node, weight: Node) -> bool:
+    """Whether every channel has one window of its own."""
+    channels, kernel = x.meta["val"].shape[1], weight.meta["val"].shape
+    return isinstance(kernel[1], int) and kernel[1] == 1 and statically_known_true(kernel[0] == channels)
+
+
+def _wide(edit: Editor, node: Node) -> Node:
+    return node if node.meta["val"].dtype == torch.float32 else edit.call(CONVERT, node, torch.float32)

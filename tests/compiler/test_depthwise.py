@@ -1,0 +1,80 @@
+"""Convolutions of each channel by itself become sums over their windows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernelllm.compiler.capture import faster_convolutions
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
+
+MIXED = Options(extern="allow", symbolic=False, mixed=True)
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "padding", "dilation", "dtype"),
+    [
+        ((4,), [1], [3], [1], torch.float32),
+        ((5,), [3], [0], [2], torch.bfloat16),
+        ((3, 3), [2, 2], [1, 1], [1, 1], torch.float16),
+        ((2, 3), [1, 1], [0, 2], [2, 1], torch.float32),
+    ],
+)
+def test_it_is_what_torch_computes(
+    window: tuple[int, ...], stride: list[int], padding: list[int], dilation: list[int], dtype: torch.dtype
+) -> None:
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(window), 6)
+
+    given = [torch.randint(-4, 5, size).to(dtype) for size in ((2, 6, *(11 + n for n in range(len(window)))), (6, 1, *window), (6,))]
+    graph = make_fx(forward, tracing_mode="fake")(*given)
+    faster_convolutions.rewrite(graph, MIXED)
+    graph.recompile()
+    assert "convolution" not in str(graph.graph)
+    torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "stride", "groups", "other", "kept"),
+    [
+        ((8, 1, 3, 3), 1, 8, True, True),  # cuDNN has a fast kernel for it, channels last
+        ((8, 1, 3, 3), 1, 8, False, False),  # nothing else in the graph is channels last
+        ((8, 1, 3, 3), 2, 8, True, False),
+        ((8, 1, 7, 7), 2, 8, False, True),  # many loads
+        ((16, 1, 3, 3), 2, 8, False, True),  # two windows for each channel
+        ((8, 2, 3, 3), 2, 4, False, True),
+    ],
+)  # fmt: skip
+def test_which_stay_the_librarys(sizes: tuple[int, ...], stride: int, groups: int, other: bool, kept: bool) -> None:
+    def forward(x: torch.Tensor, weight: torch.Tensor, mix: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.conv2d(x, mix) if other else x
+        return torch.nn.functional.conv2d(x, weight, stride=stride, groups=groups)
+
+    graph = make_fx(forward, tracing_mode="fake")(torch.rand(2, 8, 9, 9), torch.rand(sizes), torch.rand(8, 8, 1, 1))
+    faster_convolutions.rewrite(graph, MIXED)
+    assert str(graph.graph).count("aten.convolution.default") == other + kept
+
+
+CAUSAL = """
+import torch
+import torch.nn as nn
+batch, steps, width = 2, 33, 6
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, 4, groups=width, padding=3)
+    def forward(self, x, gate):
+        return nn.functional.silu(self.conv(x.transpose(1, 2))[..., :x.shape[1]].transpose(1, 2)) * gate
+def get_inputs(): return [torch.rand(batch, steps, width) for _ in range(2)]
+def get_init_inputs(): return [width]
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), MIXED])
+def test_a_causal_convolution_and_what_follows_are_one_kernel_at_any_length(options: Options) -> None:
+    text = compiled(Problem(name="causal", source=CAUSAL), options)
+    assert text.count("@triton.jit") == 1
+    assert "steps + 3" not in text
