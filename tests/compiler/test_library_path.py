@@ -78,7 +78,7 @@ def test_known_sizes_take_a_path_with_channels_last_convolutions_whose_weights_a
     text = compiled(problem(NETWORK), Options(fixed=True))
     assert text.count("memory_format=torch.channels_last") >= 4
     assert "FIXED_SIZES" not in text
-    assert "sources = (self.conv.weight, self.again.weight)" in text
+    assert 'sources = (state_at(self, "conv", "weight"), state_at(self, "again", "weight"))' in text
     (tmp_path / "problem.py").write_text(IMPORTS + NETWORK)
     (tmp_path / "candidate.py").write_text(text)
     script = RUN.format(problem=str(tmp_path / "problem.py"), candidate=str(tmp_path / "candidate.py"))
@@ -313,8 +313,7 @@ def test_weights_that_are_kept_small_are_not_held_in_full_beside_them() -> None:
 def test_the_path_for_known_sizes_updates_running_statistics() -> None:
     text = compiled(problem(TRAINED), Options(fixed=True))
     path = text.partition("def forward_at_known_sizes")[2]
-    assert "layers_1 = self.layers[1]" in path
-    assert "layers_1.running_mean" in path
+    assert 'state_at(self, "layers.1", "running_mean")' in path
     with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
         verdict = judge.judge(problem(TRAINED), Candidate(source=text))
     assert verdict.correct, verdict.message

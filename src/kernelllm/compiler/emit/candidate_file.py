@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import formatting, launcher, prepared
+from kernelllm.compiler.emit import formatting, launcher, prepared, state_paths
 from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
@@ -129,6 +129,7 @@ class CandidateFile(MainGraph):
         if not self.options.short:
             kernels = launcher.wrapped(kernels, host, always=self.options.library or self.fixed is not None)
         sections = [HELPERS[h].text for h in helpers] + kernels + self.guards.definitions() + functions
+        sections += [state_paths.TEXT.strip()] if f"{state_paths.NAME}(self" in host else []
         sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
         sections += [text for name, text in self.captured.result_classes.items() if name not in self.kept.names]
         code = "\n".join(sections)

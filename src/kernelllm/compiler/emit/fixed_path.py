@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
+from kernelllm.compiler.emit import state_paths
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
 from kernelllm.compiler.emit.guards import Guards, literal
 from kernelllm.compiler.emit.host_steps import in_layout
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
 
-_LAYER = re.compile(r"\bself(?:\.\w+|\[\d+\])*\[\d+\](?=\.\w)")
-"""A layer in a sequence, as in ``self.features[3][1].weight``."""
 BACKENDS = "[SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]"
 """cuDNN's attention where it can do it, which takes half of flash attention's time on a Hopper GPU."""
 
@@ -58,25 +55,14 @@ class FixedPath(GraphCode):
         self.methods += [
             f"def {self.method}({', '.join(names)}):",
             '    """What forward computes at the sizes that this file was written for."""',
-            *("    " + line for line in [*file.unpacked(body), *self._layers(body)]), "",
+            *("    " + line for line in [*file.unpacked(body), *body]), "",
         ]
+        states = [(self.host.paths[s.variable], s.name) for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
+        self.methods = state_paths.looked_up(self.methods, states)
 
     def _written(self) -> set[str]:
         """The inputs that the path writes into."""
         return {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
-
-    def _layers(self, lines: list[str]) -> list[str]:
-        """The statements with layers of sequences that are used often looked up once: ``nn.Sequential`` takes its time to find one."""
-        uses = Counter(path for line in lines for path in _LAYER.findall(line))
-        names = {path: fresh_name("_".join(re.findall(r"\w+", path)[1:]), self.local) for path, count in uses.items() if count >= 3}
-        done: list[str] = []
-        for line in lines:
-            for path in dict.fromkeys(_LAYER.findall(line)):
-                if names.get(path) and f"{names[path]} = {path}" not in done:
-                    at = next((i for i in range(len(done), 0, -1) if not (done[i:] or [line])[0].startswith(" ")), 0)
-                    done.insert(at, f"{names[path]} = {path}")
-            done.append(_LAYER.sub(lambda found: names.get(found[0], found[0]), line))
-        return done
 
     def _conditions(self) -> list[str]:
         """What must hold for the path to be taken. Raises CaptureError where that cannot be told."""
