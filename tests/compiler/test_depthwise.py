@@ -78,3 +78,25 @@ def test_a_causal_convolution_and_what_follows_are_one_kernel_at_any_length(opti
     text = compiled(Problem(name="causal", source=CAUSAL), options)
     assert text.count("@triton.jit") == 1
     assert "steps + 3" not in text
+
+
+BLURRED = """
+import torch
+import torch.nn as nn
+batch, channels, size = 2, 3, 24
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.register_buffer("window", torch.rand(channels, 1, 7, 7))
+    def forward(self, x):
+        return nn.functional.conv2d(x * 2, self.window, groups=self.window.shape[0]) + 1
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return [channels]
+"""
+
+
+@pytest.mark.parametrize(("channels", "last"), [(3, False), (32, True)])
+def test_few_channels_keep_the_layout_in_which_torch_has_a_fast_kernel(channels: int, last: bool) -> None:
+    source = BLURRED.replace("2, 3, 24", f"2, {channels}, 24")
+    assert ("channels_last" in compiled(Problem(name="blurred", source=source), MIXED)) is last
+    assert "channels_last" in compiled(Problem(name="blurred", source=source), Options(extern="allow", symbolic=False))

@@ -21,6 +21,7 @@ from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, Editor
 aten = torch.ops.aten
 _TAPS: Final = {3: 32, 4: 9}
 """Most elements of a window, by the input's dimensions: each is a load of its own."""
+_FEW: Final = 8
 _END: Final = 2**63 - 1
 
 
@@ -87,6 +88,13 @@ def all_alone(graph: GraphModule) -> bool:
     """Whether every convolution of the graph is one of each channel by itself: none asks for channels last."""
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     return all(_each(*node.args[:2]) for node in found)
+
+
+def of_few_channels(graph: GraphModule) -> bool:
+    """Whether every convolution is one of each channel by itself, in float32, and channels last would leave most lanes without work."""
+    found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    values = [node.meta["val"] for node in found]
+    return all_alone(graph) and all(v.dtype == torch.float32 and v.shape[1] <= _FEW for v in values)
 
 
 def _each(x: Node, weight: Node) -> bool:

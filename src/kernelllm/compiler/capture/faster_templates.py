@@ -87,7 +87,7 @@ def _with_aligned_rows(edit: Editor, *args: Node) -> Node | None:
     a, b = left.meta["val"], right.meta["val"]
     if b.dim() != 2 or a.dtype not in HALF or not all(isinstance(n, int) for n in (*a.shape, b.shape[1])):
         return None
-    m, k, n = *a.shape, b.shape[1]
+    (m, k), n = a.shape, b.shape[1]
     gains = n % 8 and n >= 64 and m > 16 and m * n * k >= _LARGE and not _scattered(a, b)
     if not gains or quantized_weights.fits(left, right) or _leaves(edit.node):
         return None

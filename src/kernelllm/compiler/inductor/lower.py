@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import constants, derived_sizes, faster_templates, size_conditions
+from kernelllm.compiler.capture import constants, depthwise, derived_sizes, faster_templates, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import regions, row_reductions, size_extremes, split_reductions, wrapper_lines
@@ -208,6 +208,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         size_extremes.replace(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
+        if options.mixed and depthwise.of_few_channels(captured.graph):
+            stack.enter_context(config.patch(layout_optimization=False))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
         if options.library:
             stack.enter_context(cudnn_layouts())
