@@ -7,7 +7,7 @@ import torch
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
-from kernelllm.compiler.templates.padded import padded_mm
+from kernelllm.compiler.templates.by_library import padded_mm
 from kernelllm.core.types import Problem
 
 HEAD = """

@@ -2,7 +2,7 @@
 
 Each has the name and signature of a function in ``templates/``. They have fake implementations only: nothing runs
 them; the emitter writes a call of the function itself. Every output is a new contiguous tensor, but for attention's, in which the
-dimensions of heads and queries are swapped, and ``padded_mm``'s, whose rows are aligned.
+dimensions of heads and queries are swapped, ``padded_mm``'s, whose rows are aligned, and ``conv_relu``'s: channels last.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ SCHEMAS: dict[str, str] = {
     "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None, Tensor? zero=None, float offset=0.0, "
     "bool nibbles=False) -> Tensor",
     "padded_mm": "(Tensor a, Tensor b) -> Tensor",
+    "conv_relu": "(Tensor x, Tensor weight, Tensor bias, Tensor? other, SymInt[] stride, SymInt[] padding, SymInt[] dilation) -> Tensor",
     "matmul_three": "(Tensor a, Tensor b, Tensor c, Tensor d, Tensor? b_bias=None, Tensor? c_bias=None, Tensor? d_bias=None, "
     "bool allow_tf32=False) -> (Tensor, Tensor, Tensor)",
     "half_batched_matmul": "(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False) -> Tensor",
@@ -204,6 +205,10 @@ def _padded_mm(a: Any, b: Any) -> Any:
     return a.new_empty_strided((m, n), (-(-n // 64) * 64, 1))
 
 
+def _conv_relu(x: Any, weight: Any, bias: Any, other: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    return torch.empty_like(_conv(x, weight, bias, stride, padding, dilation, 1), memory_format=torch.channels_last)
+
+
 def _concat(a: Any, b: Any, dim: int) -> Any:
     shape = list(a.shape)
     shape[dim] = shape[dim] + b.shape[dim]
@@ -237,6 +242,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "gated_matmul": _matmul,
     "quantized_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[1])),
     "padded_mm": _padded_mm,
+    "conv_relu": _conv_relu,
     "matmul_three": _matmul_three,
     "addmm": lambda c, a, b, *_, **__: _matmul(a, b),
     "batched_matmul": _batched_matmul,

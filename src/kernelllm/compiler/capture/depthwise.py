@@ -19,7 +19,7 @@ from kernelllm.compiler.capture import derived_sizes
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, Editor
 
 aten = torch.ops.aten
-_TAPS: Final = {3: 32, 4: 9}
+_TAPS: Final = {3: 16, 4: 9}
 """Most elements of a window, by the input's dimensions: each is a load of its own."""
 _FEW: Final = 8
 _END: Final = 2**63 - 1

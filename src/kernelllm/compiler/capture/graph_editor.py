@@ -33,7 +33,8 @@ class Editor:
         values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         from torch._dispatch.python import enable_python_dispatcher
 
-        mode = next(v.fake_mode for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch._subclasses.FakeTensor))
+        leaves = [*torch.utils._pytree.tree_leaves(values), self.node.meta["val"]]
+        mode = next(v.fake_mode for v in leaves if isinstance(v, torch._subclasses.FakeTensor))
         with mode, enable_python_dispatcher(), torch.no_grad():
             value = target(*values[0], **values[1])
         made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}

@@ -18,6 +18,7 @@ from kernelllm.compiler.capture import (
     faster_convolutions,
     faster_templates,
     fusions,
+    joined_convolutions,
     left_to_torch,
     packed_weights,
     plain_rules,
@@ -49,6 +50,7 @@ def run(graph: GraphModule, options: Options) -> None:
         faster_templates.keep_sums(graph, options)
     if options.library and options.mixed:
         faster_convolutions.rewrite(graph, options)
+        joined_convolutions.join(graph, options)
         _replace(graph, options, faster_templates.rules(_RULES))
         faster_templates.fuse(graph, options)
         if left_to_torch.all_left(graph):

@@ -16,7 +16,10 @@ activation="") -> T                           ``"gelu"``, ``"gelu_tanh"``, ``"si
 ``half_matmul(...)``,            matmul_half  as ``matmul``, ``batched_matmul`` and ``attention``, in fp16 and bf16
 ``half_batched_matmul(...)``     and
 ``half_attention(...)``          attention_half
-``padded_mm(a, b) -> T``         padded       ``a [M,K] @ b [K,N]`` by torch, with aligned rows
+``padded_mm(a, b) -> T``         by_library   ``a [M,K] @ b [K,N]`` by torch, with aligned rows
+``conv_relu(x, weight, bias,     by_library   ``relu(conv2d(x, weight, bias, ...) + other)`` by cuDNN, channels last
+other, stride, padding,
+dilation) -> T``
 ``gated_matmul(a, b, gate,       matmul_half  ``activation(a @ gate + gate_bias) * (a @ b + b_bias)``, biases ``[N]`` or None,
 activation, b_bias=None,                      in fp16 and bf16
 gate_bias=None,
