@@ -130,7 +130,7 @@ class CandidateFile(MainGraph):
             kernels = launcher.wrapped(kernels, host, always=self.options.library or self.fixed is not None)
         sections = [HELPERS[h].text for h in helpers] + kernels + self.guards.definitions() + functions
         sections += [state_paths.TEXT.strip()] if f"{state_paths.NAME}(self" in host else []
-        sections += [prepared.STATE.strip()] if any(part.prepared.steps for part in (self, *others)) else []
+        sections += [text.strip() for name, text in prepared.STATES.items() if f"= {name}(" in host]
         sections += [text for name, text in self.captured.result_classes.items() if name not in self.kept.names]
         code = "\n".join(sections)
         definitions = [formatting.text([d]) for d in self.kept.definitions]

@@ -126,7 +126,9 @@ class GraphCode:
         results = [self.host.paths[b] for b in self.prepared.wanted()]
         members = {word for s in self.captured.graph_inputs for word in s.name.split(".")}
         name, kept = (fresh_name(wish, members) for wish in ("prepared", "made_of"))
-        self.methods += [f"{kept} = None, None, None", "", *prepared.method(name, kept, sources, lines, results), ""]
+        below = not any(s.mutated for s in self.captured.graph_inputs if s.kind != "input")
+        method = prepared.method(name, kept, sources, lines, results, below=below)
+        self.methods += [f"{kept} = None, None, None", "", *method, ""]
         return [f"{', '.join(results)}{',' if len(results) == 1 else ''} = self.{name}()"]
 
     def calls_torch(self) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import foreign_constructors, launcher, state_paths
+from kernelllm.compiler.emit import foreign_constructors, launcher, prepared, state_paths
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.helpers import HELPERS
@@ -26,7 +26,7 @@ class MainGraph(GraphCode):
         super().__init__(lowered)
         self.problem = problem
         self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        ours = {"state_of", state_paths.NAME, launcher.NAME, DTYPES}
+        ours = {*prepared.STATES, state_paths.NAME, launcher.NAME, DTYPES}
         self.top: set[str] = set(self.kept.names) | set(HELPERS) | ours | {p.name for p in self.definitions}
         """Names taken in the file."""
         arguments = self.kept.forward.args

@@ -14,6 +14,22 @@ def state_of(tensors):
     return [(t.data_ptr(), object() if t.is_inference() else t._version) for t in tensors]
 '''
 
+STATE_BELOW = '''
+def state_below(layer):
+    """Where the parameters and buffers of a layer lie and how often they were written: as long as it stays, so does what was made of
+    them. Layer by layer: to look each up by its path takes three times as long.
+    """
+    tensors = [t for t in (*layer._parameters.values(), *layer._buffers.values()) if t is not None]
+    found = [(t.data_ptr(), object() if t.is_inference() else t._version) for t in tensors]
+    for part in layer._modules.values():
+        found += state_below(part)
+    return found
+'''
+STATES = {"state_of": STATE, "state_below": STATE_BELOW}
+"""Their functions, by name."""
+MANY = 12
+"""From so many tensors on their layers are gone through."""
+
 _QUANTISED = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn", "torch.float8_e5m2")
 """Types whose values are kept as they are: a weight that was made small is not held in full beside them."""
 
@@ -79,15 +95,17 @@ class Prepared:
         return [self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id != "reinterpret_tensor"]
 
 
-def method(name: str, kept: str, sources: list[str], lines: list[str], results: list[str]) -> list[str]:
-    """The method ``name``, without indentation. ``kept``: the attribute that holds what was made."""
+def method(name: str, kept: str, sources: list[str], lines: list[str], results: list[str], *, below: bool) -> list[str]:
+    """The method ``name``, without indentation. ``kept``: the attribute that holds what was made. ``below``: forward writes no state."""
     one = len(results) == 1
+    tensors = f"sources = ({', '.join(sources)}{',' if len(sources) == 1 else ''})"
+    whole = below and len(sources) >= MANY
     return [
         f"def {name}(self):",
         '    """What follows from the parameters alone, made anew where one was written or replaced."""',
-        f"    sources = ({', '.join(sources)}{',' if len(sources) == 1 else ''})",
-        "    state = state_of(sources)",
+        *(["    state = state_below(self)"] if whole else [f"    {tensors}", "    state = state_of(sources)"]),
         f"    if self.{kept}[0] != state:",
+        *([f"        {tensors}"] if whole else []),
         *("        " + line for line in lines),
         "        held = [source.detach() for source in sources]  # so that no other tensor comes to lie there",
         f"        self.{kept} = state, held, ({', '.join(results)}{',' if one else ''})",
