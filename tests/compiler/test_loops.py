@@ -199,17 +199,40 @@ def get_init_inputs(): return []
 """
 
 
+SET_AGAIN = """
+class Model(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads, self.scale = heads, nn.Parameter(torch.rand(heads, 1))
+    def forward(self, r, k, v, state):
+        B, T, C = r.shape
+        r, k, v = (x.float().view(B, T, self.heads, -1) for x in (r, k, v))
+        removed = F.normalize(k, dim=-1)
+        out = []
+        for t in range(T):
+            known = torch.einsum("bhij,bhj->bhi", state, -removed[:, t])
+            state = state * self.scale[..., None] + known[..., None] * removed[:, t, :, None] + v[:, t].unsqueeze(-1) * k[:, t, :, None]
+            out.append(torch.einsum("bhij,bhj->bhi", state, r[:, t]))
+        y = torch.stack(out, dim=1).reshape(B, T, C)
+        return (y + (r * v).reshape(B, T, C)).to(torch.bfloat16), state
+batch, heads, length, size = 2, 3, 6, 16
+def get_inputs():
+    return [torch.randn(batch, length, heads * size, dtype=torch.bfloat16) / 4 for _ in range(3)] + [torch.randn(batch, heads, size, size)]
+def get_init_inputs(): return [heads]
+"""
+
+
 @pytest.mark.parametrize(("text", "methods"), [
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
-    (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads"])  # fmt: skip
+    (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads", "set again"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
-    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS):  # a recurrence of one kernel is a loop inside of it
+    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS, SET_AGAIN):  # a recurrence of one kernel is a loop inside of it
         assert "for _ in tl.range(0, steps" in candidate.source
     verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message

@@ -33,7 +33,7 @@ class Outliner:
         self.outer = {*given, *(n for s in before for n in stored(s))}
         self.sizes: set[str] = set()
         for statement in before:
-            if isinstance(statement, ast.Assign) and _is_size(statement.value, self.sizes):
+            if isinstance(statement, ast.Assign) and is_size(statement.value, self.sizes):
                 self.sizes |= set(stored(statement))
         made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List)]
         self.lists = {n for s in made for n in stored(s)}
@@ -158,7 +158,7 @@ class _Slicer(ast.NodeTransformer):
         return node
 
 
-def _is_size(value: ast.expr, sizes: set[str]) -> bool:
+def is_size(value: ast.expr, sizes: set[str]) -> bool:
     """Whether it is a dimension, several, or computed from such alone."""
     match value:
         case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")) | ast.Call(func=ast.Name(id="len")):
@@ -166,12 +166,12 @@ def _is_size(value: ast.expr, sizes: set[str]) -> bool:
         case ast.Name():
             return value.id in sizes
         case ast.Subscript():
-            return _is_size(value.value, sizes)
+            return is_size(value.value, sizes)
         case ast.BinOp():
             parts = [p for p in (value.left, value.right) if not isinstance(p, ast.Constant)]
-            return bool(parts) and all(_is_size(p, sizes) for p in parts)
+            return bool(parts) and all(is_size(p, sizes) for p in parts)
         case ast.Tuple():
-            return all(_is_size(p, sizes) for p in value.elts)
+            return all(is_size(p, sizes) for p in value.elts)
     return False
 
 

@@ -21,6 +21,7 @@ from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeA
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import with_loop_inside
 from kernelllm.compiler.loops.loop_forms import with_one_form
+from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 
@@ -126,13 +127,13 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
         return None
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
-    before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
+    given = [a.arg for a in forward.args.args[1:]]
+    before, loop, after = with_versions(given, *with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :]))
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
         turn, lay, store = (ast.parse("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
         before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
-    given = [a.arg for a in forward.args.args[1:]]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
         outlined = Outliner(given, parts.before, loop, parts.after).done()
