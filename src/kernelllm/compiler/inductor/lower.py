@@ -20,7 +20,7 @@ from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import constants, derived_sizes, faster_templates, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import regions, row_reductions, size_extremes, split_reductions, wrapper_lines
+from kernelllm.compiler.inductor import regions, row_reductions, size_extremes, split_reductions, tilings, wrapper_lines
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
@@ -206,6 +206,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         size_extremes.replace(stack)
+        tilings.remember(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
