@@ -221,7 +221,8 @@ def get_init_inputs(): return []
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
     (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads", "set again"])  # fmt: skip
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
+        "set again"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
