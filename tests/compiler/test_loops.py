@@ -227,7 +227,7 @@ class Model(nn.Module):
             kept = F.logsigmoid(f[:, :, t]) + m
             m = torch.maximum(kept, i[:, :, t])
             kept, added = torch.exp(kept - m), torch.exp(i[:, :, t] - m)
-            C = kept[..., None, None] * C + added[..., None, None] * (v[:, :, t, :, None] * k[:, :, t, None, :])
+            C = kept[..., None, None] * C + added[..., None, None] * (v[:, :, t, :, None] / D**0.5 * k[:, :, t, None, :])
             n = kept[..., None] * n + added[..., None] * k[:, :, t]
             size = torch.maximum((n * q[:, :, t]).sum(-1).abs(), torch.exp(-m))
             out.append((C * q[:, :, t, None, :]).sum(-1) / size[..., None])
