@@ -244,6 +244,8 @@ INDUCTOR = (
         "reduction_numel, input_node);"
         "Scan.num_splits(device, dtype, inner_fn, axis, pointwise_ranges, scan_ranges, combine_fn, scan_numel)",
     ),
+    *_each("compiler/inductor/tilings.py", "whether ranges fit a tiling is worked out once", "torch._inductor.codegen.simd",
+           "SIMDKernel.is_compatible(groups, lengths, reduction_numel)"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.ir",
            "FlexibleLayout.allow_indexing"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.dependencies",

@@ -199,21 +199,71 @@ def get_init_inputs(): return []
 """
 
 
+SET_AGAIN = """
+class Model(nn.Module):
+    def forward(self, r, k, state):
+        B, T, C = r.shape
+        r, k = (x.view(B, T, state.shape[1], -1) for x in (r.relu(), k))
+        out = []
+        for t in range(T):
+            known = torch.einsum("bhij,bhj->bhi", state, -k[:, t])
+            state = state * 0.9 + known[..., None] * k[:, t].unsqueeze(-2)
+            out.append(torch.einsum("bhij,bhj->bhi", state, r[:, t]))
+        return torch.stack(out, dim=1).reshape(B, T, C) + (r * k).reshape(B, T, C), state
+batch, heads, length, size = 2, 3, 6, 16
+def get_inputs(): return [torch.randn(batch, length, heads * size) / 4 for _ in range(2)] + [torch.randn(batch, heads, size, size)]
+def get_init_inputs(): return []
+"""
+
+
+STABILISED = """
+class Model(nn.Module):
+    def forward(self, q, k, v, i, f):
+        B, H, T, D = q.shape
+        C = torch.zeros(B, H, D, D, device=q.device)
+        n, m = torch.zeros(B, H, D, device=q.device), torch.zeros(B, H, device=q.device)
+        out = []
+        for t in range(T):
+            kept = F.logsigmoid(f[:, :, t]) + m
+            m = torch.maximum(kept, i[:, :, t])
+            kept, added = torch.exp(kept - m), torch.exp(i[:, :, t] - m)
+            C = kept[..., None, None] * C + added[..., None, None] * (v[:, :, t, :, None] / D**0.5 * k[:, :, t, None, :])
+            n = kept[..., None] * n + added[..., None] * k[:, :, t]
+            size = torch.maximum((n * q[:, :, t]).sum(-1).abs(), torch.exp(-m))
+            out.append((C * q[:, :, t, None, :]).sum(-1) / size[..., None])
+        return torch.stack(out, dim=2), n
+batch, heads, length, size = 2, 3, 6, 16
+def get_inputs(): return [torch.randn(batch, heads, length, size) for _ in range(3)] + [torch.randn(batch, heads, length) for _ in range(2)]
+def get_init_inputs(): return []
+"""
+
+
 @pytest.mark.parametrize(("text", "methods"), [
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
-    (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads"])  # fmt: skip
+    (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
+    (STABILISED, {"step", "forward"}),
+], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
+        "set again", "stabilised"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
-    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS):  # a recurrence of one kernel is a loop inside of it
+    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS, SET_AGAIN, STABILISED):  # one kernel with the loop inside
         assert "for _ in tl.range(0, steps" in candidate.source
     verdict = judge.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+def test_a_normaliser_beside_the_state_is_in_the_same_kernel_whichever_way_the_state_lies() -> None:
+    text = GATED_HEADS.replace("out = []", "out, z = [], torch.zeros(b, h, d, device=q.device)").replace(
+        "out.append(", "z = z + k[:, :, i].float()\n            out.append(1 / (q[:, :, i].float() * z).sum(-1, keepdim=True) * "
+    )
+    source = next(Compiler().write(problem(text), 1)).source
+    assert "for _ in tl.range(0, steps" in source
+    assert source.count("@triton.jit") == 1
 
 
 def test_what_cannot_be_compiled_outside_of_the_loop_is_left_to_torch_unless_that_is_forbidden() -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import torch
 from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
 from triton.runtime import driver
@@ -60,3 +61,22 @@ def test_the_pretended_device_is_gone_afterwards():
         assert torch.cuda.get_device_properties(0).multi_processor_count == 132
     assert torch.cuda.is_available() is available
     assert driver._active is active
+
+
+SAMPLED = """
+class Model(nn.Module):
+    def forward(self, x, boxes, offsets, weights):
+        grids = 2 * (boxes[:, :, None, None, :2] + offsets / 4 * boxes[:, :, None, None, 2:] * 0.5) - 1
+        levels = [F.grid_sample(level, grids[:, :, i], align_corners=False) for i, level in enumerate((x, x[:, :, 1:, 1:]))]
+        return torch.stack(levels, -2).flatten(-2) * weights
+batch, channels, side, queries, points = 2, 8, 9, 10, 4
+def get_inputs():
+    more = [torch.randn(batch, queries, 2, points, 2), torch.rand(batch, 1, queries, 2 * points)]
+    return [torch.randn(batch, channels, side, side), torch.rand(batch, queries, 4), *more]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), Options(extern="allow", symbolic=False)], ids=["general", "library"])
+def test_a_grid_is_computed_inside_of_the_kernel_that_samples(options):
+    assert len(lowered(SAMPLED, options).wrapper.kernels) <= 2  # the first samples may be stored

@@ -255,8 +255,9 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     ``known``: graphs of the problem that were lowered for other candidates; new ones are added.
     """
     from kernelllm.compiler.emit import host_arithmetic
+    from kernelllm.compiler.loops.substitution import with_systems
 
-    text = _whole_file(problem, options.settled, known or Lowerings())
+    text = _whole_file(with_systems(problem), options.settled, known or Lowerings())
     return text if options.short else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
 
 

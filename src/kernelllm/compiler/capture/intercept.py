@@ -44,6 +44,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
+    # Inductor's own rule keeps the grid's side by itself where the graph is on a CPU: a GPU reads it again for each channel, in one kernel
+    table |= torch._decomp.get_decompositions([aten.grid_sampler_2d])
     own = {**taken_apart.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}

@@ -20,7 +20,15 @@ from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import constants, depthwise, derived_sizes, faster_templates, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import channels_last, regions, row_reductions, size_extremes, split_reductions, wrapper_lines
+from kernelllm.compiler.inductor import (
+    channels_last,
+    regions,
+    row_reductions,
+    size_extremes,
+    split_reductions,
+    tilings,
+    wrapper_lines,
+)
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
@@ -207,6 +215,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(row_reductions.symbolic_rows())
         size_extremes.replace(stack)
         channels_last.wanted(stack)
+        tilings.remember(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         if options.mixed and depthwise.of_few_channels(captured.graph):

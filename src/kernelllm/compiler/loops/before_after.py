@@ -100,6 +100,8 @@ def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: 
         return
     used = set().union(*(names(s) for s in after))
     measured = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes] if used & sizes else []
+    if any(names(s) & set(stored(later)) for s in measured for later in before[before.index(s) + 1 :]):
+        return  # the size would be read off another tensor
     body = [*measured, *after]
     known = {*given, *joins.found, *(n for s in (*before, *loop.body) for n in stored(s))} - set().union(*map(set, map(stored, measured)))
     inputs = [n for n in sorted(known) if any(n in names(s) for s in body) and not _set_first(n, body)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
 
@@ -29,11 +30,11 @@ class Outliner:
     """Takes the loop of a forward apart. ``given``: the forward's arguments."""
 
     def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
-        self.loop, self.after = loop, after
+        self.before, self.loop, self.after = before, loop, after
         self.outer = {*given, *(n for s in before for n in stored(s))}
         self.sizes: set[str] = set()
         for statement in before:
-            if isinstance(statement, ast.Assign) and _is_size(statement.value, self.sizes):
+            if isinstance(statement, ast.Assign) and is_size(statement.value, self.sizes):
                 self.sizes |= set(stored(statement))
         made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List)]
         self.lists = {n for s in made for n in stored(s)}
@@ -55,6 +56,7 @@ class Outliner:
         body = []
         for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
             body.append(self._result(statement, slicer, changed))
+        body = [*self._measured(body, counter), *body]
         inputs = self._read_first(body, counter)
         if self.stale or not self._plain(body, counter):
             return None
@@ -68,6 +70,23 @@ class Outliner:
         call = ast.parse(f"{', '.join(results)}, = self.{STEP}({', '.join(values)})").body[0]
         loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
         return OutlinedLoop(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
+
+    def _measured(self, body: list[ast.stmt], counter: str) -> list[ast.stmt]:
+        """Statements that read the sizes in a step off what it is given; not the number of steps."""
+        used = {n for s in body for n in names(s)}
+        found = []
+        for name in sorted(used & self.sizes - names(self.loop.iter)):
+            place = _dimension(name, self.before)
+            if place is None:
+                continue
+            tensor, dim = place
+            given = [(text, part) for text, part in self.slices.items() if text.startswith(f"{tensor}[")]
+            places = [(part, at) for text, part in given if (at := _dim_of_slice(text, counter, dim)) is not None]
+            places += [(tensor, dim)] if tensor in used and not given else []
+            if places:
+                found.append(ast.parse(f"{name} = {places[0][0]}.shape[{places[0][1]}]").body[0])
+                self.sizes.discard(name)
+        return found
 
     def _counts(self) -> bool:
         return any(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(self.loop.iter))
@@ -158,7 +177,37 @@ class _Slicer(ast.NodeTransformer):
         return node
 
 
-def _is_size(value: ast.expr, sizes: set[str]) -> bool:
+def _dimension(name: str, before: list[ast.stmt]) -> tuple[str, int] | None:
+    """The tensor and the dimension that a name is the size of, where ``b, t = x.shape`` alone sets it and ``x`` stays what it is."""
+    made = [s for s in before if name in stored(s)]
+    if len(made) != 1 or not isinstance(made[0], ast.Assign):
+        return None
+    target, value = made[0].targets[0], made[0].value
+    whole = value.func if isinstance(value, ast.Call) and not value.args else value
+    if not isinstance(whole, ast.Attribute) or whole.attr not in ("shape", "size") or not isinstance(whole.value, ast.Name):
+        return None
+    if not isinstance(target, ast.Tuple) or any(whole.value.id in stored(s) for s in before[before.index(made[0]) :]):
+        return None
+    items = [ast.unparse(e) for e in target.elts]
+    return (whole.value.id, items.index(name)) if items.count(name) == 1 and not any(i.startswith("*") for i in items) else None
+
+
+def _dim_of_slice(text: str, counter: str, dim: int) -> int | None:
+    """Where a tensor's dimension is in ``x[:, t, None]``; None for the one that is picked from, and where more is picked."""
+    index: Any = ast.parse(text, mode="eval").body
+    items = [ast.unparse(i) for i in getattr(index.slice, "elts", [index.slice])]
+    if items.count(counter) != 1 or set(items) - {":", "None", counter}:
+        return None
+    at, seen = 0, 0
+    for item in [*items, *[":"] * (dim + 1)]:
+        if item != "None" and seen == dim:
+            return None if item == counter else at
+        seen += item != "None"
+        at += item != counter
+    return None
+
+
+def is_size(value: ast.expr, sizes: set[str]) -> bool:
     """Whether it is a dimension, several, or computed from such alone."""
     match value:
         case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")) | ast.Call(func=ast.Name(id="len")):
@@ -166,12 +215,12 @@ def _is_size(value: ast.expr, sizes: set[str]) -> bool:
         case ast.Name():
             return value.id in sizes
         case ast.Subscript():
-            return _is_size(value.value, sizes)
+            return is_size(value.value, sizes)
         case ast.BinOp():
             parts = [p for p in (value.left, value.right) if not isinstance(p, ast.Constant)]
-            return bool(parts) and all(_is_size(p, sizes) for p in parts)
+            return bool(parts) and all(is_size(p, sizes) for p in parts)
         case ast.Tuple():
-            return all(_is_size(p, sizes) for p in value.elts)
+            return all(is_size(p, sizes) for p in value.elts)
     return False
 
 

@@ -26,7 +26,7 @@ _TURNS = ("transpose", "permute")
 """Views of the same elements in another order."""
 
 
-class _Unfit(Exception):
+class Unfit(Exception):
     """The file is not of the form that is handled; it stays as it is."""
 
 
@@ -70,13 +70,13 @@ def with_loop_inside(source: str) -> str:
         kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
         uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
         if len(kernels) != 1 or uses != 1 or len(kernels[0].decorator_list) != 1:
-            raise _Unfit
-        old = [_span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
+            raise Unfit
+        old = [span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
         _relate(loop, step)
         _rewrite_kernel(kernels[0], step)
         _rewrite_step(step)
         _rewrite_forward(methods["forward"], loop, step)
-    except (_Unfit, StopIteration, KeyError, AttributeError):  # AttributeError: a node is not of the kind that it must be
+    except (Unfit, StopIteration, KeyError, AttributeError):  # AttributeError: a node is not of the kind that it must be
         return source
     lines = source.splitlines()
     for (first, last), node, indent in sorted(zip(old, (kernels[0], methods[STEP], methods["forward"]), (0, 4, 4), strict=True),
@@ -85,39 +85,39 @@ def with_loop_inside(source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _span(node: ast.FunctionDef) -> tuple[int, int]:
+def span(node: ast.FunctionDef) -> tuple[int, int]:
     return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.end_lineno or 0
 
 
-def _need(condition: object) -> None:
+def need(condition: object) -> None:
     if not condition:
-        raise _Unfit
+        raise Unfit
 
 
 def _loop(forward: Any) -> _Loop:
     loops = [n for n in ast.walk(forward) if isinstance(n, ast.For | ast.While)]
-    _need(len(loops) == 1 and loops[0] in forward.body)
+    need(len(loops) == 1 and loops[0] in forward.body)
     loop: Any = loops[0]
-    _need(isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call))
-    _need(ast.unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1 and not loop.orelse)
+    need(isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call))
+    need(ast.unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1 and not loop.orelse)
     body: list[Any] = loop.body
     first, *rest = body
-    _need(isinstance(first, ast.Assign) and isinstance(first.value, ast.Call) and ast.unparse(first.value.func) == f"self.{STEP}")
+    need(isinstance(first, ast.Assign) and isinstance(first.value, ast.Call) and ast.unparse(first.value.func) == f"self.{STEP}")
     target: Any = first.targets[0]
     targets = [n.id for n in getattr(target, "elts", [target])]
     lists = {}
     for statement in rest:
         call = statement.value
-        _need(call.func.attr == "append" and call.args[0].id in targets and call.args[0].id not in lists)
+        need(call.func.attr == "append" and call.args[0].id in targets and call.args[0].id not in lists)
         lists[call.args[0].id] = call.func.value.id
-    _need(not first.value.keywords)
+    need(not first.value.keywords)
     return _Loop(loop, loop.iter.args[0], first.value, targets, lists)
 
 
 def _step(node: Any) -> _Step:
     launches = [s.value for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
                 and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
-    _need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
+    need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
     value: Any = node.body[-1].value
     results = [n.id for n in getattr(value, "elts", [value])]
     step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
@@ -130,7 +130,7 @@ def _step(node: Any) -> _Step:
 
 def _relate(loop: _Loop, step: _Step) -> None:
     """Find out what is carried, what is sliced, and which results are kept step by step."""
-    _need(len(loop.targets) == len(step.results) and len(loop.call.args) == len(step.parameters))
+    need(len(loop.targets) == len(step.results) and len(loop.call.args) == len(step.parameters))
     index = loop.node.target.id
     for parameter, given in zip(step.parameters, loop.call.args, strict=True):
         if isinstance(given, ast.Name) and given.id in loop.targets:
@@ -141,16 +141,16 @@ def _relate(loop: _Loop, step: _Step) -> None:
     step.results = [step.views.get(name, name) for name in step.results]
     step.carried = {parameter: step.views.get(name, name) for parameter, name in step.carried.items()}
     step.listed = {step.results[loop.targets.index(name)] for name in loop.lists}
-    _need(step.carried and len(set(step.carried.values())) == len(step.carried))
-    _need(set(step.results) == step.listed | set(step.carried.values()))
+    need(step.carried and len(set(step.carried.values())) == len(step.carried))
+    need(set(step.results) == step.listed | set(step.carried.values()))
 
 
 def _slice_dim(given: Any, index: str) -> int:
     """The dimension that the loop's index picks from in ``x[:, t, None]``; what else is picked must be whole or new."""
-    _need(isinstance(given, ast.Subscript) and isinstance(given.value, ast.Name) and given.value.id != index)
+    need(isinstance(given, ast.Subscript) and isinstance(given.value, ast.Name) and given.value.id != index)
     items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
     at = [i for i, item in enumerate(items) if isinstance(item, ast.Name) and item.id == index]
-    _need(len(at) == 1 and all(ast.unparse(item) in (":", "None") for i, item in enumerate(items) if i != at[0]))
+    need(len(at) == 1 and all(ast.unparse(item) in (":", "None") for i, item in enumerate(items) if i != at[0]))
     return sum(ast.unparse(item) != "None" for item in items[: at[0]])
 
 
@@ -160,7 +160,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
     moving = {n: v for n, v in given.items() if v in step.sliced | step.listed}
     old = {n: v for n, v in given.items() if v in step.carried}
     results = {v: n for n, v in given.items() if v in step.results}
-    _need(len(old) == len(step.carried) and set(results) == set(step.results) and not set(old) & set(results.values()))
+    need(len(old) == len(step.carried) and set(results) == set(step.results) and not set(old) & set(results.values()))
     document = kernel.body[:1] if isinstance(kernel.body[0], ast.Expr) and isinstance(kernel.body[0].value, ast.Constant) else []
     before: list[Any] = []
     inside: list[Any] = []
@@ -174,19 +174,19 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
         if isinstance(statement, ast.Expr):
             call, pointer, place = _store(statement)
             if pointer in {results[r] for r in step.carried.values()}:
-                _need(pointer not in stored)
+                need(pointer not in stored)
                 stored[pointer] = call
             if given[pointer] in step.listed:
                 inside.append(statement)
             else:
                 after.append(ast.parse(f"tl.store({pointer} + {place}, 0, {ast.unparse(call.args[2])})").body[0])
             continue
-        _need(isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name))
+        need(isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name))
         target = statement.targets[0].id
         if pointers & old.keys():
             (pointer,) = pointers & old.keys()
-            _need(pointer not in held and called is not None and ast.unparse(statement.value) == ast.unparse(called))
-            held[pointer] = target, _place(called, pointer)
+            need(pointer not in held and called is not None and ast.unparse(statement.value) == ast.unparse(called))
+            held[pointer] = target, place_of(called, pointer)
             before.append(statement)
             variant.add(target)
             continue
@@ -196,7 +196,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
             variant.add(target)
         else:
             before.append(statement)
-    _need(set(held) == set(old))
+    need(set(held) == set(old))
     turns, finals = _turns(step, old, results, held, stored)
     for statement in after:
         call = statement.value
@@ -215,7 +215,7 @@ def _turns(step: _Step, old: dict[str, str], results: dict[str, str], held: dict
     for pointer, (variable, place) in held.items():
         result = results[step.carried[old[pointer]]]
         call = stored[result]
-        _need(_place(call, result) == place)
+        need(place_of(call, result) == place)
         makes.append(f"next_{variable} = tl.broadcast_to({ast.unparse(call.args[1])}, {variable}.shape)")
         takes.append(f"{variable} = next_{variable}")
         finals[result] = variable
@@ -224,32 +224,32 @@ def _turns(step: _Step, old: dict[str, str], results: dict[str, str], held: dict
 
 def _loads(statement: Any) -> Any:
     found = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load"]
-    _need(len(found) <= 1)
+    need(len(found) <= 1)
     return found[0] if found else None
 
 
-def _place(call: Any, pointer: str) -> str:
+def place_of(call: Any, pointer: str) -> str:
     """Where a load or store is: what is added to its pointer."""
     at = call.args[0]
-    _need(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Add) and ast.unparse(at.left) == pointer)
+    need(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Add) and ast.unparse(at.left) == pointer)
     return ast.unparse(at.right)
 
 
 def _store(statement: Any) -> tuple[Any, str, str]:
     call = statement.value
-    _need(isinstance(call, ast.Call) and ast.unparse(call.func) == "tl.store" and len(call.args) == 3)
+    need(isinstance(call, ast.Call) and ast.unparse(call.func) == "tl.store" and len(call.args) == 3)
     pointer = ast.unparse(call.args[0].left)
-    return call, pointer, _place(call, pointer)
+    return call, pointer, place_of(call, pointer)
 
 
 def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
     """The number of steps and how far each pointer goes in one, before the first compile-time argument; fewer elements a program."""
     arguments = kernel.args.args
-    _need(not kernel.args.defaults and len(step.launch.args) <= len(arguments))
+    need(not kernel.args.defaults and len(step.launch.args) <= len(arguments))
     place = next(i for i, a in enumerate(arguments) if a.annotation is not None or i == len(step.launch.args))
     new = ["steps", *(f"{name.removesuffix('_ptr')}_step" for name in moving)]
     taken = {n.id for node in (kernel, step.node) for n in ast.walk(node) if isinstance(n, ast.Name)} | {a.arg for a in arguments}
-    _need(not taken & set(new))
+    need(not taken & set(new))
     arguments[place:place] = [ast.arg(name) for name in new]
     step.launch.args[place:place] = [ast.Name("steps"), *(ast.parse(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
     columns = next((int(n) for k in step.launch.keywords if k.arg == "BLOCK_COLS" for n in re.findall(r"\d+", ast.unparse(k.value))), _TILE)
@@ -259,7 +259,7 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
         if wanted and isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > wanted:
             grid = ast.unparse(step.launch.func.slice)
             parts = grid.rpartition(f", {value.value}),")
-            _need(parts[1])
+            need(parts[1])
             step.launch.func.slice = ast.parse(f"{parts[0]}, {wanted}),{parts[2]}", mode="eval").body
             keyword.value = ast.Constant(wanted)
             for other in step.launch.keywords:
@@ -276,7 +276,7 @@ def _rewrite_step(step: _Step) -> None:
             value: Any = statement.value
             if isinstance(target, ast.Name) and target.id in step.views:
                 if step.views[target.id] in step.listed:
-                    _need(value.func.attr == "view")
+                    need(value.func.attr == "view")
                     value.args.insert(0, ast.Name("steps"))
             elif isinstance(target, ast.Name) and target.id in step.results:
                 statement.value = _allocated(value, target.id in step.listed, step.sliced)
@@ -286,7 +286,7 @@ def _rewrite_step(step: _Step) -> None:
                 dim: Any = value.slice
                 value.slice = ast.Constant(dim.value + 1)
             else:
-                _need(not any(f"{name}.shape" in ast.unparse(statement) for name in step.sliced))
+                need(not any(f"{name}.shape" in ast.unparse(statement) for name in step.sliced))
         elif isinstance(statement, ast.Expr) and ast.unparse(statement).startswith("check("):
             call: Any = statement.value
             if ast.unparse(call.args[1]) in step.sliced:
@@ -299,9 +299,9 @@ def _rewrite_step(step: _Step) -> None:
 
 def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
     """The allocation of a result, with the steps in front where each step's is kept."""
-    _need(isinstance(value, ast.Call))
+    need(isinstance(value, ast.Call))
     if isinstance(value.func, ast.Attribute) and value.func.attr in _TURNS:
-        _need(not listed)
+        need(not listed)
         value.func.value = _allocated(value.func.value, listed, sliced)
         return value
     called, like = ast.unparse(value.func), value.args[0]
@@ -311,7 +311,7 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
             return value
         whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
         return ast.parse(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
-    _need(called == "torch.empty" and isinstance(like, ast.Tuple))
+    need(called == "torch.empty" and isinstance(like, ast.Tuple))
     if listed:
         like.elts.insert(0, ast.Name("steps"))
     return value
@@ -334,13 +334,13 @@ def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
     before, after = forward.body[:at], forward.body[at + 1 :]
     kept = [s for s in before if not (isinstance(s, ast.Assign) and ast.unparse(s.value) == "[]")]
     lists = set(loop.lists.values())
-    _need(len(kept) + len(lists) == len(before) and len(lists) == len(loop.lists))
-    _need(not lists & {n.id for s in kept for n in ast.walk(s) if isinstance(n, ast.Name)})
-    _need(index not in {n.id for s in after for n in ast.walk(s) if isinstance(n, ast.Name)})
+    need(len(kept) + len(lists) == len(before) and len(lists) == len(loop.lists))
+    need(not lists & {n.id for s in kept for n in ast.walk(s) if isinstance(n, ast.Name)})
+    need(index not in {n.id for s in after for n in ast.walk(s) if isinstance(n, ast.Name)})
     stacks = _Stacks(lists)
     forward.body = [*kept, *new, *(stacks.visit(s) for s in after)]
     uses = sum(isinstance(n, ast.Name) and n.id in lists for s in after for n in ast.walk(s))
-    _need(stacks.found == uses)
+    need(stacks.found == uses)
 
 
 class _Stacks(ast.NodeTransformer):

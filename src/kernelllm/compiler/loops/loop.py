@@ -19,8 +19,10 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
-from kernelllm.compiler.loops.inside_kernel import with_loop_inside
+from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
+from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
+from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 
@@ -54,11 +56,11 @@ class LoopStep:
     """Positions of what goes from one step to the next, among the step's inputs and among its results."""
 
     def matrices(self, captured: Captured) -> list[str]:
-        """What goes from one step to the next and has matrices in its last two dimensions."""
+        """What goes from one step to the next and has matrices in its last two dimensions; vectors beside them stay."""
         placeholders = captured.graph.graph.find_nodes(op="placeholder")
         ranks = {given.index: node.meta["val"].dim() for given, node in zip(captured.graph_inputs, placeholders, strict=True)
                  if given.index in {position for position, _ in self.carried}}  # fmt: skip
-        return [self.inputs[position] for position, rank in ranks.items() if rank >= 3]
+        return [self.inputs[position] for position, rank in ranks.items() if rank >= 3 and rank == max(ranks.values())]
 
     def check(self, captured: Captured) -> None:
         """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given."""
@@ -86,7 +88,9 @@ class LoopStep:
             source = merged(source, part, name)
         methods = "\n\n".join(textwrap.indent(method.text, "    ") for method in kept.values())
         needed = [text for method in kept.values() for text in method.needed or ()]
-        return with_loop_inside(ensured(f"{source.rstrip()}\n\n{methods}\n", needed))
+        whole = ensured(f"{source.rstrip()}\n\n{methods}\n", needed)
+        joined = with_loop_inside(with_one_kernel(whole))
+        return joined if INSIDE in joined else with_loop_inside(whole)
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,13 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
         return None
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
-    before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
+    given = [a.arg for a in forward.args.args[1:]]
+    before, loop, after = with_versions(given, *with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :]))
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
         turn, lay, store = (ast.parse("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
         before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
-    given = [a.arg for a in forward.args.args[1:]]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
         outlined = Outliner(given, parts.before, loop, parts.after).done()

@@ -18,12 +18,24 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     """The statements in that form, as far as they can be brought to it."""
     text = [ast.unparse(s) for s in (*before, loop, *after)]
     before, new, after = (ast.parse("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
+    before = [single for statement in before for single in _singles(statement)]
     counted: Any = _counted(new[0], {n for s in (*before, *new, *after) for n in names(s)})
     for statement in list(counted.body):
         filled = _filled(before, counted, after, statement)
         if filled is not None:
             before, after = filled
     return before, counted, after
+
+
+def _singles(statement: ast.stmt) -> Statements:
+    """``states, out = zeros, []`` as a statement for each name."""
+    target: Any = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    value: Any = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
+        return [statement]
+    if not any(isinstance(v, ast.List) for v in value.elts) or set(stored(target)) & names(value):
+        return [statement]
+    return [ast.parse(f"{ast.unparse(t)} = {ast.unparse(v)}").body[0] for t, v in zip(target.elts, value.elts, strict=True)]
 
 
 def _counted(loop: Any, taken: set[str]) -> Any:
