@@ -7,7 +7,7 @@ from compiled import problem
 from kernelllm.compiler.capture import taken_apart
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.errors import CaptureError
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 
 FILTERED = """
 class Model(nn.Module):
@@ -85,25 +85,24 @@ def get_inputs():
 
 
 @pytest.mark.parametrize("body", [SPECIAL, MADE_BY_A_MASK, *(pytest.param(body, marks=pytest.mark.slow) for body in (MORE_SPECIAL, SUMS))])
-def test_special_functions_and_filters_are_in_kernels(judge: Judge, body: str) -> None:
+def test_special_functions_and_filters_are_in_kernels(quick: Judge, body: str) -> None:
     (candidate,) = Compiler().write(problem(body), 1)
     assert candidate.note == ""
-    verdict = judge.judge(problem(body), candidate)
+    verdict = quick.judge(problem(body), candidate)
     assert verdict.correct, verdict.message
 
 
-def test_complex_arithmetic_is_in_kernels(judge: Judge) -> None:
+def test_complex_arithmetic_is_in_kernels(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(FILTERED), 1)
     assert candidate.note == ""
-    verdict = judge.judge(problem(FILTERED), candidate)
+    verdict = quick.judge(problem(FILTERED), candidate)
     assert verdict.correct, verdict.message
 
 
-def test_bags_distances_and_checks_are_taken_apart() -> None:
+def test_bags_distances_and_checks_are_taken_apart(hybrid: Judge) -> None:
     (candidate,) = Compiler().write(problem(TAKEN_APART), 1)
     assert candidate.note == ""
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as mixed:
-        verdict = mixed.judge(problem(TAKEN_APART), candidate)
+    verdict = hybrid.judge(problem(TAKEN_APART), candidate)
     assert verdict.correct, verdict.message
 
 
