@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from kernelllm.core.collector import collect_seldom
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's background jobs: tests of Ctrl-C send it themselves
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # how fast the machine is decides no test
 hypothesis.settings.register_profile("unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("unhurried")
+
+collect_seldom()
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,3 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, reason in reasons.items():
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it again."""
+    gc.freeze()

@@ -486,12 +486,21 @@ class Doubled(nn.Module):
 APART, TOUCHING, INTERLEAVED = (slice(8, 12), slice(12, 16)), (slice(0, 4), slice(4, 8)), (slice(0, 8, 2), slice(1, 8, 2))
 ONE, OTHER, SAME = (slice(0, 4), slice(2, 6)), (slice(1, 5), slice(2, 6)), (slice(3, 7), slice(3, 7))
 COPIES = None
-ORDERS = [(COPIES, SAME, APART, ONE), (TOUCHING, INTERLEAVED, SAME), (ONE, ONE, OTHER, TOUCHING, COPIES)]
+ORDERS = {
+    "apart first": (COPIES, SAME, APART, ONE), "touching first": (TOUCHING, INTERLEAVED, SAME),
+    "overlapping first": (ONE, ONE, OTHER, TOUCHING, COPIES),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("fallback", "right"), [("eager", True), ("inductor", True), ("inductor", False)])
-@pytest.mark.parametrize("layouts", ORDERS, ids=["apart first", "touching first", "overlapping first"])
-@pytest.mark.parametrize("dynamic", [None, True])
+FALLBACKS = [("eager", True), ("inductor", True), ("inductor", False)]
+SHARED = [
+    pytest.param(dynamic, layouts, *way, id=f"{name}-{way[0]}-{way[1]}-{dynamic}",
+                 marks=pytest.mark.slow if dynamic and way != ("inductor", True) else ())
+    for dynamic in (None, True) for name, layouts in ORDERS.items() for way in FALLBACKS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dynamic", "layouts", "fallback", "right"), SHARED)
 def test_inputs_that_share_memory_at_some_calls_are_eager_s(
     process: References, inductor: Inductor, layouts: list[tuple[slice, slice] | None], *, dynamic: bool | None, fallback: str, right: bool
 ) -> None:

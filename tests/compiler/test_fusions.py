@@ -64,10 +64,10 @@ def get_init_inputs(): return [width, words]
 """
 
 
-def test_a_number_that_wide_rows_are_multiplied_with_is_taken_along(judge: Judge) -> None:
+def test_a_number_that_wide_rows_are_multiplied_with_is_taken_along(quick: Judge) -> None:
     calls = [n for n in captured(TEMPERATURE).graph.graph.nodes if str(n.target).startswith("kernelllm.row_")]
     assert sorted(n.args[1] for n in calls) == [0.5, 1 / 0.7, 3.0]
-    verdict = judge.judge(problem(TEMPERATURE), Candidate(source=compiled(problem(TEMPERATURE), Options())))
+    verdict = quick.judge(problem(TEMPERATURE), Candidate(source=compiled(problem(TEMPERATURE), Options())))
     assert verdict.correct, verdict.message
 
 
@@ -85,12 +85,12 @@ def get_init_inputs(): return [width, out, rank]
 """
 
 
-def test_an_update_of_low_rank_is_added_by_the_product_that_makes_it(judge: Judge) -> None:
+def test_an_update_of_low_rank_is_added_by_the_product_that_makes_it(quick: Judge) -> None:
     """Its factor is multiplied with the few numbers in between."""
     products = [n for n in captured(LOW_RANK).graph.graph.nodes if str(n.target) == "kernelllm.matmul.default"]
     assert [n.kwargs.get("join") for n in products].count("add") == 1
     source = compiled(problem(LOW_RANK), Options())
-    verdict = judge.judge(problem(LOW_RANK), Candidate(source=source))
+    verdict = quick.judge(problem(LOW_RANK), Candidate(source=source))
     assert verdict.correct, verdict.message
 
 
@@ -135,9 +135,9 @@ def get_inputs(): return [*torch.randn(3, 3, 4, 10, 16).unbind(), torch.randn(3,
 """
 
 
-def test_a_mask_that_sees_heads_where_products_and_softmax_do_not(judge: Judge) -> None:
+def test_a_mask_that_sees_heads_where_products_and_softmax_do_not(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(MERGED_HEADS), 1)
-    verdict = judge.judge(problem(MERGED_HEADS), candidate)
+    verdict = quick.judge(problem(MERGED_HEADS), candidate)
     assert verdict.correct, verdict.message
     assert candidate.source.count("attention_kernel[") == 1
     assert "batched" not in candidate.source

@@ -12,7 +12,7 @@ from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import GRADIENTS, Candidate, Problem
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 from kernelllm.problems.shrink import shrunk
 
 RANDOM = """
@@ -31,13 +31,12 @@ def get_init_inputs(): return [48]
 """
 
 
-def test_dropout_of_every_kind_and_noise(judge: Judge):
+def test_dropout_of_every_kind_and_noise(quick: Judge, hybrid: Judge):
     """After the same seed the written kernel draws the same numbers, in the same order."""
     ours, torchs = both_by_default()[0], next(Compiler(extern="allow").write(problem(RANDOM), 1))
-    verdict = judge.judge(problem(RANDOM), ours)
+    verdict = quick.judge(problem(RANDOM), ours)
     assert verdict.correct, verdict.message
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
-        verdict = hybrid.judge(problem(RANDOM), torchs)
+    verdict = hybrid.judge(problem(RANDOM), torchs)
     assert verdict.correct, verdict.message
 
 
@@ -176,9 +175,9 @@ def get_init_inputs(): return []
          "the largest so far",
          "a projected state", "buffers that are not saved", "a function as default"],
 )  # fmt: skip
-def test_is_right(judge: Judge, text: str):
+def test_is_right(judge: Judge, quick: Judge, text: str):
     candidate = next(Compiler().write(problem(text), 1))
-    verdict = judge.judge(problem(text), candidate)
+    verdict = (quick if text is PROJECTED else judge).judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert text not in (DIAGONALS, SIZES_AS_TENSORS) or '"rows"' not in candidate.source  # for one number of rows alone
 
@@ -195,10 +194,10 @@ def get_init_inputs(): return [16]
 """
 
 
-def test_the_last_step_of_one_sequence_is_that_of_the_last_layer(judge: Judge) -> None:
+def test_the_last_step_of_one_sequence_is_that_of_the_last_layer(quick: Judge) -> None:
     """One sequence lies in memory as several do, so a copy that makes a tensor contiguous copies nothing."""
     candidate = next(Compiler().write(problem(LAST_STEP), 1))
-    verdict = judge.judge(Problem(name="one", source=problem(LAST_STEP).source.replace("batch = 3", "batch = 1")), candidate)
+    verdict = quick.judge(Problem(name="one", source=problem(LAST_STEP).source.replace("batch = 3", "batch = 1")), candidate)
     assert verdict.correct, verdict.message
 
 
@@ -309,10 +308,10 @@ def get_init_inputs():
 """
 
 
-def test_medians_the_kth_smallest_the_largest_of_long_rows_and_of_scattered_are_kernels(judge: Judge) -> None:
+def test_medians_the_kth_smallest_the_largest_of_long_rows_and_of_scattered_are_kernels(quick: Judge) -> None:
     """Which of equal values has the seventh place is nobody's promise."""
     wanted = Problem(name="ranked", source=RANKED)
-    verdict = judge.judge(wanted, Candidate(source=compiled(wanted, Options())))
+    verdict = quick.judge(wanted, Candidate(source=compiled(wanted, Options())))
     assert verdict.correct, verdict.message
     assert not any(finding.check == "torch_fallback" for finding in verdict.findings)
 
@@ -386,10 +385,10 @@ def get_init_inputs(): return [12]
 
 
 @pytest.mark.parametrize("constructor", ["pass", "self.rates[1] = float(torch.full((2,), 0.25).numpy()[0])"])
-def test_what_constructors_make_of_values(constructor: str, judge: Judge):
+def test_what_constructors_make_of_values(constructor: str, quick: Judge):
     """Dataclasses, ranges that are read, numbers in buffers; and a constructor that no fake tensor gets through."""
     made = problem(CONSTRUCTED.replace("CONSTRUCTOR", constructor))
-    verdict = judge.judge(made, next(Compiler().write(made, 1)))
+    verdict = quick.judge(made, next(Compiler().write(made, 1)))
     assert verdict.correct, verdict.message
 
 
@@ -441,6 +440,6 @@ def get_init_inputs(): return []
 """
 
 
-def test_attention_under_conditions_leaves_out_what_nobody_sees(judge: Judge):
-    verdict = judge.judge(problem(MASKED), next(Compiler().write(problem(MASKED), 1)))
+def test_attention_under_conditions_leaves_out_what_nobody_sees(quick: Judge):
+    verdict = quick.judge(problem(MASKED), next(Compiler().write(problem(MASKED), 1)))
     assert verdict.correct, verdict.message

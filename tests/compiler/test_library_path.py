@@ -21,7 +21,7 @@ from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate, Problem
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 
 LIBRARY = Options(extern="allow", symbolic=False)
 
@@ -101,12 +101,11 @@ def test_attention_that_is_written_out_becomes_torchs() -> None:
     assert "torch.bmm" not in text
 
 
-def test_the_judge_runs_both_paths() -> None:
+def test_the_judge_runs_both_paths(hybrid: Judge) -> None:
     candidate = next(Compiler(extern="auto").write(problem(LINEAR), 1))
     assert candidate.params == {"fixed": True, "mixed": True}
     assert "forward_at_known_sizes" in candidate.source
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
-        verdict = judge.judge(problem(LINEAR), candidate)
+    verdict = hybrid.judge(problem(LINEAR), candidate)
     assert verdict.correct, verdict.message
     assert {s.label for s in verdict.shapes} > {"original"}
 
@@ -187,13 +186,12 @@ def get_init_inputs(): return []
 """
 
 
-def test_a_tuned_path_that_the_judge_runs_whole_is_right() -> None:
+def test_a_tuned_path_that_the_judge_runs_whole_is_right(hybrid: Judge) -> None:
     """Where kernels are compiled the second launch has the blocks that won, without a look at the others."""
     text = compiled(problem(SOFTMAX), Options(fixed=True, mixed=True))
     assert text.count("@triton.autotune(") == 1
     assert text.split("def forward_at_known_sizes")[1].count("_kernel[") == 2
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
-        verdict = judge.judge(problem(SOFTMAX), Candidate(source=text))
+    verdict = hybrid.judge(problem(SOFTMAX), Candidate(source=text))
     assert verdict.correct, verdict.message
 
 
@@ -310,12 +308,11 @@ def test_weights_that_are_kept_small_are_not_held_in_full_beside_them() -> None:
     assert "self.prepared()" not in text
 
 
-def test_the_path_for_known_sizes_updates_running_statistics() -> None:
+def test_the_path_for_known_sizes_updates_running_statistics(hybrid: Judge) -> None:
     text = compiled(problem(TRAINED), Options(fixed=True))
     path = text.partition("def forward_at_known_sizes")[2]
     assert 'state_at(self, "layers.1", "running_mean")' in path
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
-        verdict = judge.judge(problem(TRAINED), Candidate(source=text))
+    verdict = hybrid.judge(problem(TRAINED), Candidate(source=text))
     assert verdict.correct, verdict.message
 
 
@@ -365,12 +362,11 @@ def get_init_inputs(): return [width]
 """
 
 
-def test_inputs_that_are_written_into_have_a_path_for_known_sizes() -> None:
+def test_inputs_that_are_written_into_have_a_path_for_known_sizes(hybrid: Judge) -> None:
     """In the memory that the problem's own inputs have; in another the general path decides."""
     source = compiled(problem(WRITTEN_INTO), Options(fixed=True))
     assert ".stride() == (1, 40)" in source
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as judge:
-        verdict = judge.judge(problem(WRITTEN_INTO), Candidate(source=source))
+    verdict = hybrid.judge(problem(WRITTEN_INTO), Candidate(source=source))
     assert verdict.correct, verdict.message
 
 

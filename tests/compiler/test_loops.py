@@ -246,13 +246,13 @@ def get_init_inputs(): return []
     (STABILISED, {"step", "forward"}),
 ], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
         "set again", "stabilised"])  # fmt: skip
-def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], judge: Judge) -> None:
+def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
     if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS, SET_AGAIN, STABILISED):  # one kernel with the loop inside
         assert "for _ in tl.range(0, steps" in candidate.source
-    verdict = judge.judge(problem(text), candidate)
+    verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
 

@@ -7,7 +7,7 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
-from kernelllm.judge import Judge, JudgeSettings
+from kernelllm.judge import Judge
 
 FIRST_CLASS = """
 class Model(nn.Module):
@@ -60,9 +60,8 @@ def get_init_inputs(): return [rows, width]
 """
 
 
-def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter() -> None:
+def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter(hybrid: Judge) -> None:
     text = compiled(problem(TUNED), Options(fixed=True, autotune=True))
     assert "@Launcher\n@triton.autotune(" in text
-    with Judge(JudgeSettings(device="cpu", cache=False, track="hybrid")) as hybrid:
-        verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
+    verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
     assert verdict.correct, verdict.message

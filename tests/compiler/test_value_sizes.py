@@ -41,9 +41,9 @@ def get_inputs(): return [torch.randn(40), torch.randn(40, 6)]
 """
 
 
-def test_a_loop_over_the_experts_that_tokens_chose(judge: Judge) -> None:
+def test_a_loop_over_the_experts_that_tokens_chose(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(EXPERTS), 1)
-    verdict = judge.judge(problem(EXPERTS), candidate)
+    verdict = quick.judge(problem(EXPERTS), candidate)
     assert verdict.correct, verdict.message
     assert candidate.source.count("torch.ops.aten.nonzero(") == 3  # one for each expert
 
@@ -65,9 +65,9 @@ def get_init_inputs(): return [16, 3]
 """
 
 
-def test_each_experts_rows_meet_its_matrix_in_one_kernel(judge: Judge) -> None:
+def test_each_experts_rows_meet_its_matrix_in_one_kernel(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(GROUPED), 1)
-    verdict = judge.judge(problem(GROUPED), candidate)
+    verdict = quick.judge(problem(GROUPED), candidate)
     assert verdict.correct, verdict.message
     assert all(f"def {name}_kernel" in candidate.source for name in ("grouped_matmul", "bincount"))
 

@@ -2,7 +2,7 @@
 
 A fixture names its problem (``PROBLEM``), what it expects (``EXPECT``: ``correct``, another status, or the check whose finding
 must decide; several mean any of them) and, where it matters, its ``TRACK``. ``EXPECT_ON_A_GPU``: where that may differ.
-``BACKWARD``: its gradients are judged too.
+``BACKWARD``: its gradients are judged too. Those in ``tests/cheats/slow.txt`` try more of what others of their family try.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from kernelllm.judge.transport.protocol import AuditEvent
 ROOT = Path(__file__).parent.parent / "cheats"
 FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
+SLOW = (ROOT / "slow.txt").read_text().split()
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
 LANGUAGE = open_backend(DEFAULT_BACKEND)
@@ -604,7 +605,15 @@ def test_settings_that_a_call_leaves_behind_are_told(does: str, told: str, judge
     assert (verdict.status, found) == (Status.CORRECT, [f"Changed {told}"] if told else [])
 
 
-@pytest.mark.parametrize("path", FIXTURES, ids=label)
+def test_the_slow_fixtures_exist_and_leave_some_of_each_family() -> None:
+    assert set(SLOW) <= set(map(label, FIXTURES))
+    families = {path.parent.name for path in FIXTURES}
+    assert {path.parent.name for path in FIXTURES if label(path) not in SLOW} == families
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=label(path), marks=pytest.mark.slow if label(path) in SLOW else ()) for path in FIXTURES]
+)
 def test_verdict(path: Path, judge_for: JudgeFor) -> None:
     expect(path, judge_for)
 

@@ -331,8 +331,9 @@ def survive(tmp_path: Path, kills: int, seed: int) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
-def test_killed_at_twenty_moments(tmp_path: Path) -> None:
-    survive(tmp_path, kills=20, seed=2)
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_many_moments(tmp_path: Path, kills: int) -> None:
+    survive(tmp_path, kills, seed=2)
 
 
 def test_a_cancelled_answer_is_no_attempt(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import select
@@ -16,6 +17,8 @@ import traceback
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
+
+from kernelllm.core.collector import collect_seldom
 
 WARM = (
     "hypothesis", "torch", "torch._subclasses.schema_check_mode", "torch.utils.flop_counter", "triton.language.extra.cuda.libdevice",
@@ -49,8 +52,12 @@ def _process() -> subprocess.Popen[str]:
 
 
 def _serve() -> None:
+    gc.disable()
     for name in WARM:
         __import__(name)
+    gc.freeze()  # no fork looks through it, or copies it by doing so
+    gc.enable()
+    collect_seldom()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         path, text, arguments = json.loads(line)

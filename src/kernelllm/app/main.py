@@ -15,6 +15,7 @@ import click
 
 from kernelllm import __version__
 from kernelllm.app.known_commands import KnownCommands
+from kernelllm.core.collector import collect_seldom
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.quiet import quiet_libraries, results_only
 from kernelllm.core.text import printable
@@ -144,6 +145,7 @@ def cli() -> None:
 
 def main() -> None:
     """What the ``kernelllm`` script calls."""
+    collect_seldom()
     try:
         cli.main(prog_name="kernelllm")
     except SystemExit as end:

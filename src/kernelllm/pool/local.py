@@ -6,7 +6,6 @@ item with it: the item comes back as failed and the slot is filled again.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -27,6 +26,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from kernelllm.core.closing import Closing
+from kernelllm.core.collector import collect_seldom
 from kernelllm.core.quiet import no_results_here, quiet_libraries
 from kernelllm.pool import cores
 
@@ -36,8 +36,6 @@ Result = TypeVar("Result")
 _WARNINGS = "ignore:resource_tracker:UserWarning"
 """For the processes: what those leave behind that had to be killed is no news to a person who has pressed Ctrl-C."""
 _MAIN = threading.Lock()
-_COLLECT = 20_000, 20, 20
-"""Thresholds of the garbage collector in a pool's process. Looking through all imports again and again takes a tenth of the time."""
 _LEAVE_S = 3.0
 """Seconds to wait for killed processes. Giving back a GPU's memory may take them longer; the interpreter waits for them at its end."""
 
@@ -215,7 +213,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
             cores.leave_to_measuring(int(chosen) if chosen.isdigit() else number)
     state: Any = None
     ready = False
-    gc.set_threshold(*_COLLECT)
+    collect_seldom()
     try:
         while True:
             item = pipe.recv()

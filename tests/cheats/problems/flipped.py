@@ -3,8 +3,8 @@
 import torch
 import torch.nn as nn
 
-rows = 24
-columns = 40
+rows = 12
+columns = 20
 
 
 class Model(nn.Module):

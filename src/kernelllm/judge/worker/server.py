@@ -24,6 +24,7 @@ import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core import registry
+from kernelllm.core.collector import collect_seldom
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.judge.isolation import folders, sandbox
 from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
@@ -34,8 +35,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _HEAD, _TAIL = 24 * 1024, 8 * 1024
 _TICK_MS = 50
 _DISK_S = 0.5
-_COLLECT = 20_000, 20, 20
-"""Thresholds of the garbage collector in workers: kernels are many small objects, of which few are in cycles."""
 
 
 def main() -> None:
@@ -51,7 +50,7 @@ def main() -> None:
     sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
     gc.freeze()
     gc.enable()
-    gc.set_threshold(*_COLLECT)
+    collect_seldom()
     with contextlib.suppress(BrokenPipeError):
         control.sendall(msgspec.msgpack.encode(ready))
     _serve(control, mode, target, backend)
