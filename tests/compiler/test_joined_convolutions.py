@@ -1,4 +1,4 @@
-"""Convolutions in half precision whose normalisation, residual and ReLU are cuDNN's."""
+"""Convolutions whose normalisation, residual and ReLU are cuDNN's."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_a_block_is_three_convolutions_with_weights_made_once(tmp_path: Path, mo
         ("+ x)", "- x)", 2),
         ("hidden, 3, stride=1, padding=2, dilation=2", "hidden, 3, padding=1, groups=2", 2),
         ("self.second(y))", "y + self.second(y)) * y.mean()", 3),
-        ("self.half().eval()", "self.eval()", 0),
-        ("torch.rand(batch, channels, size, size).half()", "torch.rand(batch, channels, size, size)", 0),
+        ("self.half().eval()", "self.double().eval()", 0),
+        ("self.half().eval()", "self.eval()", 3),
     ],
 )
-def test_others_stay(old: str, new: str, joined: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_are_joined(old: str, new: str, joined: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_convolutions, "_LARGE", 0)
     source = BLOCK.replace(old, new)
-    if not joined:
-        source = source.replace(".half()", "").replace("self.half().eval()", "self.eval()")
+    if "self.half()" not in source:
+        source = source.replace(".half()", ".double()" if "double" in new else "")
     text = compiled(problem(source), MIXED).partition("def forward_at_known_sizes")[2]
     assert text.count("= conv_relu(") == joined

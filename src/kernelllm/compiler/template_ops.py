@@ -152,9 +152,10 @@ def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
 
 
 def _torch_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
-    """In torch's own order of memory, heads behind the length, where sizes are numbers, so that the file can name the strides."""
+    """In torch's own order of memory where sizes are numbers, so that the file can name the strides: heads behind the length, unless the
+    query has them before it, which cuDNN follows."""
     known = q.dim() == 4 and all(isinstance(n, int) for n in (*q.shape, v.shape[-1]))
-    return _attention(q, k, v) if known else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return _attention(q, k, v) if known and not q.is_contiguous() else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
 def _rnn(x: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,

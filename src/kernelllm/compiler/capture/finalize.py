@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
+from kernelllm.compiler.capture.graph_editor import STATE
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
@@ -63,6 +64,7 @@ def to_captured(
     for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
         node.target = node.name = name
         leaf_of[node] = leaf
+        node.meta[STATE] = leaf.kind in ("parameter", "buffer")
     constants.fold(graph)
     autocasts = any(map(_autocast, graph.graph.nodes))
     passes.run(graph, options)

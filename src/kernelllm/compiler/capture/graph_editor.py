@@ -14,6 +14,8 @@ aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 CONVERT = torch.ops.prims.convert_element_type.default
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+STATE = "kernelllm_state"
+"""In the notes of an argument's node: whether it is a parameter or a buffer, of which what follows is made once."""
 HEAVY = ("kernelllm.", "aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution.")
 """Operators that read and write memory: no kernel is fused with them."""
 
