@@ -1,7 +1,8 @@
 """Convolutions with what follows them: a normalisation by kept statistics goes into weights and bias, and cuDNN adds, and takes what is
 positive, in the convolution's own kernel. On an H100 a convolution, normalisation and ReLU took half the time, with a residual two thirds.
 
-The weights are made once and again where one has changed (``emit/prepared.py``); in a graph of ``torch.compile``, in every call.
+The weights are made once and again where one has changed (``emit/prepared.py``). A graph of ``torch.compile``, to which they are inputs,
+keeps its normalisations: to make the weights in every call took longer than was gained.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, STATE, Editor
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
-_LARGE, _LARGER = 2**21, 2**23
-"""Elements of the result from which on a pass over it takes longer than to launch one, and than to make the weights."""
+_LARGE = 2**21
+"""Elements of the result from which on a pass over it takes longer than to launch one."""
 
 
 def join(graph: GraphModule, options: Options) -> None:
@@ -25,7 +26,7 @@ def join(graph: GraphModule, options: Options) -> None:
     namespace = template_ops.register()
     for node in graph.graph.find_nodes(op="call_function", target=aten.convolution.default):
         found = _Followed(node) if _fits(node) else None
-        if found is None or found.end is None or (node.meta["val"].numel() < _LARGER and not found.made_once()):
+        if found is None or found.end is None or not found.made_once():
             continue
         with graph.graph.inserting_before(found.end):
             made = found.joined(Editor(graph, node, namespace, options))
