@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import interpreted
 import pytest
 import torch
 
+from kernelllm.compiler.capture import faster_templates
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates.by_library import padded_mm
@@ -41,3 +45,31 @@ def test_the_library_gives_them_unless_they_are_the_result(result: str, aligned:
     text = compiled(Problem(name="head", source=HEAD.format(result)), Options(extern="allow", symbolic=False, mixed=True))
     assert ("= padded_mm(" in text) is aligned
     assert ("= half_matmul(" in text) is not aligned
+
+
+RUN = """
+import importlib.util, torch
+from kernelllm.backends.base import Mode, open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
+from kernelllm.judge.worker import setup
+setup.prepare(Mode.INTERPRET, "sm_90", open_backend(DEFAULT_BACKEND))
+spec = importlib.util.spec_from_file_location("candidate", {candidate!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+model, x = module.ModelNew(24, 1033), torch.rand(32, 24, dtype=torch.bfloat16)
+made = model(x)
+assert made.requires_grad
+torch.testing.assert_close(made.detach(), torch.relu(model.head(x).float()).detach())
+print("ran")
+"""
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_is_written_into_aligned_rows_needs_no_gradients(mixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faster_templates, "_LARGE", 0)
+    source = HEAD.format("self.head(x).float().relu()").replace("512, 1024, 1001", "32, 24, 1033")
+    text = compiled(Problem(name="head", source=source), Options(extern="allow", symbolic=False, mixed=mixed))
+    assert ("= padded_mm(" if mixed else "out=") in text
+    path = tmp_path / "candidate.py"
+    path.write_text(text, encoding="utf-8")
+    assert interpreted.run(RUN.format(candidate=str(path))).strip().endswith("ran")

@@ -127,6 +127,8 @@ class HostPrinter:
         drop = {"alpha": "1", "beta": "1"}
         keywords = [k for k in keywords if not (k.arg in drop and ast.unparse(k.value) == drop[k.arg])]
         if name in ("mm", "bmm", "addmm", "baddbmm"):
+            if any(k.arg == "out" for k in keywords):  # torch takes nothing that needs gradients where it is told to write
+                arguments = [ast.Call(ast.Attribute(a, "detach", ast.Load()), [], []) for a in arguments]
             return ast.Call(integers.to_ast(f"torch.{name}"), arguments, keywords)
         return ast.Call(integers.to_ast(f"torch.ops.aten.{name}"), arguments, keywords)
 
