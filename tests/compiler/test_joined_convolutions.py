@@ -11,6 +11,8 @@ from compiled import IMPORTS, problem
 from kernelllm.compiler.capture import joined_convolutions
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 MIXED = Options(fixed=True, mixed=True)
 
@@ -56,7 +58,7 @@ print("ran")
 """
 
 
-def test_a_block_is_three_convolutions_with_weights_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_is_three_convolutions_with_weights_made_once(tmp_path: Path, hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_convolutions, "_LARGE", 0)
     text = compiled(problem(BLOCK), MIXED)
     path = text.partition("def forward_at_known_sizes")[2]
@@ -67,6 +69,8 @@ def test_a_block_is_three_convolutions_with_weights_made_once(tmp_path: Path, mo
     (tmp_path / "candidate.py").write_text(text)
     script = RUN.format(problem=str(tmp_path / "problem.py"), candidate=str(tmp_path / "candidate.py"))
     assert interpreted.run(script).strip().endswith("ran")
+    verdict = hybrid.judge(problem(BLOCK), Candidate(source=text))
+    assert verdict.correct, verdict.message
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ class Editor:
         self.node = node
         self.namespace = namespace
         self.options = options
+        self._called: dict[str, Any] = {}
+
+    def called(self, operator: Any) -> None:
+        """Operators from now on are told as part of ``operator``, not of the node's own: kernels are named after it."""
+        self._called = {"original_aten": operator}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A call node of ``target``; its example value is computed on the arguments' own."""
@@ -39,7 +44,7 @@ class Editor:
         mode = next(v.fake_mode for v in leaves if isinstance(v, torch._subclasses.FakeTensor))
         with mode, enable_python_dispatcher(), torch.no_grad():
             value = target(*values[0], **values[1])
-        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"}
+        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"} | self._called
         made.meta["val"] = value
         return made
 

@@ -21,6 +21,7 @@ _SPOKEN = {
     "_softmax": "softmax", "_log_softmax": "log_softmax", "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",
     "_native_batch_norm_legit": "instance_norm", "_native_batch_norm_legit_functional": "batch_norm", "native_batch_norm": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm", "cudnn_batch_norm": "batch_norm", "addmm": "bias", "convolution": "bias",
+    "_conv_depthwise2d": "depthwise",
     "mul": "scale", "_low_memory_max_pool_with_offsets": "max_pool", "max_pool2d_with_indices": "max_pool", "avg_pool2d": "avg_pool",
     "_adaptive_avg_pool2d": "avg_pool", "avg_pool3d": "avg_pool", "avg_pool1d": "avg_pool", "_adaptive_avg_pool3d": "avg_pool",
     "max_pool3d_with_indices": "max_pool", "var_mean": "mean_var", "amax": "max", "amin": "min", "silu": "silu", "div": "divide",

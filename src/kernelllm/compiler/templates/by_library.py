@@ -23,9 +23,6 @@ def conv_relu(x, weight, bias, other, stride, padding, dilation):
     """
     last = torch.channels_last
     x, weight = x.detach().contiguous(memory_format=last), weight.detach().contiguous(memory_format=last)
-    if x.device.type != "cuda":
-        out = torch.nn.functional.conv2d(x, weight, bias.detach(), stride, padding, dilation)
-        return torch.relu(out if other is None else out + other)
     if other is None:
         return torch.cudnn_convolution_relu(x, weight, bias.detach(), stride, padding, dilation, 1)
     other = other.contiguous(memory_format=last)
