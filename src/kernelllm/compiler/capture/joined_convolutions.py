@@ -19,6 +19,8 @@ from kernelllm.compiler.options import Options
 aten = torch.ops.aten
 _LARGE = 2**21
 """Elements of the result from which on a pass over it takes longer than to launch one."""
+_IMAGE = 3
+"""Channels of an image. Of other odd numbers it is not known whether cuDNN has such a kernel."""
 
 
 def join(graph: GraphModule, options: Options) -> None:
@@ -39,7 +41,7 @@ def _fits(node: Node) -> bool:
     transposed, groups = node.args[6], node.args[8]
     return (
         value.dtype in (torch.float32, *HALF) and value.dim() == 4 and groups == 1 and not transposed and value.numel() >= _LARGE
-        and weight.shape[0] % 8 == 0
+        and weight.shape[0] % 8 == 0 and (weight.shape[1] % 8 == 0 or weight.shape[1] == _IMAGE)
     )  # fmt: skip
 
 
