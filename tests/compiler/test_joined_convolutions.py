@@ -78,6 +78,7 @@ def test_a_block_is_three_convolutions_with_weights_made_once(tmp_path: Path, hy
     [
         ("torch.relu(self.second(y))", "nn.functional.silu(self.second(y))", 2),
         ("+ x)", "- x)", 2),
+        ("self.second(y))", "0.5 * self.second(y) * 3.0 + 1)", 3),
         ("hidden, 3, stride=1, padding=2, dilation=2", "hidden, 3, padding=1, groups=2", 2),
         ("self.second(y))", "y + self.second(y)) * y.mean()", 3),
         ("self.half().eval()", "self.double().eval()", 0),

@@ -116,7 +116,7 @@ class _Followed:
         for target, operand in self.steps:
             by = self._vector(edit, operand, channels) if isinstance(operand, Node) else operand
             if target is aten.mul.Tensor:
-                scale = by if scale is None else edit.call(aten.mul.Tensor, *((scale, by) if isinstance(scale, Node) else (by, scale)))
+                scale = by if scale is None else self._times(edit, scale, by)
                 shift = None if shift is None else edit.call(aten.mul.Tensor, shift, by)
             elif shift is not None:
                 shift = edit.call(target, shift, by)
@@ -129,6 +129,12 @@ class _Followed:
             shift = self._zeros(edit, x, channels)
         shift = self._as(edit, shift, dtype)
         return edit.template("conv_relu", x, weight, shift, self.other, list(stride), list(padding), list(dilation))
+
+    def _times(self, edit: Editor, a: Any, b: Any) -> Any:
+        """Of vectors and numbers."""
+        if not isinstance(a, Node):
+            a, b = b, a
+        return edit.call(aten.mul.Tensor, a, b) if isinstance(a, Node) else a * b
 
     def _zeros(self, edit: Editor, x: Node, channels: int) -> Node:
         return edit.call(aten.full.default, [channels], 0.0, dtype=torch.float32, device=x.meta["val"].device)
