@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 import torch
 
 from kernelllm.core.types import Problem, SizeSet
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.input_distribution import HEAVY, vary
+from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.reference import prepare
 from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.schedule import PlannedTrial
+from kernelllm.judge.trials.tf32_allowance import cut_to_tf32
 
 
 @pytest.mark.parametrize(
@@ -171,3 +180,22 @@ def test_random_numbers_are_not_explained_by_rounding() -> None:
     found, eager, right = _far("0.0", "* torch.rand_like(x)")
     assert not found.expected.has_exact
     assert not found.compared((right + 0.5 * (eager - right)).bfloat16(), Rules()).ok
+
+
+def test_statistics_of_huge_values_may_be_off_as_the_values_are() -> None:
+    """A mean near zero of values up to a million, behind a convolution whose operands tensor cores cut to TF32."""
+    source = Path("tests/cheats/problems/conv_norm_train.py").read_text()
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    inputs = vary(reference.inputs(0), HEAVY, 0)
+    before = reference.state()["norm.running_mean"].clone()
+    run = reference.run(inputs, 0)
+    weight = reference.state()["conv.weight"]
+    means = torch.nn.functional.conv2d(cut_to_tf32(inputs[0]), cut_to_tf32(weight)).mean((2, 3))
+
+    def wrong(found: torch.Tensor) -> tuple[str, ...]:
+        theirs = {**run.buffers, "norm.running_mean": 0.9 * before + 0.1 * found}
+        process = cast("CandidateProcess", SimpleNamespace(state=lambda names: {n: theirs[n] for n in names}))
+        return OutputComparison(Rules()).wrong_buffers(PlannedTrial(HEAVY), process, reference, run, ())
+
+    assert wrong(means.mean(0)) == ()
+    assert wrong(means[:-1].mean(0)) == ("norm.running_mean",)

@@ -60,7 +60,7 @@ class OutputComparison:
         return max(_FAR_TOLERANCE, self.rules.tolerance or 0.0) if planned.distribution == FAR else self.rules.tolerance
 
     def wrong_buffers(
-        self, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
+        self, planned: PlannedTrial, process: CandidateProcess, reference: Reference, run: ReferenceRun, missing: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Buffers that differ after the run. ``missing``: names that the candidate lacks."""
         names = tuple(n for n in run.buffers if n not in missing)
@@ -70,7 +70,8 @@ class OutputComparison:
         tolerance = self.rules.tolerance
         if tolerance is None and reference.tf32_convolutions:
             tolerance = _TF32_STATISTICS
-        rules = Rules(self.rules.profile, tolerance, precise=False)
+        # Statistics of values up to a million round as these values do, though a mean of them may be near zero.
+        rules = Rules(self.rules.profile, tolerance, scaled=planned.distribution == HEAVY, precise=False)
         wrong = tuple(n for n in names if n not in theirs or not compare(theirs[n], Expected(run.buffers[n]), rules).ok)
         if not wrong:
             return ()

@@ -241,7 +241,7 @@ def _decide(
     evidence = size.evidence
     buffers: tuple[str, ...] = ()
     if comparison.ok:
-        buffers = size.comparison.wrong_buffers(size.process, size.reference, reference, evidence.state_missing)
+        buffers = size.comparison.wrong_buffers(planned, size.process, size.reference, reference, evidence.state_missing)
     reference.release()
     if planned.held:
         size.held.keep(mine.value, reference.expected.value)
