@@ -22,7 +22,7 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
-from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting  # noqa: E402
+from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting, window_gradients  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
@@ -376,6 +376,18 @@ def scans() -> None:
         case(f"bincount {n, size}", scattering.bincount(x, None, size), torch.bincount(x, minlength=size))
         for w in (weights, weights.double()):
             case(f"bincount {n, size, w.dtype}", scattering.bincount(x.int(), w, size), torch.bincount(x, w, size))
+
+
+def windows() -> None:
+    square, uneven = (3, (9, 14), (3, 3), (1, 1), (1, 1)), (70, (40, 33), (3, 2), (2, 0), (2, 3))
+    for channels, size, k, p, d in [(5, (40,), (4,), (3,), (1,)), square, uneven]:
+        for dtype in (torch.float32, torch.bfloat16):
+            x, weight = draw(3, channels, *size, dtype=dtype), draw(channels, 1, *k, dtype=dtype).requires_grad_()
+            convolve = F.conv1d if len(size) == 1 else F.conv2d
+            out = convolve(x.double(), weight.double(), padding=p, dilation=d, groups=channels)
+            grad = draw(*out.shape, dtype=dtype)
+            (want,) = torch.autograd.grad(out, weight, grad.double())
+            case(f"window_gradient {size, k, dtype}", window_gradients.window_gradient(grad, x, list(k), list(p), list(d)), want.to(dtype))
 
 
 def groups() -> None:

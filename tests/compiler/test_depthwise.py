@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -56,6 +58,39 @@ def test_which_stay_the_librarys(sizes: tuple[int, ...], stride: int, groups: in
     graph = make_fx(forward, tracing_mode="fake")(torch.rand(2, 8, 9, 9), torch.rand(sizes), torch.rand(8, 8, 1, 1))
     faster_convolutions.rewrite(graph, MIXED)
     assert str(graph.graph).count("aten.convolution.default") == other + kept
+
+
+@pytest.mark.parametrize(
+    ("window", "padding", "dilation", "dtype"),
+    [((4,), [3], [1], torch.float32), ((3, 3), [1, 1], [1, 1], torch.bfloat16), ((2, 3), [0, 4], [2, 1], torch.float32)],
+)
+def test_its_gradients_are_what_torch_computes(
+    window: tuple[int, ...], padding: list[int], dilation: list[int], dtype: torch.dtype
+) -> None:
+    sizes = [11 + n for n in range(len(window))]
+    x, weight = (torch.randint(-4, 5, size).to(dtype) for size in ((2, 6, *sizes), (6, 1, *window)))
+    ones, rest = [1] * len(window), (False, [0] * len(window), 6)
+    grad = torch.ones_like(torch.ops.aten.convolution(x, weight, None, ones, padding, dilation, *rest)).cumsum(-1) % 5
+
+    def backward(wanted: list[bool]) -> Callable[..., list[torch.Tensor]]:
+        def called(*given: torch.Tensor) -> list[torch.Tensor]:
+            found = torch.ops.aten.convolution_backward(*given, [6], ones, padding, dilation, *rest, wanted)
+            return [t for t, asked in zip(found, wanted, strict=True) if asked]
+
+        return called
+
+    def rewritten(wanted: list[bool]) -> torch.fx.GraphModule:
+        graph = make_fx(backward(wanted), tracing_mode="fake")(grad, x, weight)
+        faster_convolutions.rewrite(graph, MIXED)
+        graph.recompile()
+        return graph
+
+    torch.testing.assert_close(
+        rewritten([True, False, True])(grad, x, weight), backward([True, False, True])(grad, x, weight), atol=0, rtol=0
+    )
+    text = str(rewritten([True, True, True]).graph)
+    assert "convolution" not in text
+    assert f"window_gradient.default](args = (%arg0_1, %arg1_1, {list(window)}, {padding}, {dilation})" in text
 
 
 CAUSAL = """

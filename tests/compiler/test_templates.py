@@ -32,6 +32,7 @@ from kernelllm.compiler.templates import (
     recurrent,
     rows,
     scan,
+    window_gradients,
 )
 
 FOLDER = Path(templates.__file__).parent
@@ -39,7 +40,7 @@ SHARED_LIMIT = 227 * 1024
 
 
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
-                                    ("packed_convolutions", "factors", "groups", "bagged")], ids=lambda g: "-".join(g))
+                                    ("packed_convolutions", "factors", "groups", "bagged", "windows")], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
     cases = [json.loads(line) for line in interpreted.run(Path(__file__).with_name("template_cases.py"), *groups).splitlines()]
     assert len(cases) > 20
@@ -213,6 +214,10 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: grouped.grouped_matmul(meta(4096, 2048, dtype=HALF), meta(8, 1024, 2048, dtype=HALF).mT, meta(8, dtype=torch.int32)),
     ),
     "max_pool": ("max_pool_kernel", lambda: pooling.max_pool(meta(16, 64, 512, 512), [2, 2], [2, 2], [0, 0], [1, 1], False)),
+    "gradients of windows": (
+        "window_gradient_kernel",
+        lambda: window_gradients.window_gradient(*(meta(64, 240, 28, 28, dtype=HALF) for _ in range(2)), [3, 3], [1, 1], [1, 1]),
+    ),
     "softmax of wide rows": ("row_softmax_kernel", lambda: rows.row_softmax(meta(512, 16384))),
     "softmax of rows that are read twice": ("row_softmax_twice_kernel", lambda: rows.row_softmax(meta(512, 131072, dtype=HALF))),
     "logsumexp of wide rows": ("row_logsumexp_kernel", lambda: rows.row_logsumexp(meta(512, 131072, dtype=HALF))),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -41,28 +42,87 @@ def sum_over_window(
         return None
     readers, cut = _cut(edit.node) if set(stride) == {1} else ([], 0)
     edit.called(aten._conv_depthwise2d.default)
-    around = [n for p in reversed(padding) for n in (p, p)]
-    around[1] -= cut
-    padded = edit.call(aten.constant_pad_nd.default, x, around, 0.0) if any(around) else x
-    total: Node | None = None
-    for tap in itertools.product(*map(range, window)):
-        met, by = padded, weight
-        for d, at in enumerate(tap):
-            start, rest = at * dilation[d], (window[d] - 1 - at) * dilation[d]
-            met = edit.call(aten.slice.Tensor, met, 2 + d, start, -rest if rest else _END, stride[d])
-            by = edit.call(aten.slice.Tensor, by, 2 + d, at, at + 1)
-        product = edit.call(aten.mul.Tensor, *(_wide(edit, part) for part in (met, edit.call(aten.squeeze.dim, by, 1))))
-        total = product if total is None else edit.call(aten.add.Tensor, total, product)
+    total = _summed(edit, x, weight, stride, [(p, p - (cut if d == len(window) - 1 else 0)) for d, p in enumerate(padding)], dilation)
     if bias is not None:
         for _ in window:
             bias = edit.call(aten.unsqueeze.default, bias, -1)
         total = edit.call(aten.add.Tensor, total, _wide(edit, bias))
     expected = readers[0] if readers else edit.node
-    if total is None or any(_number(n - m) != 0 for n, m in zip(total.meta["val"].shape, expected.meta["val"].shape, strict=True)):
+    if any(_number(n - m) != 0 for n, m in zip(total.meta["val"].shape, expected.meta["val"].shape, strict=True)):
         return None
     for reader in readers:
         reader.replace_all_uses_with(edit.node)
     return total if value.dtype == torch.float32 else edit.call(CONVERT, total, value.dtype)
+
+
+def put_gradients(
+    edit: Editor, grad: Node, x: Node, weight: Node, _: Any, stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any],
+    transposed: bool, _output_padding: Any, _groups: Any, wanted: Sequence[bool],
+) -> bool:  # fmt: skip
+    """Put sums in the place of what is read of the ``convolution_backward`` that ``edit.node`` is. False where it is no such one.
+
+    The input's gradient is the convolution of the output's by the windows turned round; that of the windows is a template.
+    """
+    value, window = x.meta["val"], list(weight.meta["val"].shape[2:])
+    if transposed or value.dtype not in (torch.float32, *HALF) or not _each(x, weight) or value.dim() != len(window) + 2:
+        return False
+    known = all(isinstance(n, int) for n in (*value.shape, *window, *stride, *padding, *dilation))
+    known &= all(user.target is operator.getitem for user in edit.node.users)
+    if not known or set(stride) != {1} or not 2 <= math.prod(window) <= _TAPS.get(value.dim(), 0):
+        return False
+    spatial = list(range(2, value.dim()))
+
+    def of_input() -> Node:
+        around = [(d * (k - 1) - p,) * 2 for k, p, d in zip(window, padding, dilation, strict=True)]
+        return _summed(edit, grad, weight, stride, around, dilation, turned=True)
+
+    makers: tuple[Callable[[], Node], ...] = (
+        of_input,
+        lambda: edit.template("window_gradient", grad, x, window, list(padding), list(dilation)),
+        lambda: edit.call(aten.sum.dim_IntList, _wide(edit, grad), [0, *spatial]),
+    )
+    edit.called(aten._conv_depthwise2d.default)
+    for user in list(edit.node.users):
+        if wanted[user.args[1]] and user.users:
+            made = makers[user.args[1]]()
+            user.replace_all_uses_with(made if made.meta["val"].dtype == value.dtype else edit.call(CONVERT, made, value.dtype))
+        edit.graph.graph.erase_node(user)
+    return True
+
+
+def _summed(
+    edit: Editor, x: Node, weight: Node, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int],
+    turned: bool = False,
+) -> Node:  # fmt: skip
+    """The sum over windows, in float32. ``padding``: elements before and after each dimension; ``turned``: each window from its end."""
+    total: Node | None = None
+    window = list(weight.meta["val"].shape[2:])
+    for tap, met in _met(edit, _padded(edit, x, padding), window, stride, dilation):
+        by = weight
+        for d, at in enumerate(tap):
+            at = window[d] - 1 - at if turned else at
+            by = edit.call(aten.slice.Tensor, by, 2 + d, at, at + 1)
+        product = edit.call(aten.mul.Tensor, *(_wide(edit, part) for part in (met, edit.call(aten.squeeze.dim, by, 1))))
+        total = product if total is None else edit.call(aten.add.Tensor, total, product)
+    assert total is not None  # a window has elements
+    return total
+
+
+def _padded(edit: Editor, x: Node, padding: Sequence[tuple[int, int]]) -> Node:
+    around = [n for both in reversed(padding) for n in both]
+    return edit.call(aten.constant_pad_nd.default, x, around, 0.0) if any(around) else x
+
+
+def _met(
+    edit: Editor, padded: Node, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Node]]:
+    """Each element of a window, and what it meets at all places."""
+    for tap in itertools.product(*map(range, window)):
+        met = padded
+        for d, at in enumerate(tap):
+            start, rest = at * dilation[d], (window[d] - 1 - at) * dilation[d]
+            met = edit.call(aten.slice.Tensor, met, 2 + d, start, -rest if rest else _END, stride[d])
+        yield tap, met
 
 
 def _cut(node: Node) -> tuple[list[Node], int]:
@@ -88,7 +148,8 @@ def _number(size: Any) -> int | None:
 def all_alone(graph: GraphModule) -> bool:
     """Whether every convolution of the graph is one of each channel by itself: none asks for channels last."""
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
-    return all(_each(*node.args[:2]) for node in found)
+    gradients = graph.graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
+    return all(_each(*node.args[:2]) for node in found) and all(_each(*node.args[1:3]) for node in gradients)
 
 
 def of_few_channels(graph: GraphModule) -> bool:

@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.depthwise import all_alone, sum_over_window
+from kernelllm.compiler.capture.depthwise import all_alone, put_gradients, sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.options import Options
 
@@ -41,6 +41,10 @@ def rewrite(graph: GraphModule, options: Options) -> None:
         edit = Editor(graph, node, namespace, options)
         if not _put(node, edit, _patches) and one_layout:
             _put(node, edit, _two_dimensions)
+    for node in graph.graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
+        with graph.graph.inserting_before(node):
+            if (alone or node.args[1].meta["val"].dim() == 3) and put_gradients(Editor(graph, node, namespace, options), *node.args):
+                graph.graph.erase_node(node)
 
 
 def _put(node: Node, edit: Editor, rule: Callable[..., Node | None]) -> bool:

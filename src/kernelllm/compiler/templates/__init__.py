@@ -90,6 +90,9 @@ output_size) -> (T, T)``
 ``row_logsumexp(x, scale) -> T`` rows         logsumexp over the last dim: fp32 ``x.shape[:-1]`` (of fp64: fp64)
 ``sort(x, dim, descending)       sorting      stable; values and int64 indices; rows of up to 4096 elements (ValueError beyond)
 -> (T, T)``
+``window_gradient(grad, x,       window_      gradient of the weight ``[C,1,*k]`` of a convolution of C groups at stride 1 over one or
+kernel_size, padding, dilation)  gradients    two dimensions: grad ``[N,C,*out]``, x ``[N,C,*S]``
+-> T``
 ``concat(a, b, dim) -> T``       joining      ``torch.cat((a, b), dim)`` of two tensors of one dtype
 ``topk(x, k, dim, largest)       sorting      sorted values and int64 indices; ties by the lower index; rows as for sort
 -> (T, T)``
