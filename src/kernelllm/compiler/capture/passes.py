@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import (
+    equal_steps,
     faster_convolutions,
     faster_templates,
     fusions,
@@ -40,6 +41,8 @@ def run(graph: GraphModule, options: Options) -> None:
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
     drop_copies(graph)
+    if not options.short:
+        equal_steps.join(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()
