@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.equal_choices import Choice, as_chosen
-from kernelllm.judge.trials.same_computation import in_dtypes_of
+from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest
+from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
 from kernelllm.problems import nested
 
 
@@ -44,11 +44,13 @@ class ReferenceRun:
     """What it chose among equal values."""
     rechosen: Callable[[], Iterator[Any]] = lambda: iter(())
     """Outputs that are as right, where it chose otherwise among equal values."""
+    rotated: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Outputs in which each of some equal values was chosen first once."""
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
-        self.rechosen = self.rerounded = lambda: iter(())
+        self.rechosen = self.rotated = self.rerounded = lambda: iter(())
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -83,7 +85,12 @@ class ReferenceRun:
         if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         if not found.ok and rules.exact:
-            found = next((other for other in (compare(value, of(Expected(one)), rules) for one in self.rechosen()) if other.ok), found)
+            others = (compare(value, of(Expected(one)), rules) for one in self.rechosen())
+            found = next((other for other in others if other.ok), found)
+        if not found.ok and rules.scaled and not exact and same_shapes(value, of(self.expected).value):
+            # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
+            rotated = [of(Expected(one)).value for one in self.rotated()]
+            found = compare(value, Expected(nearest(value, rotated)), rules) if rotated else found
         return found
 
     def by_rounding(self, value: Any, rules: Rules) -> bool:

@@ -25,6 +25,12 @@ def same_structure(left: Any, right: Any) -> bool:
     return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]
 
 
+def same_shapes(left: Any, right: Any) -> bool:
+    """Whether two outputs hold tensors of the same shapes and types, one after the other."""
+    a, b = ([(t.shape, t.dtype) for t in nested.tensors(value)] for value in (left, right))
+    return bool(a == b)
+
+
 def agrees(value: Any, exact: Any) -> bool:
     """Whether a float64 run is the same computation: same structure and nearly the same numbers (random masks, for one, differ)."""
     a, b = list(nested.tensors(value)), list(nested.tensors(exact))
