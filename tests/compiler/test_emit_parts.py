@@ -70,6 +70,9 @@ def test_indices_are_grouped_by_stride() -> None:
 def test_ratio_cancels() -> None:
     tree = ast.parse("(n*m / n) / (-1.0 + (n*m / n))", mode="eval").body
     assert ast.unparse(integers.ratio(tree)) == "m / (m - 1)"
+    assert ast.unparse(integers.ratio(integers.to_ast("0.5 / n"))) == "1 / (2 * n)"
+    factor = integers.to_ast("0.0010000000474974513 / n")
+    assert integers.ratio(factor) is factor, "10**19 is no whole number of a kernel"
 
 
 @given(st.lists(st.sampled_from(["alpha", "f(x, y)", "beta[1, 2]", "'a, b'", "k=3"]), min_size=1, max_size=30))

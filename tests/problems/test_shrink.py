@@ -182,6 +182,12 @@ def test_small_batches_over_which_batch_norm_is_ill_conditioned_are_avoided() ->
         assert names["batch"] > 2
 
 
+def test_rows_are_added_where_rounding_makes_anything_of_the_output_of_few() -> None:
+    source = (Path(__file__).parent.parent / "cheats" / "problems" / "squeezed.py").read_text()
+    for names in shrunk(Problem(name="squeezed", source=source)):
+        assert names["batch"] >= 8
+
+
 def test_a_problem_that_is_small_already_keeps_its_sizes_first() -> None:
     first, second = shrunk(make("return x[0] * 2", "[torch.randn(rows, 6)]", "rows = 8"))
     assert first == {}

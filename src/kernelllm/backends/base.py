@@ -190,10 +190,11 @@ class Launches:
     def raised(self, error: BaseException) -> None:
         """A run of the model ended with this error, which may come of a launch. For mode COMPILE."""
 
-    def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool) -> None:
+    def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool, exact_products: bool = False) -> None:
         """A run of the model begins. Masked lanes that a load gives no value hold ``fill``, but for those of ``places``; None: nowhere.
 
-        ``in_order``: the programs of a launch run from the first to the last. With either, it is the run before once more. For INTERPRET.
+        ``in_order``: the programs of a launch run from the first to the last. With either, it is the run before once more.
+        ``exact_products``: nothing is rounded to TF32, though a kernel asks for it. For INTERPRET.
         """
 
     def ran_backwards(self) -> bool:

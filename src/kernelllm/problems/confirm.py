@@ -20,7 +20,10 @@ CONDITION = 0.2
 """Largest share of KernelBench's fp32 tolerance (1e-4) that the reference's own rounding error may take."""
 
 
-FAILS, RUNS, GOOD = 0, 1, 2
+FAILS, ROUGH, RUNS, GOOD = 0, 1, 2, 3
+FAR = 5e-3
+"""A float32 output that is apart from float64's by more than this share of its norm may be anything with other parameters or inputs."""
+_DRAWS = 3
 _BOUNDS = {
     torch.ops.aten.randint.default: 0, torch.ops.aten.randint.low: 1, torch.ops.aten.randint_like.default: 1,
     torch.ops.aten.randint_like.low_dtype: 2,
@@ -30,15 +33,15 @@ _BOUNDS = {
 
 def grade(problem: Problem, overrides: Mapping[str, Any], *, conditioning: bool = True) -> int:
     """FAILS where the reference does not run at these sizes, with random integers at their upper bound too where sizes are changed;
-    GOOD where its output is finite, varies and is well conditioned; RUNS otherwise. Nothing depends on time, so that the same problem
-    always gets the same sizes.
+    GOOD where its output is finite, varies and is well conditioned; ROUGH where rounding may make another output of it; RUNS otherwise.
+    Nothing depends on time, so that the same problem always gets the same sizes.
 
     Well conditioned: in float64 its output differs from its float32 output by less than a fifth of the tolerance 1e-4, so that
     an honest kernel with another order of summation can pass. Batch norm over two values is the usual case that is not.
     Without ``conditioning`` that is taken for granted.
     """
     try:
-        found = GOOD if _good(problem, overrides, conditioning) else RUNS
+        found = _found(problem, overrides, conditioning)
         if overrides:
             _run_at_bounds(problem, overrides)
         return found
@@ -48,26 +51,38 @@ def grade(problem: Problem, overrides: Mapping[str, Any], *, conditioning: bool 
 
 def run(problem: Problem, overrides: Mapping[str, Any]) -> None:
     """Run the reference once at these sizes. Raises ProblemError that names the line where it fails."""
-    _good(problem, overrides, conditioning=False)
+    _found(problem, overrides, conditioning=False)
 
 
-def _good(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) -> bool:
+def _found(problem: Problem, overrides: Mapping[str, Any], conditioning: bool) -> int:
+    """The grade of the worst of several draws: of an output that rounding may make anything of, one alone may be right by luck."""
+    grade = GOOD
+    for seed in range(_DRAWS):
+        grade = min(grade, _of_draw(problem, overrides, conditioning, seed))
+        if grade in (GOOD, ROUGH) or not conditioning:
+            break
+    return grade
+
+
+def _of_draw(problem: Problem, overrides: Mapping[str, Any], conditioning: bool, seed: int) -> int:
     instance = Instance(problem, overrides)
-    model, inputs = instance.model(0), instance.inputs(0)
+    model, inputs = instance.model(seed), instance.inputs(seed)
     with own_generators(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         double = _double(model, inputs) if conditioning else None
         with instance.running("forward()"):
-            seed_all(0)
+            seed_all(seed)
             outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
         if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
-            return False
-        exact = _outputs(double) if double else None
+            return RUNS
+        exact = _outputs(double, seed) if double else None
     if exact is None or len(exact) != len(outputs):
-        return True
+        return GOOD
     if not _varies(exact):  # only by rounding, such as a normalisation over groups of one
-        return False
-    return all(_close(a, b) for a, b in zip(outputs, exact, strict=True))
+        return RUNS
+    if any(_far(a, b) for a, b in zip(outputs, exact, strict=True)):
+        return ROUGH
+    return GOOD if all(_close(a, b) for a, b in zip(outputs, exact, strict=True)) else RUNS
 
 
 def _run_at_bounds(problem: Problem, overrides: Mapping[str, Any]) -> None:
@@ -111,6 +126,12 @@ def _close(output: Any, exact: Any) -> bool:
     return bool((error <= CONDITION * 1e-4 * (1 + exact.abs())).all())
 
 
+def _far(output: Any, exact: Any) -> bool:
+    if output.shape != exact.shape or str(output.dtype) != "torch.float32":
+        return False
+    return bool((output.double() - exact).norm() > FAR * exact.norm())
+
+
 def _double(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]] | None:
     """Copies of model and inputs in float64; None where that is not possible or would be large."""
     if sum(p.numel() for p in model.parameters()) > 3e7:
@@ -121,11 +142,11 @@ def _double(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]] | None:
         return None
 
 
-def _outputs(pair: tuple[Any, list[Any]]) -> list[Any] | None:
+def _outputs(pair: tuple[Any, list[Any]], seed: int) -> list[Any] | None:
     """The float64 run; None where the model insists on another precision."""
     model, inputs = pair
     try:
-        seed_all(0)
+        seed_all(seed)
         return [t for t in tensors(model(*inputs)) if t.is_floating_point()]
     except (RuntimeError, TypeError, ValueError, AssertionError):
         return None

@@ -39,6 +39,8 @@ LONG = 10_000
 """The longest a dimension gets in the second set, where rows are few."""
 FLOORS = ((4, 16), (2, 8), (2, 4))
 """Stages of how far sizes may fall, leading (batch-like) dimensions and others: the next stage is only for what stays over budget."""
+MANY_ROWS = 8, 16
+"""Rows of a set where with fewer the output is rounding alone."""
 AMPLE = 10, 13, 10
 """How many times larger the second set may be, in elements, FLOPs and work: large enough that most kernels' loops run more than once."""
 STRUCTURAL_OPS = 1_500
@@ -266,6 +268,10 @@ def _scaled(value: int, factor: float, step: int) -> int:
 def _confirmed_first(search: RelationSearch, values: Sizes, grade: Callable[[Sizes], int]) -> tuple[Sizes, int]:
     """The set itself where a real run confirms it, else a larger one that does; failing that, the best there is. And its grade."""
     best, reached = values, grade(values)
+    if reached == confirm.ROUGH:
+        best, reached = _of_many_rows(search, values, grade)
+        if reached > confirm.ROUGH:
+            return best, reached
     start = search.run(values)
     ordered = sorted(search.groups, key=lambda g: not g.leading)
     spent = start.flops if start else 0
@@ -281,6 +287,19 @@ def _confirmed_first(search: RelationSearch, values: Sizes, grade: Callable[[Siz
             if (new := grade(larger)) > reached:
                 best, reached = larger, new
     return best, reached
+
+
+def _of_many_rows(search: RelationSearch, values: Sizes, grade: Callable[[Sizes], int]) -> tuple[Sizes, int]:
+    """A set with more rows than the problem itself has, where its output is rounding alone: a batch norm of two values, layer after layer,
+    makes anything of their last digits, and of eight it does not."""
+    for rows in MANY_ROWS:
+        for group in (g for g in search.groups if g.leading and not g.structural and values[g.head] < rows):
+            factor = rows / values[group.head]
+            larger = {**values, **{s: int(values[s] * factor**e) for s, e in group.slots.items()}}
+            trace = search.run(larger)
+            if trace is not None and trace.flops <= search.budget.growth and (new := grade(larger)) > confirm.ROUGH:
+                return larger, new
+    return values, confirm.ROUGH
 
 
 def _ample(search: RelationSearch, found: list[Sizes], good: Callable[[Sizes], bool]) -> Sizes | None:

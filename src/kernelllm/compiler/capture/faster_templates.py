@@ -17,8 +17,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import fusions, quantized_weights
-from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor
+from kernelllm.compiler.capture import fusions, quantized_weights, thin_products
+from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
 from kernelllm.compiler.capture.written_attention import in_rows, put_attention
 from kernelllm.compiler.cost_model import template_gains
@@ -49,7 +49,8 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
 
     def only(rule: Rule) -> Rule:
         def chosen(edit: Editor, *args: Any, **kwargs: Any) -> Node | None:
-            if not kwargs and (made := _with_aligned_rows(edit, *args)) is not None:
+            fits = not kwargs and all(isinstance(a, Node) for a in args) and not quantized_weights.fits(*args[-2:])
+            if fits and (made := thin_products.by_shape(edit, *args) or _with_aligned_rows(edit, *args)) is not None:
                 return made
             return rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
 
@@ -100,14 +101,10 @@ def _with_aligned_rows(edit: Editor, *args: Node) -> Node | None:
         return None
     (m, k), n = a.shape, b.shape[1]
     gains = n % 8 and n >= 64 and m > 16 and m * n * k >= _LARGE and not _scattered(a, b)
-    if not gains or quantized_weights.fits(left, right) or _leaves(edit.node):
+    if not gains or thin_products.leaves(edit.node):
         return None
     made = edit.template("padded_mm", left, right)
     return made if len(args) == 2 else edit.call(aten.add.Tensor, made, args[0])
-
-
-def _leaves(node: Node) -> bool:
-    return any(u.op == "output" or (u.target in VIEWS and _leaves(u)) for u in node.users)
 
 
 def _gains_joined(target: str, product: Node, activation: str, products: int) -> bool:

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import (
+    equal_steps,
     faster_convolutions,
     faster_templates,
     fusions,
@@ -27,8 +28,9 @@ from kernelllm.compiler.capture import (
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.depthwise import sum_over_window
-from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, drop_copies
+from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
 from kernelllm.compiler.capture.pool_rules import avg_pool, each, low_memory_pools, max_pool
+from kernelllm.compiler.capture.thin_products import as_sum
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -40,6 +42,8 @@ def run(graph: GraphModule, options: Options) -> None:
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
     drop_copies(graph)
+    if not options.short:
+        equal_steps.join(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()
@@ -212,37 +216,12 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
     if _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2]):
-        return _as_sum(w, a, b)
+        return as_sum(w, a, b)
     return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
 
 
 def _numbers(*sizes: Any) -> list[int]:
     return [size for size in sizes if isinstance(size, int)]
-
-
-def _as_sum(w: Editor, a: Node, b: Node) -> Node:
-    """A product with one row or column as a sum, which joins the kernels around it: each element is read once anyway."""
-    kind, wide = a.meta["val"].dtype, torch.ops.prims.convert_element_type.default
-    sums, whole = torch.float32 if kind in HALF else kind, [_unmerged(a), _unmerged(b)]
-    batch = [w.size(next(t for t in whole if t), d) for d in range(2)] if any(whole) else [w.size(a, 0)]
-    # the larger operand is read as it is: a view of it would have to lie in memory
-    parts = [t or (w.call(aten.reshape.default, u, [*batch, w.size(u, 1), w.size(u, 2)]) if any(whole) else u)
-             for t, u in zip(whole, (a, b), strict=True)]  # fmt: skip
-    left, right = (w.call(aten.unsqueeze.default, w.call(wide, t, sums) if kind in HALF else t, len(batch) + d)
-                   for t, d in zip(parts, (2, 0), strict=True))  # fmt: skip
-    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [len(batch) + 1])
-    out = w.call(wide, out, kind) if kind in HALF else out
-    return w.call(aten.reshape.default, out, [w.size(a, 0), w.size(a, 1), w.size(b, 2)]) if any(whole) else out
-
-
-def _unmerged(node: Node) -> Node | None:
-    """[b, h, m, n] where the node sees its first two dimensions as one."""
-    source: Any = node
-    while source.target in (aten.expand.default, *VIEWS) and source.meta["val"].dim() == 3:
-        source = source.args[0]
-    before, after = source.meta["val"].shape, node.meta["val"].shape
-    fits = len(before) == 4 and [str(n) for n in before[2:]] == [str(n) for n in after[1:]]
-    return source if fits and statically_known_true(before[0] * before[1] == after[0]) else None
 
 
 def _mv(w: Editor, a: Node, x: Node) -> Node | None:

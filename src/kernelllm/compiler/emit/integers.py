@@ -223,9 +223,13 @@ def tidy(node: ast.expr) -> ast.expr:
 
 
 def ratio(node: ast.expr) -> ast.expr:
-    """A quotient of sizes with common factors cancelled: ``n*m/n / (n*m/n - 1.0)`` becomes ``m / (m - 1)``."""
+    """A quotient of sizes with common factors cancelled: ``n*m/n / (n*m/n - 1.0)`` becomes ``m / (m - 1)``.
+
+    Unchanged where a number is no quotient of small ones: the whole numbers would be too large.
+    """
     try:
-        return to_ast(_Printer().doprint(sympy.cancel(_rational(node))))
+        made = to_ast(_Printer().doprint(sympy.cancel(_rational(node))))
+        return node if any(isinstance(n, ast.Constant) and n.value >= 2**31 for n in ast.walk(made)) else made
     except (NotInteger, RecursionError, sympy.PolynomialError):
         return node
 

@@ -68,6 +68,8 @@ class CandidateProcess(Closing):
         self._state_bytes = 0
         self.reference_output_bytes: Callable[[], int] = lambda: 0
         """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
+        self.exact_products = False
+        """Whether the interpreter rounds no operands of products to TF32, where a kernel asks for that."""
         self.ended: list[Ended] = []
         """How its workers ended, the first one first."""
 
@@ -184,7 +186,7 @@ class CandidateProcess(Closing):
         start = time.perf_counter()
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
         fields = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
-        reply = self.ask(p.RunOnce, both, **fields, **flags)
+        reply = self.ask(p.RunOnce, both, **fields, exact_products=self.exact_products, **flags)
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
         (value,) = self._take(ran.tensors, output, ran.tree)

@@ -172,9 +172,11 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
     while by_inputs:  # what was compared needs no memory any more
         inputs, outputs = by_inputs.pop()
         outcome = reference.run(inputs, _SEED) if outputs else None
-        compared = [] if outcome is None or outcome.error else [outcome.compared(outputs.pop(), rules) for _ in list(outputs)]
-        if wrong := [one.message for one in compared if not one.ok]:
-            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
+        while outputs and outcome is not None and not outcome.error:
+            value = outputs.pop()
+            compared = outcome.compared(value, rules)
+            if not compared.ok and not outcome.by_rounding(value, rules):
+                findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
     return findings
 
 

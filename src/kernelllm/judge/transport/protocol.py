@@ -138,8 +138,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     autocast: bool = False  # to bfloat16
     in_order: bool = False
     """The run before once more, the programs of every launch from the first to the last."""
-    hold: bool = False
-    """Hold the outputs until they are collected, while other runs are made."""
+    hold: bool = False  # hold the outputs until they are collected, while other runs are made
+    exact_products: bool = False  # round no operands of products to TF32, in this run and in samples after it
     frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients
     named: dict[str, bool | int | float] = {}  # keyword arguments beside the inputs
     again: bool = False

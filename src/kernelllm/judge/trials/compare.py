@@ -48,6 +48,8 @@ class Expected:
     has_exact: bool = False
     equally_right: tuple[Any, ...] = ()
     """Outputs that are as right as ``value``. A candidate may be as far from ``exact`` as they are."""
+    tf32_is_noise: bool = False
+    """Whether TF32 in convolutions, which torch allows, makes anything of the output: then it is no measure of what is right."""
 
 
 @dataclass(frozen=True)

@@ -59,17 +59,71 @@ class ChoicesOfARun(OperatorMode):
         return result
 
 
-class LowestPositions(OperatorMode):
-    """Among equal values ``topk`` and ``sort`` take the lower position first, as a stable sort does."""
+class Ordered(OperatorMode):
+    """Among equal values ``topk`` and ``sort`` take the lower position first, as a stable sort does, or the higher one.
+
+    ``first``: the position that counts as the lowest, those before it come after all others. ``found``: the positions taken."""
+
+    def __init__(self, *, highest: bool = False, first: int = 0) -> None:
+        super().__init__()
+        self._highest, self._first = highest, first
+        self.found: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func not in (torch.ops.aten.topk.default, torch.ops.aten.sort.default) or not args[0].dim():
-            return func(*args, **kwargs)
-        given = {a.name: a.default_value for a in func._schema.arguments} | kwargs
-        given |= {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
-        ordered = torch.sort(args[0], dim=given["dim"], descending=given.get("descending", given.get("largest")), stable=True)
-        return tuple(t.narrow(given["dim"], 0, given["k"]) if "k" in given else t for t in ordered)
+        given = _given(func, args, kwargs or {})
+        if given is None:
+            return func(*args, **(kwargs or {}))
+        numbers, dim = args[0], given["dim"]
+        places = torch.arange(numbers.shape[dim], device=numbers.device).roll(-self._first)
+        places = places.flip(0) if self._highest else places
+        descending = bool(given.get("descending", given.get("largest")))
+        order = torch.sort(numbers.index_select(dim, places), dim=dim, descending=descending, stable=True).indices
+        positions = _cut(places[order], given)
+        self.found.append(positions)
+        return numbers.gather(dim, positions), positions
+
+
+class Imposed(OperatorMode):
+    """``topk`` and ``sort`` take these positions, call by call, wherever they hold the same numbers as those that they would take."""
+
+    def __init__(self, positions: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._left = iter(positions)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, given = func(*args, **(kwargs or {})), _given(func, args, kwargs or {})
+        wanted = next(self._left, None) if given is not None else None
+        if given is None or wanted is None or wanted.shape != result[1].shape:
+            return result
+        numbers, dim = args[0], given["dim"]
+        same = (numbers.gather(dim, wanted) == result[0]).all(dim, keepdim=True)
+        positions = torch.where(same, wanted, result[1])
+        return numbers.gather(dim, positions), positions
+
+
+def _given(func: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """The arguments of an operator that chooses, by name; None of any other."""
+    if func not in (torch.ops.aten.topk.default, torch.ops.aten.sort.default) or not args[0].dim():
+        return None
+    given: dict[str, Any] = {a.name: a.default_value for a in func._schema.arguments} | kwargs
+    return given | {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
+
+
+def _cut(positions: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
+    return positions.narrow(given["dim"], 0, given["k"]) if "k" in given else positions
+
+
+def nearest(value: Any, others: list[Any]) -> Any:
+    """Of several outputs, element by element, what is nearest to ``value``. They have the same structure."""
+    theirs = zip(*(list(tensors(other)) for other in others), strict=True)
+
+    def of(mine: torch.Tensor) -> torch.Tensor:
+        candidates = torch.stack(next(theirs))
+        if not candidates.is_floating_point() or candidates.shape[1:] != mine.shape:
+            return candidates[0]
+        return candidates.gather(0, (candidates.double() - mine.double()).abs().nan_to_num(torch.inf).argmin(0, keepdim=True))[0]
+
+    return mapped(value, of)
 
 
 def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:

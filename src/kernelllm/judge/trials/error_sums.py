@@ -15,7 +15,7 @@ FEW = 256
 """With fewer elements than this, eager's error may be small by luck, and a candidate's of one sign."""
 NEAR = 0.05
 """A float64 run that is apart from eager's by less than this share of its norm is nearly the same."""
-_NOISE = 0.25
+NOISE = 0.25
 """Eager's output says nothing itself where it is off by more than this share."""
 _ZERO = 1e6
 """Times the output that eager is off by where the right output is zero, such as the gradient of a key's bias, and float64 rounds too."""
@@ -67,7 +67,7 @@ class ErrorSums:
         share = math.sqrt(self.eager_squares / max(self.target_squares, 1e-300))
         if NEAR < share < _ZERO:
             self.far = True
-            scale = (NEAR if share > _NOISE else max(NEAR, share / EAGER_FACTOR)) / share
+            scale = (NEAR if share > NOISE else max(NEAR, share / EAGER_FACTOR)) / share
             self.eager_squares *= scale**2
             self.eager_max *= scale
             self.eager_along *= scale

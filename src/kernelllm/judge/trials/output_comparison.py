@@ -45,11 +45,15 @@ class OutputComparison:
             self._ill_conditioned.add(planned.distribution)
         return comparison
 
-    def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun) -> bool:
+    def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun, beyond_first: Any = None) -> bool:
         """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach. On heavy-tailed
-        inputs the reference must be well-conditioned."""
+        inputs the reference must be well-conditioned.
+
+        ``beyond_first``: the output, where another size was tried before, at which the candidate is right and rounding is not all."""
         if comparison.ok:
             return False
+        if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
+            return True
         if planned.distribution in (HEAVY, FAR, EQUAL):
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False)
             return not well_conditioned(reference, rules, _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS)

@@ -27,10 +27,10 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
-from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, LowestPositions
+from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
-from kernelllm.judge.trials.same_computation import agrees, in_double, rounding_explains, same_structure
+from kernelllm.judge.trials.same_computation import agrees, in_double, rounding_explains, same_structure, says_something
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -47,6 +47,8 @@ HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
+_ORDERS = 64
+"""Of so many numbers, each may be the first of equal ones."""
 _PERTURBATIONS = 2
 """Runs in which everything is moved by rounding."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
@@ -181,10 +183,13 @@ class Reference:
         self._mutates = bool(mutated) or bool(self._mutates)
         self.changes_parameters |= any(p._version != version for p, version in parameters)
         left = traces.left(values.flatten(value), self.state().values()) if self.gradients is None else ()
-        outcome = ReferenceRun(Expected(value), _finite(value), mutated, {n: t.clone() for n, t in self.buffers().items()}, left)
+        after = {n: t.clone() for n, t in self.buffers().items()}
+        outcome = ReferenceRun(Expected(value), _finite(value), mutated, after, left, before=before)
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
+            outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
             outcome.choices = lambda: self._choices(private, seed, before)
+            outcome.rotated = lambda: self._rotated(value, private, seed, before)
             outcome.rechosen = lambda: self._rechosen(value, private, seed, before)
             outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
@@ -262,9 +267,13 @@ class Reference:
             expected = replace(expected, has_exact=True)
             yield expected, False
         for stochastic in (False, True) if self.tf32_convolutions else ():
-            more = (*expected.equally_right, *self._under(Tf32Convolutions, value, inputs, seed, before, stochastic))
-            if len(more) > len(expected.equally_right):
-                expected = replace(expected, equally_right=more)
+            found = [*self._under(Tf32Convolutions, value, inputs, seed, before, stochastic)]
+            if self.device == "cpu" and expected.has_exact and not all(says_something(one, expected.exact) for one in found):
+                expected = replace(expected, tf32_is_noise=True, equally_right=())
+                yield expected, False
+                break
+            if found:
+                expected = replace(expected, equally_right=(*expected.equally_right, *found))
                 yield expected, True
         if expected.has_exact and not far:
             moved_outputs = tuple(self._perturbed(value, inputs, seed, before))
@@ -276,12 +285,32 @@ class Reference:
             return run.found  # type: ignore[no-any-return]
 
     def _rechosen(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
-        """The output where something is chosen among equal values and the lower position is taken: it is routed elsewhere, say."""
-        if any(choice.ambiguous for choice in self._choices(inputs, seed, before)):
-            with failures_logged("no run with other choices"), self.calling(seed), LowestPositions():
-                found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
-                if same_structure(value, found):
-                    yield found
+        """The output where other equal values are chosen: those of the lowest positions, of the highest, and as float64 chooses."""
+        if not any(choice.ambiguous for choice in self._choices(inputs, seed, before)):
+            return
+        for highest in (False, True):
+            yield from self._under_order(Ordered(highest=highest), value, inputs, seed, before)
+        for highest in (False, True):
+            ordered = Ordered(highest=highest)
+            with failures_logged("no choices of float64"), self.calling(seed), in_float64(conversions=self._conversions), ordered:
+                self.called(self._model_copy("float64", before))(*in_double(inputs))
+            yield from self._under_order(Imposed(ordered.found), value, inputs, seed, before)
+
+    def _rotated(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+        """Outputs under orders of equal values in which each of them comes first once; none where there are too many to try."""
+        ambiguous = [c.numbers.shape[c.dim] for c in self._choices(inputs, seed, before) if c.ambiguous]
+        if ambiguous and max(ambiguous) <= _ORDERS:
+            for first in range(max(ambiguous)):
+                yield from self._under_order(Ordered(first=first), value, inputs, seed, before)
+
+    def _under_order(
+        self, order: Ordered | Imposed, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]
+    ) -> Iterator[Any]:
+        found = None
+        with failures_logged("no run with other choices"), self.calling(seed), order:
+            found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
+        if found is not None and same_structure(value, found):
+            yield found
 
     def _under(
         self, rounding: type[Tf32Convolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,

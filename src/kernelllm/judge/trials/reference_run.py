@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.equal_choices import Choice, as_chosen
-from kernelllm.judge.trials.same_computation import in_dtypes_of
+from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest
+from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
 from kernelllm.problems import nested
 
 
@@ -26,6 +26,8 @@ class ReferenceRun:
     left: tuple[str, ...] = ()
     """What the run left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""
     error: str = ""
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers before the run, where it can be refined."""
     unstable: bool = False
     """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
     has_tf32: bool = False
@@ -36,14 +38,19 @@ class ReferenceRun:
     rounding."""
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
     """Outputs in float64, everything moved at random by up to so many units of rounding."""
+    rerounded: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Outputs in working precision under another rounding."""
     choices: Callable[[], list[Choice]] = list
     """What it chose among equal values."""
     rechosen: Callable[[], Iterator[Any]] = lambda: iter(())
     """Outputs that are as right, where it chose otherwise among equal values."""
+    rotated: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Outputs in which each of some equal values was chosen first once."""
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
-        self.refinements, self.perturbed, self.choices, self.rechosen = iter(()), lambda _: iter(()), list, lambda: iter(())
+        self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
+        self.rechosen = self.rotated = self.rerounded = lambda: iter(())
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -78,8 +85,24 @@ class ReferenceRun:
         if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         if not found.ok and rules.exact:
-            found = next((other for other in (compare(value, of(Expected(one)), rules) for one in self.rechosen()) if other.ok), found)
+            others = (compare(value, of(Expected(one)), rules) for one in self.rechosen())
+            found = next((other for other in others if other.ok), found)
+        if not found.ok and rules.scaled and not exact and same_shapes(value, of(self.expected).value):
+            # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
+            rotated = [of(Expected(one)).value for one in self.rotated()]
+            found = compare(value, Expected(nearest(value, rotated)), rules) if rotated else found
         return found
+
+    def by_rounding(self, value: Any, rules: Rules) -> bool:
+        """Whether a wrong output is no further off than rounding takes the reference's own, which is far: then it says nothing."""
+        if not (self.unstable and self.expected.has_exact and rules.exact):
+            return False
+        others = tuple(self.rerounded())
+        return compare(value, replace(self.expected, equally_right=others), replace(rules, precise=False)).ok
+
+    def without_tf32(self) -> bool:
+        """Whether the output can be compared with that of a run without TF32 alone. Known after :meth:`refine`."""
+        return self.expected.tf32_is_noise and not self.unstable
 
     def _same_in_float64(self) -> bool:
         if not self.expected.has_exact:

@@ -10,7 +10,7 @@ import torch
 
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import TIES
-from kernelllm.judge.trials.error_sums import NEAR
+from kernelllm.judge.trials.error_sums import NEAR, NOISE
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
@@ -23,6 +23,12 @@ def same_structure(left: Any, right: Any) -> bool:
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
     return bool(values.encode(left, a) == values.encode(right, b)) and [t.shape for t in a] == [t.shape for t in b]
+
+
+def same_shapes(left: Any, right: Any) -> bool:
+    """Whether two outputs hold tensors of the same shapes and types, one after the other."""
+    a, b = ([(t.shape, t.dtype) for t in nested.tensors(value)] for value in (left, right))
+    return bool(a == b)
 
 
 def agrees(value: Any, exact: Any) -> bool:
@@ -51,6 +57,12 @@ def rounding_explains(value: Any, exact: Any, others: Sequence[Any]) -> bool:
         elif (apart := distance(mine, right)) > NEAR and max((distance(mine, one, right) for one in moved), default=0.0) < apart / 2:
             return False
     return bool(others)
+
+
+def says_something(value: Any, exact: Any) -> bool:
+    """Whether a run in less precision is near enough to the right numbers to be a measure of what is right."""
+    pairs = zip(nested.tensors(value), nested.tensors(exact), strict=True)
+    return all(distance(mine, right) <= NOISE for mine, right in pairs if mine.is_floating_point())
 
 
 def in_dtypes_of(value: Any, other: Any) -> Any:

@@ -84,6 +84,8 @@ def compare_sampled(process: CandidateProcess, large: PreparedRun) -> tuple[str,
         if found is None:
             break
         wrong, any_compared = _wrong(found, large)
+        if wrong and large.run.unstable:  # rounding makes anything of the reference's own output here
+            break
         if wrong:
             raise CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; at {where} {wrong}")
         kernels += found.kernels if any_compared else ()

@@ -147,7 +147,11 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
         if call.failure is not None and call.failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
             raise call.failure
         return
-    if comparison is not None and size.comparison.undecided(planned, comparison, reference_run):
+    if comparison is not None and not comparison.ok and reference_run.without_tf32():
+        call, comparison = _without_tf32(size, planned, call, comparison, reference_run)
+    if comparison is not None and size.comparison.undecided(
+        planned, comparison, reference_run, call.run.value if call.run is not None and size.position else None
+    ):
         return
     if call.failure is not None and call.failure.refused and planned.distribution == CONSTANTS:
         said = call.failure.message.partition("\n")[0]
@@ -165,6 +169,27 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if cause:
         comparison = replace(comparison, message=cause + comparison.message, precision=False)
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
+
+
+def _without_tf32(
+    size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, comparison: Comparison, reference_run: ReferenceRun
+) -> tuple[CandidateCall, Comparison]:
+    """The run once more without TF32, where that makes anything of the reference's output. Where it is right then, so are all runs to come
+    at this size."""
+    process, before = size.process, reference_run.before
+    if process.exact_products:
+        return call, comparison
+    process.exact_products = True
+    if kept := {name: tensor for name, tensor in before.items() if name not in size.evidence.state_missing}:
+        process.load(kept, size.reference.training)
+    again = call_candidate(process, size.position, call.inputs, call.seed, size.seeds, hold=planned.held)
+    found = None if again.run is None else size.comparison.output(planned, again.run, reference_run)
+    if found is None or not found.ok:
+        process.exact_products = False
+        return call, comparison
+    text = f"TF32 in convolutions alone makes anything of this output: its products were tried without it (sizes: {size.label})."
+    size.evidence.findings.append(Finding(check="precision", message=text, severity=Severity.INFO))
+    return again, found
 
 
 def _refuse_empty(problem: Problem, found: ReferenceRun) -> None:

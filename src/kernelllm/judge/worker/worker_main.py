@@ -257,7 +257,7 @@ class Session:
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None
-        self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order)
+        self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:

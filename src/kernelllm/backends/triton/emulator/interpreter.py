@@ -52,6 +52,12 @@ def to_tf32(data: Any) -> Any:
     return np.where(np.isfinite(data), rounded.reshape(np.shape(data)), data)
 
 
+class Tf32:
+    """Whether products that ask for TF32, or do not ask for more, have their operands rounded to it."""
+
+    rounds = True
+
+
 def install() -> None:
     """Patch the interpreter of this process for good."""
     from kernelllm.backends.triton.emulator import emulated_launches
@@ -190,7 +196,7 @@ def _dot_operand(handle: Any, precision: Any) -> Any:
     if kind is tl.float16:
         return handle.data.astype(np.float32)
     # one TF32 product unless the kernel asks for more; "bf16x3", "bf16x6" and "tf32x3" are nearly exact
-    if kind is tl.float32 and str(precision).rsplit(".", 1)[-1].upper() == "TF32":
+    if Tf32.rounds and kind is tl.float32 and str(precision).rsplit(".", 1)[-1].upper() == "TF32":
         return to_tf32(handle.data)
     return handle.data
 

@@ -1,0 +1,88 @@
+"""Products that read or write much for what they multiply: sums of elementwise kernels, which join what stands around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, reads_memory
+
+aten = torch.ops.aten
+_FEW = 8
+"""Inductor writes sums of fewer terms out, so that no reduction is left."""
+_SMALL = 64
+"""Elements of a product of a row or a column, of which a batch has many."""
+_LONG = 1024
+"""Rows from which on a product with one column keeps a GPU busy as a sum along each."""
+_MUCH = 2**28
+"""Multiplications from which on rows that begin at multiples of 16 bytes are worth a copy of the operands."""
+
+
+def by_shape(w: Editor, *args: Node) -> Node | None:
+    """A product of fixed sizes by the kind that its shape is fastest as; None for the library's own kernels.
+
+    ``args``: what is added, if anything, and the operands.
+    """
+    *bias, a, b = args
+    sizes = (*a.meta["val"].shape, b.meta["val"].shape[-1])
+    if not a.meta["val"].dtype.is_floating_point or not all(isinstance(n, int) for n in sizes):
+        return None
+    *batch, m, k, n = sizes
+    elementwise = not all(map(reads_memory, w.node.users))
+    few = k == 1 or (k < _FEW and (bool(batch) or elementwise))
+    vectors = bool(batch) and 1 in (m, n) and m * n <= _SMALL
+    column = not batch and n == 1 and m >= _LONG and a.meta["val"].stride(1) == 1
+    if few or vectors or column:
+        return as_sum(w, a, b, *bias)
+    return None if bias else _aligned(w, a, b)
+
+
+def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:
+    """A product as a sum, which joins the kernels around it: where there are few rows, columns or terms little is read twice."""
+    kind = a.meta["val"].dtype
+    sums, whole = torch.float32 if kind in HALF else kind, [_unmerged(a), _unmerged(b)]
+    batch = [w.size(next(t for t in whole if t), d) for d in range(2)] if any(whole) else [w.size(a, 0)][: a.meta["val"].dim() - 2]
+    # the larger operand is read as it is: a view of it would have to lie in memory
+    parts = [t or (w.call(aten.reshape.default, u, [*batch, w.size(u, 1), w.size(u, 2)]) if any(whole) else u)
+             for t, u in zip(whole, (a, b), strict=True)]  # fmt: skip
+    left, right = (w.call(aten.unsqueeze.default, w.call(CONVERT, t, sums) if kind in HALF else t, len(batch) + d)
+                   for t, d in zip(parts, (2, 0), strict=True))  # fmt: skip
+    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [len(batch) + 1])
+    if bias is not None:
+        out = w.call(aten.add.Tensor, out, w.call(CONVERT, bias, sums) if kind in HALF else bias)
+    out = w.call(CONVERT, out, kind) if kind in HALF else out
+    return w.call(aten.reshape.default, out, [w.size(a, 0), w.size(a, 1), w.size(b, 2)]) if any(whole) else out
+
+
+def _unmerged(node: Node) -> Node | None:
+    """[b, h, m, n] where the node sees its first two dimensions as one."""
+    source: Any = node
+    if node.meta["val"].dim() != 3:
+        return None
+    while source.target in (aten.expand.default, *VIEWS) and source.meta["val"].dim() == 3:
+        source = source.args[0]
+    before, after = source.meta["val"].shape, node.meta["val"].shape
+    fits = len(before) == 4 and [str(n) for n in before[2:]] == [str(n) for n in after[1:]]
+    return source if fits and statically_known_true(before[0] * before[1] == after[0]) else None
+
+
+def leaves(node: Node) -> bool:
+    """Whether the caller gets it, through views alone."""
+    return any(u.op == "output" or (u.target in VIEWS and leaves(u)) for u in node.users)
+
+
+def _aligned(w: Editor, a: Node, b: Node) -> Node | None:
+    """A batch of half-precision products with zeros behind terms and columns, so that all rows begin at multiples of 16 bytes."""
+    (*batch, m, k), n = a.meta["val"].shape, b.meta["val"].shape[-1]
+    if not batch or a.meta["val"].dtype not in HALF or not (k % 8 or n % 8) or batch[0] * m * n * k < _MUCH or min(m, n) < _SMALL:
+        return None
+    if leaves(w.node):
+        return None
+    terms, columns = -k % 8, -n % 8
+    a = w.call(aten.constant_pad_nd.default, a, [0, terms]) if terms else a
+    b = w.call(aten.constant_pad_nd.default, b, [0, columns, 0, terms])
+    out = w.call(aten.bmm.default, a, b)
+    return w.call(aten.slice.Tensor, out, 2, 0, n) if columns else out

@@ -1,0 +1,53 @@
+"""Products of fixed sizes that torch's library does badly: sums of elementwise kernels, and batches with rows that are aligned."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernelllm.compiler.capture import intercept, passes
+from kernelllm.compiler.options import Options
+
+MIXED = Options(extern="allow", symbolic=False, mixed=True)
+BF16 = torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "dtype", "products", "sums"),
+    [
+        ((2048, 96), (96, 1), torch.float32, 0, 1),  # one column
+        ((64, 96), (96, 1), torch.float32, 1, 0),
+        ((33, 1), (1, 40), BF16, 0, 1),  # one term
+        ((33, 4), (4, 40), torch.float32, 0, 1),
+        ((33, 12), (12, 40), torch.float32, 1, 0),
+        ((50, 1, 96), (50, 96, 4), BF16, 0, 1),  # rows of many batches
+        ((5, 1, 96), (5, 96, 200), BF16, 1, 0),
+    ],
+)
+def test_few_terms_or_results_are_sums(
+    left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype, products: int, sums: int
+) -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ y)
+
+    torch.manual_seed(0)
+    given = torch.randn(left).to(dtype), torch.randn(right).to(dtype)
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    text = str(graph.graph)
+    assert (text.count("mm.default"), text.count("sum.dim_IntList")) == (products, sums)
+    torch.testing.assert_close(graph(*given), forward(*given))
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(1024, 64, 1023), (1024, 1001, 64)])
+def test_batches_whose_rows_are_not_aligned_are_padded(rows: int, terms: int, columns: int) -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ y)
+
+    given = torch.ones(8, rows, terms, dtype=BF16), torch.ones(8, terms, columns, dtype=BF16)
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    (product,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default)
+    assert [n % 8 for n in (*product.args[0].meta["val"].shape[1:], *product.args[1].meta["val"].shape[1:])] == [0] * 4
+    torch.testing.assert_close(graph(*given), forward(*given))
