@@ -324,7 +324,7 @@ def test_recipes_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         config.load(str(path), ["training.no_such_key=1"])
     with pytest.raises(UnknownName, match="kernelllm-8b"):
         config.load("no-such-recipe")
-    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini", "mini-reject", "mini-rl"]
+    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini", "mini-reject", "mini-repair", "mini-rl"]
 
 
 def test_kernelllm_falls_back_to_the_small_model(

@@ -134,6 +134,8 @@ class RewardedSamples(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_f
     measure: bool = True
     """Times are taken where a GPU judges: of the kernel, of eager and of ``torch.compile``, seconds for each module. Without them a
     reward is at most a half, and says nothing of speed."""
+    profile: Literal["strict", "quick"] = "strict"
+    """How much the judge tries. Where a run ends, its best samples are judged again by ``strict``."""
 
 
 class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,11 +146,17 @@ class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_field
     keep: int = 2
     """Right kernels that stay for one module."""
     repairs: float = 0.1
-    """Share of the kept rows that show a wrong kernel and its verdict before the right one."""
+    """Share of the kept rows, at most, that show a wrong version and its verdict before the right kernel that is nearest to it."""
+    wrong: int = 1
+    """Wrong versions of one module that repairs are made of."""
+    fill: bool = False
+    """A module for which no sampled kernel is right is learnt from the set's own kernel."""
     problems: int | None = None
     looked: int = 32
     """Modules of the training split, and as many of the other splits, on which each round's model is looked at; 0: none."""
     look_samples: int = 4
+    look_rounds: int = 1
+    """Versions of each sample in a look. From 2 on a wrong one is asked for again, with its verdict where the model reads verdicts."""
     pairs: bool = True
     """Training pairs are learnt from too, beside the kept answers. They move a model to the manner in which they are written."""
 
