@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -306,6 +307,27 @@ def test_a_look_tells_how_many_wrong_answers_are_repaired(toy_set: Path, begun: 
     told = len(asked)
     reject(recipe, tmp_path, score=score)
     assert len(asked) == told, "answers and verdicts of a look are kept"
+
+
+def test_sampling_ends_in_time_with_what_is_judged(
+    toy_set: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelllm.train.reject.PART", 2)
+    changes = (
+        "reject.samples=4", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0", "reject.pairs=false",
+        "reject.max_seconds=1", "reject.fill=true", "validation.every=0",
+    )  # fmt: skip
+    asked: list[int] = []
+
+    def slow(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        asked.append(len(answers))
+        time.sleep(1.0)
+        return toy_score(answers)
+
+    reject(toy_recipe(toy_set, f"base={begun}", *changes), tmp_path, score=slow)
+    rows = [row for row in pair_files.read(tmp_path / "round-1" / "kept") if row.split == "train"]
+    assert asked == [8], "the second part came too late"
+    assert len({row.name for row in rows}) == 2, "what was not sampled is not filled in"
 
 
 def test_preferences_part_right_from_wrong(toy_set: Path, begun: Path, tmp_path: Path) -> None:

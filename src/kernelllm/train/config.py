@@ -35,6 +35,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The set's own splits, in which families of operators stay together. False: a fortieth of the rows is held out, by chance."""
     renamings: int = 0
     """Copies of each training pair under other names, in module and kernel alike, so that a small model learns to copy names."""
+    as_packaged: bool = False
+    """Kernels in the wording of the pairs that the packaged ``mini`` learnt from: for training that begins from it."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,9 +154,12 @@ class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_field
     fill: bool = False
     """A module for which no sampled kernel is right is learnt from the set's own kernel."""
     problems: int | None = None
+    max_seconds: int = 0
+    """Where positive, sampling ends after so long, and the round goes on with the modules whose samples are judged by then."""
     looked: int = 32
     """Modules of the training split, and as many of the other splits, on which each round's model is looked at; 0: none."""
     look_samples: int = 4
+    look_temperature: float = 1.0
     look_rounds: int = 1
     """Versions of each sample in a look. From 2 on a wrong one is asked for again, with its verdict where the model reads verdicts."""
     pairs: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -95,7 +96,8 @@ def _looked_at(recipe: Recipe, rows: Sequence[Pair], folder: Path, number: int, 
     parts = {"held in": [r for r in rows if r.split == "train"], "held out": [r for r in rows if r.split != "train"]}
     point: dict[str, Any] = {"round": number}
     place = folder / f"look-{number}"
-    with _asked(recipe, rows, place, score, seed=7) as (sampler, scored):
+    looking = msgspec.structs.replace(how, temperature=how.look_temperature)
+    with _asked(msgspec.structs.replace(recipe, reject=looking), rows, place, score, seed=7) as (sampler, scored):
         for name, part in parts.items():
             if problems := problems_of(part, how.looked):
                 point[name] = _looked_at_part(sampler, problems, how, scored, place / name.replace(" ", "-"))
@@ -148,7 +150,8 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     train = [row for row in rows if row.split == "train"]
     problems = problems_of(train, how.problems)
     with _asked(recipe, rows, place, score, first) as (sampler, scored):
-        samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told)
+        samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told, how.max_seconds)
+    problems = [problem for problem in problems if problem.name in {attempt.problem for attempt in samples}]
     more = {} if score is not None else rewards.held_out(samples, problems, how)
     rewards.write_report(samples, place, [row.triton_code for row in train], **more)
     rates = pass_rates(samples, sorted({1, how.samples}))
@@ -159,8 +162,11 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     return kept
 
 
-def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine) -> list[Attempt]:
-    """Attempts at all problems. A part is judged while the next one is sampled, and kept in a file, so that a stopped round goes on.
+def _sampled(
+    sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine, seconds: float = 0
+) -> list[Attempt]:
+    """Attempts at all problems, or at those of the parts that are begun within ``seconds`` (0: no limit). A part is judged while the next
+    one is sampled, and kept in a file, so that a stopped round goes on.
 
     Whoever stops it closes the judge, which then has nothing on what it was asked: of that no file is written.
     """
@@ -175,15 +181,18 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
         path.with_suffix(".new").replace(path)
         told(f"{path.stem}: {sum(a.verdict.correct for a in found)} of {len(found)} samples are right")
 
+    until = time.monotonic() + seconds if seconds else float("inf")
     stopped = Event()
     beside = ThreadPoolExecutor(1)
     waiting: list[Future[None]] = []
     try:
         for path, part in paths:
-            if not path.exists():
+            if not path.exists() and time.monotonic() < until:
                 drafts = sampler.drafts(part, n)
                 for done in waiting:
                     done.result()
+                if time.monotonic() >= until and waiting:
+                    break
                 waiting = [beside.submit(judge, path, drafts)]
         for done in waiting:
             done.result()
@@ -192,7 +201,7 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
         raise
     finally:
         beside.shutdown(wait=False, cancel_futures=True)
-    return [attempt for path, _ in paths for attempt in from_json(path.read_bytes(), list[Attempt])]
+    return [attempt for path, _ in paths if path.exists() for attempt in from_json(path.read_bytes(), list[Attempt])]
 
 
 def _versions(
