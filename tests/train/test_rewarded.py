@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,8 @@ from kernelllm.pairs import pair_files
 from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.train import config
 from kernelllm.train.dpo import dpo
-from kernelllm.train.reject import reject
+from kernelllm.train.judged import problems_of
+from kernelllm.train.reject import chosen, reject
 from kernelllm.train.rewards import report, reward
 from kernelllm.train.rl import rl
 from kernelllm.train.sft import sft
@@ -252,6 +254,80 @@ def test_rejection_can_learn_from_kept_answers_alone(toy_set: Path, begun: Path,
     own = [row for row in rows if row.split == "train"]
     assert run.examples == len(own) == len([row for row in rows if len(row.triton_code) % 2 == 0 and row.split == "train"])
     assert {"validation", "test"} <= {row.split for row in rows}, "the set's other splits are still looked at"
+
+
+def test_repairs_lead_from_each_wrong_version_to_the_nearest_right_kernel() -> None:
+    rows = [toy_pair(index, "train") for index in range(3)]
+    problems = problems_of(rows)
+
+    def attempt(place: int, source: str, status: Status, answer: str = "") -> Attempt:
+        return Attempt(problem=rows[place].name, candidate=Candidate(source=source), verdict=verdict(status), answer=answer)
+
+    short, long = "a\nb\n", "a\nx\ny\nz\n"
+    samples = [
+        *[attempt(0, source, Status.CORRECT) for source in (long, short, short)],
+        *[attempt(0, source, Status.INCORRECT) for source in ("a\nb\nc", "x\ny\nz", "x\ny\nz", "never")],
+        attempt(1, "wrong", Status.RUNTIME_ERROR), attempt(1, "", Status.INVALID, "no code"), attempt(1, "", Status.INVALID),
+        attempt(2, "wrong", Status.PROBLEM_ERROR),
+    ]  # fmt: skip
+    kept = list(chosen(samples, problems, rows, config.Rejection(keep=1, repairs=0.9, wrong=2, fill=True)))
+    pairs = [(row.name, row.triton_code) for row in kept if row.kind == "pair"]
+    assert pairs == [("toy/0", short), ("toy/1", rows[1].triton_code), ("toy/2", rows[2].triton_code)]
+    repairs = {(row.name, row.before_code, row.triton_code) for row in kept if row.kind == "repair"}
+    assert repairs == {
+        ("toy/0", "a\nb\nc", short), ("toy/0", "x\ny\nz", long),
+        ("toy/1", "wrong", rows[1].triton_code), ("toy/1", "no code", rows[1].triton_code),
+    }  # fmt: skip
+    assert len({row.uuid for row in kept}) == len(kept)
+    fewer = list(chosen(samples, problems, rows, config.Rejection(keep=1, repairs=0.5, wrong=9)))
+    assert [row.kind for row in fewer] == ["pair", "repair"], "a share of the rows; nothing is filled in"
+
+
+def test_a_look_tells_how_many_wrong_answers_are_repaired(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+    changes = (
+        "reject.samples=2", "reject.problems=2", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=3",
+        "reject.look_samples=2", "reject.look_rounds=3", "reject.rounds=1", "validation.every=0",
+    )  # fmt: skip
+    asked: list[int] = []
+
+    def score(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        asked.append(len(answers))
+        return toy_score(answers)
+
+    recipe = toy_recipe(toy_set, f"base={begun}", *changes)
+    lines: list[str] = []
+    reject(recipe, tmp_path, score=score, told=lines.append)
+    for point in json.loads((tmp_path / "curve.json").read_text()):
+        for part in (point["held in"], point["held out"]):
+            right = part["samples"] * (part["pass@1 after 3 versions"] - part["pass@1"])
+            assert part["repaired"] == pytest.approx(right)
+            assert 0 <= part["repaired"] <= part["wrong"] <= part["samples"] == 6
+    assert any("wrong ones repaired" in line for line in lines)
+    (tmp_path / "curve.json").unlink()
+    told = len(asked)
+    reject(recipe, tmp_path, score=score)
+    assert len(asked) == told, "answers and verdicts of a look are kept"
+
+
+def test_sampling_ends_in_time_with_what_is_judged(
+    toy_set: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelllm.train.reject.PART", 2)
+    changes = (
+        "reject.samples=4", "reject.max_tokens=12", "training.max_steps=1", "data.renamings=0", "reject.looked=0", "reject.pairs=false",
+        "reject.max_seconds=1", "reject.fill=true", "validation.every=0",
+    )  # fmt: skip
+    asked: list[int] = []
+
+    def slow(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
+        asked.append(len(answers))
+        time.sleep(1.0)
+        return toy_score(answers)
+
+    reject(toy_recipe(toy_set, f"base={begun}", *changes), tmp_path, score=slow)
+    rows = [row for row in pair_files.read(tmp_path / "round-1" / "kept") if row.split == "train"]
+    assert asked == [8], "the second part came too late"
+    assert len({row.name for row in rows}) == 2, "what was not sampled is not filled in"
 
 
 def test_preferences_part_right_from_wrong(toy_set: Path, begun: Path, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import re
 
 from kernelllm.core import verdict_words
 from kernelllm.core.gpus import Gpu
-from kernelllm.core.types import KernelUse, Severity, Status, Timing, Verdict
+from kernelllm.core.types import Attempt, KernelUse, Severity, Status, Timing, Verdict
 
 MAX_CHARS = 2400
 """Longest error text that goes into a prompt."""
+MAX_ANSWER = 4000
+"""Most characters of an answer without code that go into one."""
 
 _SAYS = {
     Status.INCORRECT: "The results differ from the reference.",
@@ -31,6 +33,11 @@ def of(verdict: Verdict, source: str, gpu: Gpu | None = None) -> str:
         where = f" (line {finding.line}: `{_line(source, finding.line)}`)" if finding.line else ""
         parts.append(f"- {finding.check}: {finding.message}{where}")
     return "\n".join(p for p in parts if p)
+
+
+def version(attempt: Attempt) -> str:
+    """A version as the next prompt shows it: its code, or how the answer begins where that has none."""
+    return attempt.candidate.source.strip() or attempt.answer.strip()[:MAX_ANSWER]
 
 
 def headline(verdict: Verdict) -> str:

@@ -165,7 +165,7 @@ def next_prompt(
     best = best_of(history)
     context = {
         **_context(problem, target, open_backend(backend)),
-        "last_source": last.candidate.source.strip() or last.answer.strip()[:4000],
+        "last_source": feedback.version(last),
         "feedback": feedback.of(last.verdict, last.candidate.source, gpus.of(target)),
         "verdict": feedback.one_line(last.verdict),
         "best_source": best.candidate.source.strip() if best else "",

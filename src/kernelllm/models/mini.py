@@ -70,6 +70,13 @@ class Mini(HF):
         self._check: Continuation | None = None
         self.reads_verdicts = self._saw_verdicts()
 
+    @classmethod
+    def wrapping(cls, model: Any, tokenizer: Any, *, name: str = "in-memory", batch: int = 32) -> HF:
+        """As every provider has it; its own configuration says whether it saw verdicts."""
+        made = super().wrapping(model, tokenizer, name=name, batch=batch)
+        made.reads_verdicts = bool(getattr(model.config, "reads_verdicts", True))
+        return made
+
     def _saw_verdicts(self) -> bool:
         """Whether there were repairs among its pairs, which training notes in the configuration."""
         from kernelllm.models import small_weights

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernelllm.core.store import Run, Store
-from kernelllm.core.types import Attempt, Problem, Status, from_json
+from kernelllm.core.types import Attempt, Problem, Status, digest, from_json
 from kernelllm.lm import feedback
 from kernelllm.pairs.row import Pair, pair_of
 from kernelllm.pool.local import LocalPool, Slot
@@ -94,10 +94,8 @@ def unverified(run: Run) -> Iterator[tuple[str, str, str]]:
 
 def with_before(row: Pair, parent: Attempt, kind: str) -> Pair:
     """The row of a kernel that came after another one and its verdict."""
-    told = feedback.one_line(parent.verdict)
-    return msgspec.structs.replace(
-        row, kind=kind, before_code=parent.candidate.source, before_verdict=told, uuid=f"{row.uuid}-{parent.candidate.digest[:8]}"
-    )
+    told, before = feedback.one_line(parent.verdict), parent.candidate.source or feedback.version(parent)
+    return msgspec.structs.replace(row, kind=kind, before_code=before, before_verdict=told, uuid=f"{row.uuid}-{digest(before)[:8]}")
 
 
 def with_repairs(rows: Sequence[Pair], wrong: Iterable[Attempt], share: float) -> list[Pair]:

@@ -35,6 +35,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The set's own splits, in which families of operators stay together. False: a fortieth of the rows is held out, by chance."""
     renamings: int = 0
     """Copies of each training pair under other names, in module and kernel alike, so that a small model learns to copy names."""
+    as_packaged: bool = False
+    """Kernels in the wording of the pairs that the packaged ``mini`` learnt from: for training that begins from it."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +136,8 @@ class RewardedSamples(JudgedSamples, frozen=True, kw_only=True, forbid_unknown_f
     measure: bool = True
     """Times are taken where a GPU judges: of the kernel, of eager and of ``torch.compile``, seconds for each module. Without them a
     reward is at most a half, and says nothing of speed."""
+    profile: Literal["strict", "quick"] = "strict"
+    """How much the judge tries. Where a run ends, its best samples are judged again by ``strict``."""
 
 
 class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,11 +148,20 @@ class Rejection(RewardedSamples, frozen=True, kw_only=True, forbid_unknown_field
     keep: int = 2
     """Right kernels that stay for one module."""
     repairs: float = 0.1
-    """Share of the kept rows that show a wrong kernel and its verdict before the right one."""
+    """Share of the kept rows, at most, that show a wrong version and its verdict before the right kernel that is nearest to it."""
+    wrong: int = 1
+    """Wrong versions of one module that repairs are made of."""
+    fill: bool = False
+    """A module for which no sampled kernel is right is learnt from the set's own kernel."""
     problems: int | None = None
+    max_seconds: int = 0
+    """Where positive, sampling ends after so long, and the round goes on with the modules whose samples are judged by then."""
     looked: int = 32
     """Modules of the training split, and as many of the other splits, on which each round's model is looked at; 0: none."""
     look_samples: int = 4
+    look_temperature: float = 1.0
+    look_rounds: int = 1
+    """Versions of each sample in a look. From 2 on a wrong one is asked for again, with its verdict where the model reads verdicts."""
     pairs: bool = True
     """Training pairs are learnt from too, beside the kept answers. They move a model to the manner in which they are written."""
 

@@ -91,6 +91,12 @@ class Sampler:
             for i, completion in self.model.sample_prompts(asked, self.params, n)
         ]
 
+    def next_drafts(self, problems: Sequence[Problem], talks: Sequence[Sequence[Attempt]], numbers: Sequence[int]) -> list[Draft]:
+        """The next version of each conversation, in order; ``numbers`` tell draws from equal prompts apart."""
+        asked = [self.writer.messages(p, talk) for p, talk in zip(problems, talks, strict=True)]
+        drawn = dict(self.model.sample_prompts(asked, self.params, 1, numbers))
+        return [self.writer.draft(drawn[i], as_text(asked[i]), talks[i]) for i in range(len(asked))]
+
 
 def judged(drafts: Sequence[tuple[Problem, Draft]], judge: JudgePool) -> list[Attempt | None]:
     """One attempt a draft. A draft without code is ``invalid``; None where the pool failed."""

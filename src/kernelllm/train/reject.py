@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -16,13 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from kernelllm.core.errors import UsageError
-from kernelllm.core.types import Attempt, Draft, Problem, Status, from_json, to_json
+from kernelllm.core.types import Attempt, Draft, Problem, from_json, to_json
 from kernelllm.models import SamplingParams
 from kernelllm.models.extras import need
-from kernelllm.pairs import from_runs, pair_files
+from kernelllm.models.language_model import AGAIN
+from kernelllm.pairs import pair_files
 from kernelllm.pairs.cleaning import CleaningReport
 from kernelllm.pairs.row import Pair, pair_of
-from kernelllm.train import rewards, sharding, weights
+from kernelllm.train import repairs, rewards, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Rejection
 from kernelllm.train.examples import rows_of
@@ -61,8 +64,7 @@ def reject(
             told(f"round {number}: sampling with {base}")
             kept = _kept(now, rows, place, score, told, first=1000 * number)
             looked = [] if recipe.reject.pairs else [row for row in rows if row.split != "train"]
-            splits = dict(Counter(row.split for row in [*kept, *looked]))
-            pair_files.write([*kept, *looked], place / "kept", CleaningReport(rows=sum(splits.values()), kept=len(kept), splits=splits))
+            pair_files.write([*kept, *looked], place / "kept", _report([*kept, *looked], recipe))
         own = sum(1 for _ in pair_files.read(place / "kept"))
         limit = None if recipe.data.limit is None else recipe.data.limit + own
         pairs = (str(place / "kept"), *(recipe.data.pairs if recipe.reject.pairs else ()))
@@ -71,6 +73,17 @@ def reject(
         base = str(place / "model")
         _looked_at(msgspec.structs.replace(recipe, base=base), rows, folder, number, score, told)
     return runs
+
+
+def _report(kept: Sequence[Pair], recipe: Recipe) -> CleaningReport:
+    """Of what is kept, with what the sets were held against: its modules are theirs."""
+    made = CleaningReport(rows=len(kept), kept=len(kept), splits=dict(Counter(row.split for row in kept)))
+    for folder in recipe.data.pairs:
+        told = pair_files.report_of(Path(folder))
+        made.benchmarks |= told.benchmarks
+        for reason, count in told.dropped.items():
+            made.dropped[reason] = made.dropped.get(reason, 0) + count
+    return made
 
 
 def _looked_at(recipe: Recipe, rows: Sequence[Pair], folder: Path, number: int, score: Scorer | None, told: ToldLine) -> None:
@@ -83,16 +96,35 @@ def _looked_at(recipe: Recipe, rows: Sequence[Pair], folder: Path, number: int, 
     parts = {"held in": [r for r in rows if r.split == "train"], "held out": [r for r in rows if r.split != "train"]}
     point: dict[str, Any] = {"round": number}
     place = folder / f"look-{number}"
-    with _asked(recipe, rows, place, score, seed=7) as (sampler, scored):
+    looking = msgspec.structs.replace(how, temperature=how.look_temperature)
+    with _asked(msgspec.structs.replace(recipe, reject=looking), rows, place, score, seed=7) as (sampler, scored):
         for name, part in parts.items():
             if problems := problems_of(part, how.looked):
-                found = _sampled(sampler, problems, how.look_samples, scored, place / name.replace(" ", "-"), log.info)
-                worth = [rewards.reward(a.verdict) for a in found]
-                right = pass_rates(found)["pass@1"]
-                point[name] = {"modules": len(problems), "samples": len(found), "mean reward": sum(worth) / len(worth), "pass@1": right}
+                point[name] = _looked_at_part(sampler, problems, how, scored, place / name.replace(" ", "-"))
     path.write_text(json.dumps([*curve, point], indent=1) + "\n", encoding="utf-8")
-    figures = [f"{n} {v['mean reward']:.3f} (pass@1 {v['pass@1']:.3f}, {v['samples']} answers)" for n, v in point.items() if n in parts]
-    told(f"after round {number}, mean reward: {', '.join(figures)}")
+    told(f"after round {number}, mean reward: {', '.join(f'{name} {_figures(point[name])}' for name in parts if name in point)}")
+
+
+def _looked_at_part(sampler: Sampler, problems: Sequence[Problem], how: Rejection, score: Scorer, folder: Path) -> dict[str, Any]:
+    """What first answers are worth; with further versions, how many of the wrong ones are right in the end."""
+    found = _sampled(sampler, problems, how.look_samples, score, folder, log.info)
+    worth = [rewards.reward(a.verdict) for a in found]
+    made = {"modules": len(problems), "samples": len(found), "mean reward": sum(worth) / len(worth), **pass_rates(found, _ks(how))}
+    if how.look_rounds > 1:
+        last = _versions(sampler, problems, found, how.look_rounds, score, folder)
+        wrong = [number for number, attempt in enumerate(found) if not attempt.verdict.correct]
+        rates = {f"{k} after {how.look_rounds} versions": v for k, v in pass_rates(last, _ks(how)).items()}
+        made |= {"wrong": len(wrong), "repaired": sum(last[number].verdict.correct for number in wrong), **rates}
+    return made
+
+
+def _ks(how: Rejection) -> list[int]:
+    return sorted({1, how.look_samples})
+
+
+def _figures(part: dict[str, Any]) -> str:
+    repaired = f", {part['repaired']} of {part['wrong']} wrong ones repaired" if "repaired" in part else ""
+    return f"{part['mean reward']:.3f} (pass@1 {part['pass@1']:.3f}, {part['samples']} answers{repaired})"
 
 
 @contextmanager
@@ -118,7 +150,8 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     train = [row for row in rows if row.split == "train"]
     problems = problems_of(train, how.problems)
     with _asked(recipe, rows, place, score, first) as (sampler, scored):
-        samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told)
+        samples = _sampled(sampler, problems, how.samples, scored, place / "sampled", told, how.max_seconds)
+    problems = [problem for problem in problems if problem.name in {attempt.problem for attempt in samples}]
     more = {} if score is not None else rewards.held_out(samples, problems, how)
     rewards.write_report(samples, place, [row.triton_code for row in train], **more)
     rates = pass_rates(samples, sorted({1, how.samples}))
@@ -129,8 +162,11 @@ def _kept(recipe: Recipe, rows: Sequence[Pair], place: Path, score: Scorer | Non
     return kept
 
 
-def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine) -> list[Attempt]:
-    """Attempts at all problems. A part is judged while the next one is sampled, and kept in a file, so that a stopped round goes on.
+def _sampled(
+    sampler: Sampler, problems: Sequence[Problem], n: int, score: Scorer, folder: Path, told: ToldLine, seconds: float = 0
+) -> list[Attempt]:
+    """Attempts at all problems, or at those of the parts that are begun within ``seconds`` (0: no limit). A part is judged while the next
+    one is sampled, and kept in a file, so that a stopped round goes on.
 
     Whoever stops it closes the judge, which then has nothing on what it was asked: of that no file is written.
     """
@@ -145,15 +181,18 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
         path.with_suffix(".new").replace(path)
         told(f"{path.stem}: {sum(a.verdict.correct for a in found)} of {len(found)} samples are right")
 
+    until = time.monotonic() + seconds if seconds else float("inf")
     stopped = Event()
     beside = ThreadPoolExecutor(1)
     waiting: list[Future[None]] = []
     try:
         for path, part in paths:
-            if not path.exists():
+            if not path.exists() and time.monotonic() < until:
                 drafts = sampler.drafts(part, n)
                 for done in waiting:
                     done.result()
+                if time.monotonic() >= until and waiting:
+                    break
                 waiting = [beside.submit(judge, path, drafts)]
         for done in waiting:
             done.result()
@@ -162,34 +201,53 @@ def _sampled(sampler: Sampler, problems: Sequence[Problem], n: int, score: Score
         raise
     finally:
         beside.shutdown(wait=False, cancel_futures=True)
-    return [attempt for path, _ in paths for attempt in from_json(path.read_bytes(), list[Attempt])]
+    return [attempt for path, _ in paths if path.exists() for attempt in from_json(path.read_bytes(), list[Attempt])]
+
+
+def _versions(
+    sampler: Sampler, problems: Sequence[Problem], first: Sequence[Attempt], rounds: int, score: Scorer, folder: Path
+) -> list[Attempt]:
+    """The last version of each conversation: what is wrong is asked for again, as ``bench --rounds`` does. Each round has a file."""
+    by_name = {problem.name: problem for problem in problems}
+    talks = [[attempt] for attempt in first]
+    for round_ in range(1, rounds):
+        path = folder / f"version-{round_ + 1}.json"
+        numbers = [number for number, talk in enumerate(talks) if not talk[-1].verdict.correct]
+        again = [talks[number] for number in numbers]
+        if not path.exists():
+            asked = [by_name[talk[0].problem] for talk in again]
+            drafts = sampler.next_drafts(asked, again, [round_ * AGAIN + number for number in numbers])
+            answers = [(problem, draft.answer) for problem, draft in zip(asked, drafts, strict=True)]
+            path.write_text(to_json(score(answers), indent=0), encoding="utf-8")
+        for talk, attempt in zip(again, from_json(path.read_bytes(), list[Attempt | None]), strict=True):
+            talk += [msgspec.structs.replace(attempt, round=round_)] if attempt is not None else []
+    return [talk[-1] for talk in talks]
 
 
 def chosen(samples: Sequence[Attempt], problems: Sequence[Problem], rows: Sequence[Pair], how: Rejection) -> Iterator[Pair]:
-    """For each module the best of the right kernels that differ, then repairs: a wrong kernel of the module before a right one, which is
-    the set's own where the model wrote none."""
+    """For each module the best of the right kernels that differ, then repairs: wrong versions of the module before the right kernel that
+    is nearest, which is the set's own where the model wrote none."""
     by_name = {row.name: row for row in rows}
     groups: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in samples:
         groups[attempt.problem].append(attempt)
-    repairs: list[Pair] = []
-    count = 0
+    made: list[Pair] = []
+    repaired: list[Pair] = []
     for problem in problems:
-        right = {a.candidate.digest: a for a in groups[problem.name] if a.verdict.correct}
-        best = sorted(right.values(), key=lambda a: (-rewards.reward(a.verdict), len(a.candidate.source)))[: how.keep]
         known = by_name[problem.name]
-        made = [_row(problem, attempt, known) for attempt in best]
-        count += len(made)
-        yield from made
-        wrong = [a for a in groups[problem.name] if not a.verdict.correct and a.verdict.status is not Status.INVALID]
-        if wrong:
-            right_one = made[0] if made else msgspec.structs.replace(known, kind="pair", split="train")
-            repairs.append(from_runs.with_before(right_one, wrong[0], "repair"))
-    random.Random(0).shuffle(repairs)
-    yield from repairs[: round(how.repairs * count / max(1 - how.repairs, 1e-9))]
+        found = {a.candidate.digest: a for a in groups[problem.name] if a.verdict.correct}
+        right = sorted(found.values(), key=lambda a: (-rewards.reward(a.verdict), len(a.candidate.source)))
+        own = msgspec.structs.replace(known, kind="pair", split="train", before_code="", before_verdict="")
+        row = partial(_row, problem, right, known) if right else lambda _, own=own: own
+        made += [row(place) for place in range(len(right[: how.keep]))] or [own] * how.fill
+        wrong = [a for a in groups[problem.name] if not a.verdict.correct]
+        repaired += repairs.of_module(wrong, [a.candidate.source for a in right] or [known.triton_code], row, how.wrong)
+    yield from made
+    random.Random(0).shuffle(repaired)
+    yield from repaired[: round(how.repairs * len(made) / max(1 - how.repairs, 1e-9))]
 
 
-def _row(problem: Problem, attempt: Attempt, known: Pair) -> Pair:
+def _row(problem: Problem, right: Sequence[Attempt], known: Pair, place: int) -> Pair:
     """As the row that the module came from, with a kernel of the model's own."""
-    made = pair_of(problem, attempt, licenses=known.licenses, repository=known.repo_name, link=known.repo_link)
+    made = pair_of(problem, right[place], licenses=known.licenses, repository=known.repo_name, link=known.repo_link)
     return msgspec.structs.replace(made, family=known.family, split="train", synthetic=known.synthetic)

@@ -71,7 +71,7 @@ def opened_scorer(score: Scorer | None, how: RewardedSamples, writer: LMWriter) 
     if score is not None:
         yield score
         return
-    with JudgePool(how.device, how.workers, measure=how.measure) as judge:
+    with JudgePool(how.device, how.workers, measure=how.measure, profile=how.profile) as judge:
         yield JudgedAnswers(judge, writer)
 
 
