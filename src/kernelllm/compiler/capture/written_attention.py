@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,8 +167,7 @@ def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
     weights = found.shaped or softmax
     node, (query, key), rank = edit.node, found.product.args, weights.meta["val"].dim()
     query, key, value = (_with_heads(edit, n, weights) for n in (query, key, node.args[1]))
-    key = key.args[0] if key.target is aten.permute.default and key.args[1] == [0, 1, 3, 2] else edit.call(
-        aten.permute.default, key, [0, 1, 3, 2])
+    key = _transposed(edit, key)
     half = query.meta["val"].dtype in HALF
     scale = None if not found.scale.is_number else float(found.scale)
     if half and edit.options.library and found.masked is None:
@@ -178,7 +178,18 @@ def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
                             allow_tf32=edit.options.matmul_tf32, **extra)
     if rank == 3:
         node.replace_all_uses_with(edit.call(aten.squeeze.dim, out, 1))
-        return
+    else:
+        _place(edit, out)
+
+
+def _transposed(edit: Editor, key: Node) -> Node:
+    turned = key.target is aten.permute.default and key.args[1] == [0, 1, 3, 2]
+    return key.args[0] if turned else edit.call(aten.permute.default, key, [0, 1, 3, 2])
+
+
+def _place(edit: Editor, out: Node) -> None:
+    """Attention's result [B, H, rows, columns] in the place of the batched product ``edit.node``."""
+    node = edit.node
     others = []
     for user in list(node.users):
         if user.target in VIEWS and _shape(user) == _shape(out):
@@ -242,4 +253,89 @@ def _mask(edit: Editor, found: _Scores, rank: int) -> Node | None:
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
 
 
-__all__ = ["in_rows", "join_attention", "put_attention"]
+_FEW_QUERIES = 16
+"""Queries up to which cutting the keys into spans pays more than one pass over them."""
+
+
+def join_sinks(edit: Editor) -> None:
+    """Attention whose softmax has a score of each head's own behind those of the keys, which is cut off again."""
+    node, passed = edit.node, set[Node]()
+    if str(node.target) not in _PRODUCTS or len(node.args) != 2:
+        return
+    cut = _same_elements(node.args[0], passed)
+    if cut.target is not aten.slice.Tensor or cut.args[2] != 0:
+        return
+    softmax = _same_elements(cut.args[0], passed)
+    _, outside = group_of(softmax)
+    rank = softmax.meta["val"].dim()
+    if called(softmax) != "aten._softmax.default" or len(outside) != 1 or rank != 4 or cut.args[1] not in (-1, 3):
+        return
+    joined = _without_top(outside.pop(), passed)
+    if joined.target is not aten.cat.default or len(joined.args[0]) != 2 or joined.args[1:] not in ((-1,), (3,)):
+        return
+    scores, sinks = joined.args[0]
+    found, vector = _scores(scores), _of_heads(sinks)
+    if found is None or vector is None or _shape(scores)[-1] != _shape(cut)[-1] or not _fits(found, node, scores.meta["val"]):
+        return
+    half = found.product.meta["val"].dtype in HALF
+    positive = not found.scale.is_number or found.scale > 0
+    if not half or not positive or _hint(scores.meta["val"].shape[2]) <= _FEW_QUERIES:
+        return
+    between = _between(node, found.product)
+    if not all(u in between for n in between - {node} for u in n.users):
+        return
+    with edit.graph.graph.inserting_before(node):
+        _hide(found)
+        query, key = (_with_heads(edit, n, scores) for n in found.product.args)
+        key = _transposed(edit, key)
+        heads = edit.call(aten.reshape.default, vector, [edit.size(scores, 1)])
+        scale = float(found.scale) if found.scale.is_number else None
+        value = _with_heads(edit, node.args[1], scores)
+        _place(edit, edit.template("sink_attention", query, key, value, _mask(edit, found, rank), heads, scale))
+
+
+def _without_top(node: Node, passed: set[Node]) -> Node:
+    """What the largest of each row is subtracted from, which changes no softmax."""
+    node = _same_elements(node, passed)
+    if node.target is aten.sub.Tensor and isinstance(node.args[1], Node):
+        top: Any = _same_elements(node.args[1], passed)
+        top = top.args[0] if top.target is operator.getitem and top.args[1] == 0 else top
+        if top.target in (aten.max.dim, aten.amax.default) and top.args[1] in (-1, 3, [-1], [3]) and top.args[2:] == (True,):
+            return _same_elements(node.args[0], passed) if top.args[0] is node.args[0] else node
+    return node
+
+
+def _of_heads(node: Node) -> Node | None:
+    """[1, H, 1, 1] where the node is that for every batch and query."""
+    while node.target is CONVERT:
+        node = node.args[0]
+    source = node.args[0] if node.target is aten.expand.default else node
+    return source if [n for d, n in enumerate(_shape(source)) if d != 1] == ["1"] * 3 else None
+
+
+def _between(node: Node, product: Node) -> set[Node]:
+    """The product, and all that stands between it and ``node``."""
+    found, todo = {product}, [product]
+    order = {n: at for at, n in enumerate(node.graph.nodes)}
+    while todo:
+        for user in todo.pop().users:
+            if user not in found and order[user] <= order[node]:
+                found.add(user)
+                todo.append(user)
+    return found
+
+
+def _hide(found: _Scores) -> None:
+    """Beside a sink, keys that are hidden by a low number are as those that are not there: no row is without a score."""
+    mask: Any = found.masked
+    if mask is None:
+        return
+    mask = _same_elements(mask, set())
+    numbers = [n for a in mask.args[1:] if (n := _constant(a)) is not None] if mask.target is aten.where.self else []
+    if mask.meta["val"].dtype == torch.bool:
+        found.fill = -math.inf
+    elif len(numbers) == 2 and max(numbers) == 0.0 and min(numbers) <= _HIDES:
+        found.masked, found.keeps, found.fill = mask.args[0], numbers[0] == 0.0, -math.inf
+
+
+__all__ = ["in_rows", "join_attention", "join_sinks", "put_attention"]
