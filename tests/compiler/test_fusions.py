@@ -335,3 +335,27 @@ def test_scores_of_heads_behind_those_of_keys_go_into_attention(quick: Judge) ->
     assert attention.args[1].target is torch.ops.aten.squeeze.dim  # a head for two
     verdict = quick.judge(problem(SINKS), Candidate(source=compiled(problem(SINKS), Options())))
     assert verdict.correct, verdict.message
+
+
+DIFFERENCE = """
+class Model(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.factor, self.heads = nn.Parameter(torch.tensor(0.7)), heads
+    def forward(self, q, k, v):
+        b, h, t, _ = q.shape
+        scores = q @ k.transpose(2, 3) * 0.25 + torch.triu(torch.full((t, t), float("-inf"), device=q.device), 1)
+        weights = torch.softmax(scores, -1).view(b, self.heads, 2, t, t)
+        return (weights[:, :, 0] - self.factor * weights[:, :, 1]) @ v
+batch, heads, tokens, width = 2, 3, 20, 16
+def get_inputs(): return [torch.randn(batch, n * heads, tokens, width * 2 // n) for n in (2, 2, 1)]
+def get_init_inputs(): return [heads]
+"""
+
+
+def test_the_difference_of_two_maps_of_weights_is_that_of_two_attentions(quick: Judge) -> None:
+    source = compiled(problem(DIFFERENCE), Options())
+    assert source.count("attention_kernel[") == 1
+    assert "batched" not in source
+    verdict = quick.judge(problem(DIFFERENCE), Candidate(source=source))
+    assert verdict.correct, verdict.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +39,11 @@ class _Scores:
     inside: set[Node] = field(default_factory=set)
 
 
-def join_attention(edit: Editor) -> None:
-    """Put attention in the place of ``edit.node``, a batched product, where its left operand is a softmax of another's scores."""
+def join_attention(edit: Editor, beside: Collection[Node] = ()) -> None:
+    """Put attention in the place of ``edit.node``, a batched product, where its left operand is a softmax of another's scores.
+
+    ``beside``: what reads the weights too and is about to go.
+    """
     node = edit.node
     if str(node.target) not in _PRODUCTS or len(node.args) != 2:
         return
@@ -56,7 +60,7 @@ def join_attention(edit: Editor) -> None:
     if found is None or not _fits(found, node, value) or (found.shaped and found.shaped.meta["val"].dim() not in (3, 4)):
         return
     inside |= group | found.inside
-    if not all(u in inside for n in inside - {node} for u in n.users):
+    if not all(u in inside or u in beside for n in inside - {node} for u in n.users):
         return
     with edit.graph.graph.inserting_before(node):
         _replace(edit, found, softmax)
@@ -122,6 +126,7 @@ def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: fl
     if mask.meta["val"].dtype not in (torch.bool, torch.float32, found.product.meta["val"].dtype):
         return None
     found.masked, found.keeps, found.fill, found.shaped = mask, keeps, fill, node
+    _by_condition(found, -math.inf)
     return found
 
 
@@ -253,6 +258,55 @@ def _mask(edit: Editor, found: _Scores, rank: int) -> Node | None:
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
 
 
+def join_difference(edit: Editor) -> None:
+    """``(weights[:, :, 0] - factor * weights[:, :, 1]) @ value`` as two attentions: no weights lie in memory."""
+    node, passed = edit.node, set[Node]()
+    if str(node.target) not in _PRODUCTS or len(node.args) != 2:
+        return
+    whole: Any = _same_elements(node.args[0], passed)
+    if whole.target not in (aten.sub.Tensor, aten.add.Tensor) or whole.kwargs:
+        return
+    terms = [_of_pair(term) for term in whole.args]
+    if None in terms or len({t[0] for t in terms if t}) > 1 or {t[1] for t in terms if t} != {0, 1}:
+        return
+    pairs: Any = terms[0][0]  # type: ignore[index]
+    softmax = _same_elements(pairs, passed)
+    if called(softmax) != "aten._softmax.default" or softmax.meta["val"].dim() != 4 or pairs.meta["val"].dim() != 5:
+        return
+    rows = pairs.meta["val"].shape[3]
+    if not isinstance(rows, int) and str(rows) != _shape(pairs)[4]:
+        return
+    with edit.graph.graph.inserting_before(node):
+        value = _with_heads(edit, node.args[1], whole)
+        batch, count, keys, columns = (edit.size(value, d) for d in range(4))
+        rows = rows if isinstance(rows, int) else keys
+        value = edit.call(aten.expand.default, edit.call(aten.unsqueeze.default, value, 2), [batch, count, 2, keys, columns])
+        merged = edit.integer(operator.mul, batch, count)
+        batches, doubled = (edit.integer(operator.mul, n, 2) for n in (merged, count))
+        value = edit.call(aten.reshape.default, value, [batches, keys, columns])
+        product = edit.call(node.target, edit.call(aten.view.default, pairs, [batches, rows, keys]), value, **node.kwargs)
+        heads = edit.call(aten.view.default, product, [batch, doubled, rows, columns])
+        both = edit.call(aten.view.default, heads, [batch, count, 2, rows, columns])
+        parts = [edit.call(aten.select.int, both, 2, at) for _, at, _ in terms]  # type: ignore[misc]
+        parts = [p if f is None else edit.call(aten.mul.Tensor, p, f) for p, (_, _, f) in zip(parts, terms, strict=True)]  # type: ignore[misc]
+        out = edit.call(aten.reshape.default, edit.call(whole.target, *parts), [merged, rows, columns])
+    join_attention(Editor(edit.graph, product, edit.namespace, edit.options), _between(node, softmax))
+    if not (product.users and heads.users):  # it was joined
+        node.replace_all_uses_with(out)
+
+
+def _of_pair(term: Any) -> tuple[Node, int, Node | None] | None:
+    """The tensor [B, H, 2, rows, keys] of which a term is one part, which one, and the number that it is multiplied with."""
+    factor = None
+    if isinstance(term, Node) and term.target is aten.mul.Tensor and all(isinstance(a, Node) for a in term.args):
+        one, other = sorted(term.args, key=lambda a: a.target is not aten.select.int)
+        term, factor = one, other
+        if factor.meta["val"].dim():
+            return None
+    fits = isinstance(term, Node) and term.target is aten.select.int and term.args[1] == 2 and _shape(term.args[0])[2:3] == ["2"]
+    return (term.args[0], term.args[2], factor) if fits else None
+
+
 _FEW_QUERIES = 16
 """Queries up to which cutting the keys into spans pays more than one pass over them."""
 
@@ -285,7 +339,8 @@ def join_sinks(edit: Editor) -> None:
     if not all(u in between for n in between - {node} for u in n.users):
         return
     with edit.graph.graph.inserting_before(node):
-        _hide(found)
+        _by_condition(found, _HIDES)
+        found.fill = -math.inf  # no row is without a score
         query, key = (_with_heads(edit, n, scores) for n in found.product.args)
         key = _transposed(edit, key)
         heads = edit.call(aten.reshape.default, vector, [edit.size(scores, 1)])
@@ -325,17 +380,15 @@ def _between(node: Node, product: Node) -> set[Node]:
     return found
 
 
-def _hide(found: _Scores) -> None:
-    """Beside a sink, keys that are hidden by a low number are as those that are not there: no row is without a score."""
+def _by_condition(found: _Scores, low: float) -> None:
+    """A mask that adds zero or a number up to ``low`` as the condition that chooses: the kernel passes over what it hides."""
     mask: Any = found.masked
-    if mask is None:
+    if mask is None or mask.meta["val"].dtype == torch.bool:
         return
     mask = _same_elements(mask, set())
     numbers = [n for a in mask.args[1:] if (n := _constant(a)) is not None] if mask.target is aten.where.self else []
-    if mask.meta["val"].dtype == torch.bool:
-        found.fill = -math.inf
-    elif len(numbers) == 2 and max(numbers) == 0.0 and min(numbers) <= _HIDES:
+    if len(numbers) == 2 and max(numbers) == 0.0 and min(numbers) <= low:
         found.masked, found.keeps, found.fill = mask.args[0], numbers[0] == 0.0, -math.inf
 
 
-__all__ = ["in_rows", "join_attention", "join_sinks", "put_attention"]
+__all__ = ["in_rows", "join_attention", "join_difference", "join_sinks", "put_attention"]
