@@ -344,7 +344,7 @@ class Model(nn.Module):
         self.factor, self.heads = nn.Parameter(torch.tensor(0.7)), heads
     def forward(self, q, k, v):
         b, h, t, _ = q.shape
-        scores = q @ k.transpose(2, 3) * 0.25 + torch.triu(torch.full((t, t), float("-inf"), device=q.device), 1)
+        scores = q * 0.5 @ (k * 0.5).transpose(2, 3) + torch.triu(torch.full((t, t), float("-inf"), device=q.device), 1)
         weights = torch.softmax(scores, -1).view(b, self.heads, 2, t, t)
         return (weights[:, :, 0] - self.factor * weights[:, :, 1]) @ v
 batch, heads, tokens, width = 2, 3, 20, 16
@@ -354,6 +354,8 @@ def get_init_inputs(): return [heads]
 
 
 def test_the_difference_of_two_maps_of_weights_is_that_of_two_attentions(quick: Judge) -> None:
+    (attention,) = [n for n in captured(DIFFERENCE).graph.graph.nodes if str(n.target) == "kernelllm.attention.default"]
+    assert (attention.args[0].name, attention.args[5]) == ("q", 0.25)  # numbers that operands are multiplied with are the scale
     source = compiled(problem(DIFFERENCE), Options())
     assert source.count("attention_kernel[") == 1
     assert "batched" not in source
