@@ -93,9 +93,10 @@ def views_as_asked() -> Iterator[None]:
 
     def as_asked(a: Any, shape: Any, allow_copy: bool) -> Any:
         made = viewed(a, shape, allow_copy)
-        if str(tuple(made.shape)) == str(tuple(shape)) or not is_contiguous_or_false(a):
+        simple = [min(pair, key=lambda size: len(str(size))) for pair in zip(made.shape, shape, strict=True)]
+        if str(simple) == str(list(made.shape)) or not is_contiguous_or_false(a):
             return made
-        return torch.as_strided(a, shape, make_contiguous_strides_for(shape))
+        return torch.as_strided(a, simple, make_contiguous_strides_for(simple))
 
     with ExitStack() as stack:
         patch(stack, torch._refs, "_reshape_view_helper_core_alg", as_asked)
