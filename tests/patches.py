@@ -124,6 +124,10 @@ CAPTURE = (
         "pooling_output_shape(inputSize, kernelSize, pad, stride, dilation, ceil_mode)",
     ),
     *_each(
+        "compiler/capture/derived_sizes.py", "views have the sizes that were asked for", "torch._refs",
+        "_reshape_view_helper_core_alg(a, shape, allow_copy)",
+    ),
+    *_each(
         "compiler/capture/derived_sizes.py", "the same in Inductor's lowerings", "torch._inductor.lowering",
         "pooling_size(x, i, kernel_size, stride, padding, ceil_mode, dilation)",
     ),

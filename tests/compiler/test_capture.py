@@ -379,3 +379,28 @@ def get_inputs(): return [torch.rand(n), 2.5]
     widens = captured(body.replace("x * scale", "x.mean() * -scale").replace("rand(n)", "rand(n, dtype=torch.bfloat16)"))
     assert widens.plain_inputs == {"scale": 2.5}
     assert widens.graph.graph.output_node().args[0][0].meta["val"].dtype is torch.bfloat16
+
+
+WINDOWS = """
+class Model(nn.Module):
+    def __init__(self, side, block=4):
+        super().__init__()
+        tiles = torch.rand(side // block, block, 3)
+        self.register_buffer("weight", tiles.view(side, 3))
+    def forward(self, x):
+        b, n, c = x.shape
+        tiles = x.view(b, n // 4, 4, c).transpose(1, 2).reshape(-1, 4, c)
+        return torch.softmax(tiles, 1) + self.weight.sum()
+batch, side, width = 2, 32, 8
+def get_inputs(): return [torch.rand(batch, side, width)]
+def get_init_inputs(): return [side]
+"""
+
+
+def test_views_have_the_sizes_that_they_were_asked_for() -> None:
+    found = captured(WINDOWS)
+    assert found.way == "make_fx"
+    assert all("// (" not in size for given in found.graph_inputs for size in given.shape)
+    view = next(n for n in found.graph.graph.nodes if n.target is torch.ops.aten.view.default)
+    assert view.meta["val"].shape[2] == 4
+    assert isinstance(view.meta["val"].shape[2], int)

@@ -15,7 +15,7 @@ class Model(nn.Module):
         super().__init__()
         self.filter = nn.Parameter(torch.randn(width, dtype=torch.complex64))
     def forward(self, x, angle):
-        z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j)
+        z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle) / (2 + 1j) + (angle * 3j - 1)
         filtered = torch.fft.ifft2(torch.fft.fft(z.conj(), dim=-1) * self.filter, norm="ortho")
         circular = torch.fft.irfft(torch.fft.rfft(x) * z[:, 1:2])
         return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, z + 1, torch.log(z + 3).exp()

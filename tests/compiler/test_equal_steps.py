@@ -69,3 +69,21 @@ def test_it_is_what_the_loop_computes(forward: Callable[[Tensor, Tensor], Tensor
     graph.recompile()
     assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == after
     torch.testing.assert_close(graph(*given), forward(*given))
+
+
+def test_gradients_of_parts_are_computed_at_once() -> None:
+    def forward(x: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            outs = [torch.tanh(x[:, i] @ grad[0]) for i in range(x.shape[1])]
+            return torch.autograd.grad(torch.stack(outs, 1), x, grad)
+
+    given = torch.randn(5, 5, 5), torch.randn(5, 5, 5)
+    graph = make_fx(forward, intercept.decompositions(Options()), tracing_mode="fake")(*given)
+    assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == 10
+    equal_steps.join(graph, Options())
+    graph.graph.lint()
+    graph.recompile()
+    assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == 2
+    assert "select_scatter" not in str(graph.graph)
+    torch.testing.assert_close(graph(*given), forward(*given))

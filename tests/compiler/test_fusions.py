@@ -307,3 +307,57 @@ def test_pools_whose_windows_overlap_are_taken_one_dimension_after_the_other() -
     x = torch.randn(2, 3, 9, 11)
     wanted = (F.max_pool2d(x, (6, 4), 2, 1, ceil_mode=True), F.max_pool2d(x, 5, 1, 2, 2), F.max_pool3d(x, 3, 1, 1), F.max_pool2d(x, 5, 4))
     assert all(map(torch.equal, graph(x), wanted))
+
+
+SINKS = """
+class Model(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.sinks = nn.Parameter(torch.randn(heads, dtype=torch.bfloat16))
+    def forward(self, q, k, v):
+        b, h, t, d = k.shape
+        k, v = (x[:, :, None].expand(b, h, 2, t, d).reshape(b, 2 * h, t, d) for x in (k, v))
+        i = torch.arange(t, device=q.device)
+        hidden = (i[:, None] < i) | (i[:, None] >= i + 5)
+        scores = q @ k.transpose(2, 3) * 0.25 + torch.zeros(t, t, dtype=q.dtype, device=q.device).masked_fill(hidden, -3e38)
+        scores = torch.cat([scores, self.sinks.view(1, -1, 1, 1).expand(b, -1, t, -1)], -1)
+        scores = scores - scores.max(-1, keepdim=True).values
+        return torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)[..., :-1] @ v
+batch, heads, tokens, width = 2, 4, 40, 16
+def get_inputs(): return [torch.randn(batch, n, tokens, width, dtype=torch.bfloat16) for n in (heads, heads // 2, heads // 2)]
+def get_init_inputs(): return [heads]
+"""
+
+
+def test_scores_of_heads_behind_those_of_keys_go_into_attention(quick: Judge) -> None:
+    (attention,) = [n for n in captured(SINKS).graph.graph.nodes if str(n.target) == "kernelllm.sink_attention.default"]
+    assert attention.args[3].meta["val"].dtype == torch.bool  # the kernel passes over keys that no query sees
+    assert attention.args[1].target is torch.ops.aten.squeeze.dim  # a head for two
+    verdict = quick.judge(problem(SINKS), Candidate(source=compiled(problem(SINKS), Options())))
+    assert verdict.correct, verdict.message
+
+
+DIFFERENCE = """
+class Model(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.factor, self.heads = nn.Parameter(torch.tensor(0.7)), heads
+    def forward(self, q, k, v):
+        b, h, t, _ = q.shape
+        scores = q * 0.5 @ (k * 0.5).transpose(2, 3) + torch.triu(torch.full((t, t), float("-inf"), device=q.device), 1)
+        weights = torch.softmax(scores, -1).view(b, self.heads, 2, t, t)
+        return (weights[:, :, 0] - self.factor * weights[:, :, 1]) @ v
+batch, heads, tokens, width = 2, 3, 20, 16
+def get_inputs(): return [torch.randn(batch, n * heads, tokens, width * 2 // n) for n in (2, 2, 1)]
+def get_init_inputs(): return [heads]
+"""
+
+
+def test_the_difference_of_two_maps_of_weights_is_that_of_two_attentions(quick: Judge) -> None:
+    (attention,) = [n for n in captured(DIFFERENCE).graph.graph.nodes if str(n.target) == "kernelllm.attention.default"]
+    assert (attention.args[0].name, attention.args[5]) == ("q", 0.25)  # numbers that operands are multiplied with are the scale
+    source = compiled(problem(DIFFERENCE), Options())
+    assert source.count("attention_kernel[") == 1
+    assert "batched" not in source
+    verdict = quick.judge(problem(DIFFERENCE), Candidate(source=source))
+    assert verdict.correct, verdict.message

@@ -23,6 +23,7 @@ BF16 = torch.bfloat16
         ((33, 12), (12, 40), torch.float32, 1, 0),
         ((50, 1, 96), (50, 96, 4), BF16, 0, 1),  # rows of many batches
         ((5, 1, 96), (5, 96, 200), BF16, 1, 0),
+        ((5, 200, 96), (5, 96, 1), BF16, 1, 0),
     ],
 )
 def test_few_terms_or_results_are_sums(
@@ -37,6 +38,17 @@ def test_few_terms_or_results_are_sums(
     passes.run(graph, MIXED)
     text = str(graph.graph)
     assert (text.count("mm.default"), text.count("sum.dim_IntList")) == (products, sums)
+    torch.testing.assert_close(graph(*given), forward(*given))
+
+
+def test_a_matrix_that_is_made_for_a_row_alone_is_summed_where_it_is_made() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ torch.exp(y))
+
+    given = torch.randn(5, 1, 96), torch.randn(5, 96, 200)
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    assert "bmm" not in str(graph.graph)
     torch.testing.assert_close(graph(*given), forward(*given))
 
 

@@ -57,8 +57,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 """What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
 
-UNROLLED: dict[str, Any] = {"extern": "allow", "symbolic": False, "unroll": True}
-"""What ``torch.compile`` has of a loop over a dimension: comes next where the loop stayed one of launches."""
+UNROLLED: dict[str, Any] = {"extern": "allow", "symbolic": False, "unroll": True, "mixed": True}
+"""A loop over a dimension as ``torch.compile`` has it, with templates where they are faster: comes next where the loop stayed launches."""
 
 CAREFUL: tuple[dict[str, Any], ...] = ({"trace": "export"}, {"symbolic": False})
 """Other ways of capture, which come next where every candidate so far was judged wrong."""

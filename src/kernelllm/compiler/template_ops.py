@@ -45,6 +45,7 @@ SCHEMAS: dict[str, str] = {
     "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
     "half_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask=None, bool is_causal=False, float? scale=None, "
     "bool allow_tf32=False, bool nan_rows=False) -> Tensor",
+    "sink_attention": "(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor sinks, float? scale=None) -> Tensor",
     "half_attention_backward": "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor grad, bool is_causal=False, float? scale=None) "
     "-> (Tensor, Tensor, Tensor)",
     "attention_with_sums": "(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)",
@@ -254,6 +255,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "conv_transpose": _conv_transpose,
     "attention": _attention,
     "half_attention": _attention,
+    "sink_attention": _attention,
     "half_attention_backward": lambda q, k, v, *_, **__: (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)),
     "attention_with_sums": lambda q, *_, **__: (torch.empty_like(q), q.new_empty((*q.shape[:3], 1), dtype=torch.float32)),
     "attention_gradients": lambda grad, q, k, v, *_, **__: tuple(map(torch.empty_like, (q, k, v))),

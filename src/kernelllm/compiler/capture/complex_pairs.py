@@ -63,6 +63,7 @@ class _InPairs(Interpreter):  # type: ignore[misc]
         name = str(getattr(target, "_overloadpacket", "")).removeprefix("aten.")
         pairs = any(isinstance(v, ComplexPair) for v in pytree.tree_leaves((args, kwargs), is_leaf=_is_pair))
         made = name in _MAKERS or any(isinstance(v, torch.dtype) and v.is_complex for v in (*args, kwargs.get("dtype")))
+        made = made or any(isinstance(v, complex) for v in args)
         if name in self.rules and (pairs or made):
             result = self.rules[name](*args, **kwargs)
             if result is not NotImplemented:

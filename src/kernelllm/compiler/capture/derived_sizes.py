@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
+from torch._prims_common import is_contiguous_or_false, make_contiguous_strides_for
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Min
 
@@ -84,6 +85,25 @@ def pooled(size: Any, kernel: Any, padding: Any, stride: Any, dilation: Any, cei
 
 
 @contextmanager
+def views_as_asked() -> Iterator[None]:
+    """While open, views of contiguous tensors have the sizes that they were asked for: ``x.view(n // 8, 8)`` would have
+    ``n // (n // 8)`` columns.
+    """
+    viewed = torch._refs._reshape_view_helper_core_alg
+
+    def as_asked(a: Any, shape: Any, allow_copy: bool) -> Any:
+        made = viewed(a, shape, allow_copy)
+        simple = [min(pair, key=lambda size: len(str(size))) for pair in zip(made.shape, shape, strict=True)]
+        if str(simple) == str(list(made.shape)) or not is_contiguous_or_false(a):
+            return made
+        return torch.as_strided(a, simple, make_contiguous_strides_for(simple))
+
+    with ExitStack() as stack:
+        patch(stack, torch._refs, "_reshape_view_helper_core_alg", as_asked)
+        yield
+
+
+@contextmanager
 def naming() -> Iterator[None]:
     """While open, convolutions and pools give their output sizes names, in fake tensors and in Inductor's lowerings."""
     import torch._meta_registrations as meta
@@ -105,6 +125,7 @@ def naming() -> Iterator[None]:
         return symbol_for(V.graph.sizevars.shape_env, V.graph.sizevars.simplify(out)), ceil_mode
 
     with ExitStack() as stack:
+        stack.enter_context(views_as_asked())
         patch(stack, meta, "calc_conv_nd_return_shape", convolved)
         patch(stack, meta, "pooling_output_shape", meta_pooled)
         patch(stack, lowering, "pooling_size", lowered)

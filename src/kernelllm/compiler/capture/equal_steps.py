@@ -25,9 +25,9 @@ _THROUGH = (*VIEWS, *PRODUCTS, aten.expand.default, aten.permute.default, aten.u
 
 def join(graph: GraphModule, options: Options) -> None:
     """Put the steps of loops side by side, in place."""
+    _without_copies(graph)
     if sum(n.target in PRODUCTS for n in graph.graph.nodes) < _FEWEST:
         return
-    _without_copies(graph)
     _by_themselves(graph, options, products=True)
     _by_themselves(graph, options, products=False)
     _gathered(graph, options)
@@ -36,6 +36,8 @@ def join(graph: GraphModule, options: Options) -> None:
 def _without_copies(graph: GraphModule) -> None:
     """Slices of a whole dimension as what they slice, and writing into a part of a tensor as the values that are written."""
     whole = [0, 2**63 - 1]
+    for node in graph.graph.find_nodes(op="call_function", target=aten.alias.default):
+        node.replace_all_uses_with(node.args[0], lambda user: user.op != "output")
     for node in graph.graph.find_nodes(op="call_function", target=aten.slice.Tensor):
         if list(node.args[2:]) == whole:
             _put(node, node.args[0])
@@ -102,6 +104,9 @@ def _by_themselves(graph: GraphModule, options: Options, *, products: bool) -> N
             continue
         with graph.graph.inserting_before(first):
             whole = steps.stacked(tuple(members))
+            if whole is None:  # the steps of a backward are the last ones first
+                members.reverse()
+                whole = steps.stacked(tuple(members))
             if whole is None or not whole[1]:
                 continue
             for at, member in enumerate(members):
@@ -148,6 +153,8 @@ def _parts_of(node: Any) -> tuple[list[Node], int, bool] | None:
         shapes = {str(tuple(p.meta["val"].shape)) for p in parts}
         alike = len(shapes) == 1 and len({p.meta["val"].dtype for p in parts}) == 1
         return (list(parts), dim, False) if alike else None
+    if node.target is aten.add.Tensor:
+        return _added(node)
     if node.target is not aten.select_scatter.default or any(u.target is node.target and u.args[0] is node for u in node.users):
         return None
     value, found = node.meta["val"], dict[int, Node]()
@@ -159,6 +166,25 @@ def _parts_of(node: Any) -> tuple[list[Node], int, bool] | None:
         at = at.args[0]
     whole = len(found) == length
     return ([found[i] for i in range(len(found))], dim, True) if whole else None
+
+
+def _added(node: Any) -> tuple[list[Node], int, bool] | None:
+    """The parts of a tensor that autograd adds, as gradients of what was read in parts: zeros but for one part each."""
+    value, found, todo = node.meta["val"], dict[int, Node](), [node]
+    dims: set[int] = set()
+    while todo:
+        at = todo.pop()
+        if at.target is aten.add.Tensor and not at.kwargs and all(map(is_tensor, at.args)) and (at is node or len(at.users) == 1):
+            todo += at.args
+            continue
+        if at.target is not aten.select_scatter.default or at.args[0].target is not aten.full.default or at.args[0].args[1] != 0:
+            return None
+        dims.add(at.args[2] % value.dim())
+        length = value.shape[min(dims)]
+        if len(dims) > 1 or not isinstance(length, int) or at.args[3] % length in found:
+            return None
+        found[at.args[3] % length] = at.args[1]
+    return ([found[i] for i in range(length)], min(dims), True) if len(found) == length else None
 
 
 __all__ = ["join"]

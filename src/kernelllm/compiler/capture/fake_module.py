@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from kernelllm.compiler.capture import intercept, results, symbols
+from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -61,7 +62,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
     table = symbols.new_symbols(env, chosen, factors or {})
     try:
-        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories():
+        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories(), views_as_asked():
             namespace = symbols.execute(problem, code, {**found, **table})
             with symbols.symbol_aware(namespace) if table else nullcontext():  # without symbols, ``type(n) is int`` should hold
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []

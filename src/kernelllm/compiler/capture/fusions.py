@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import quantized_weights, wide_rows
+from kernelllm.compiler.capture.attention_forms import join_difference, join_sinks
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called, closed, group_of, reads_memory
 from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
@@ -40,10 +41,12 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains =
     namespace = template_ops.register()
     for node in list(graph.graph.nodes):
         join_attention(Editor(graph, node, namespace, options))
+        join_sinks(Editor(graph, node, namespace, options))
+        join_difference(Editor(graph, node, namespace, options))
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         edit = Editor(graph, node, namespace, options)
-        if node.target in (namespace.attention.default, namespace.half_attention.default):
+        if node.target in (namespace.attention.default, namespace.half_attention.default, namespace.sink_attention.default):
             share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit, gains)

@@ -66,7 +66,7 @@ def plain(value: Any) -> str | None:
 
 
 def _dim(node: Any, dim: int) -> int:
-    return dim % node.meta["val"].dim()
+    return int(dim % node.meta["val"].dim())
 
 
 def _from_begin(base: Any, dim: int, at: int) -> int:
@@ -127,7 +127,7 @@ class Steps:
 
     def _alike(self, nodes: tuple[Node, ...]) -> Stacked:
         """The same operator on stacked arguments."""
-        first = nodes[0]
+        first = self._first(nodes)
         if any(n.op != "call_function" or n.target is not first.target or len(n.args) != len(first.args) for n in nodes):
             return None
         tags = getattr(first.target, "tags", ())
@@ -138,7 +138,7 @@ class Steps:
         args: list[Any] = []
         for given in zip(*(n.args for n in nodes), strict=True):
             tensors = all(map(is_tensor, given))
-            args.append(self.stacked(given) if tensors else given[0])
+            args.append(self.stacked(given) if tensors else first.args[len(args)])
             if not tensors and (plain(given[0]) is None or any(plain(g) != plain(given[0]) for g in given)):
                 return None
         values = [a for a, given in zip(args, first.args, strict=True) if is_tensor(given)]
@@ -149,6 +149,10 @@ class Steps:
         if not any(v[1] for v in values if isinstance(v, tuple)):
             return (first, False) if isinstance(first.target, torch._ops.OpOverload) and not first.target._schema.is_mutable else None
         return self._operator(first, args, len(nodes))
+
+    def _first(self, nodes: tuple[Node, ...]) -> Node:
+        """The node that stands first in the graph: what it reads is there for new nodes."""
+        return min(nodes, key=lambda n: self._place.get(n, 0))
 
     def _apart(self, nodes: tuple[Node, ...]) -> bool:
         """Whether no step needs another's result."""
@@ -196,7 +200,8 @@ class Steps:
         return node
 
     def _product(self, nodes: tuple[Node, ...], args: list[Any]) -> Stacked:
-        first, edit = nodes[0], self.editor(nodes[0])
+        first = self._first(nodes)
+        edit = self.editor(first)
         if first.kwargs or _hint(first.meta["val"].numel()) > _LARGE:
             return None
         if first.target is aten.bmm.default:
@@ -213,7 +218,8 @@ class Steps:
 
     def _batched(self, nodes: tuple[Node, ...], args: list[Any]) -> Stacked:
         """Batches of all steps as one. The steps go before or behind the batch, as the operands lie in memory."""
-        first, count, edit = nodes[0], len(nodes), self.editor(nodes[0])
+        first, count = self._first(nodes), len(nodes)
+        edit = self.editor(first)
         known = [a for a in args if a is not None]
         if not known or not all(k[1] for k in known):
             return None

@@ -8,13 +8,16 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, reads_memory
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, reads_memory
+from kernelllm.compiler.capture.stacked_steps import is_elementwise
 
 aten = torch.ops.aten
 _FEW = 8
 """Inductor writes sums of fewer terms out, so that no reduction is left."""
 _SMALL = 64
 """Elements of a product of a row or a column, of which a batch has many."""
+_TERMS = 256
+"""Terms up to which such a product joins the kernel that makes its larger operand, which then lies nowhere."""
 _LONG = 1024
 """Rows from which on a product with one column keeps a GPU busy as a sum along each."""
 _MUCH = 2**28
@@ -33,7 +36,7 @@ def by_shape(w: Editor, *args: Node) -> Node | None:
     *batch, m, k, n = sizes
     elementwise = not all(map(reads_memory, w.node.users))
     few = k == 1 or (k < _FEW and (bool(batch) or elementwise))
-    vectors = bool(batch) and 1 in (m, n) and m * n <= _SMALL
+    vectors = bool(batch) and 1 in (m, n) and (m * n <= _SMALL or (k <= _TERMS and _computed(b if m == 1 else a) and not _scores(w.node)))
     column = not batch and n == 1 and m >= _LONG and a.meta["val"].stride(1) == 1
     if few or vectors or column:
         return as_sum(w, a, b, *bias)
@@ -67,6 +70,26 @@ def _unmerged(node: Node) -> Node | None:
     before, after = source.meta["val"].shape, node.meta["val"].shape
     fits = len(before) == 4 and [str(n) for n in before[2:]] == [str(n) for n in after[1:]]
     return source if fits and statically_known_true(before[0] * before[1] == after[0]) else None
+
+
+def _computed(node: Any) -> bool:
+    """Whether an elementwise kernel would write a matrix for nothing but a product."""
+    while node.target in (*VIEWS, aten.expand.default, aten.permute.default, aten.clone.default):
+        node = node.args[0]
+    return is_elementwise(node.target)
+
+
+def _scores(node: Node) -> bool:
+    """Whether a softmax is taken of a product: attention is looked for later."""
+    todo, seen = [node], {node}
+    while todo:
+        for user in todo.pop().users:
+            if called(user) == "aten._softmax.default":
+                return True
+            if user not in seen and (user.target in VIEWS or is_elementwise(user.target)):
+                seen.add(user)
+                todo.append(user)
+    return False
 
 
 def leaves(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +15,15 @@ from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, closed, group_of
 
 aten = torch.ops.aten
-_PRODUCTS = ("kernelllm.batched_matmul.default", "kernelllm.half_batched_matmul.default", "aten.bmm.default")
+PRODUCTS = ("kernelllm.batched_matmul.default", "kernelllm.half_batched_matmul.default", "aten.bmm.default")
 _WIDEST = 128
 """Elements of a head that one kernel holds whole."""
-_HIDES = -1e8
+HIDES = -1e8
 """A number added to a score from here on leaves nothing of it: a row of such scores alone has equal weights, as with the mask added."""
 
 
 @dataclass
-class _Scores:
+class Scores:
     """What the softmax reads: ``scale * product``, under a mask."""
 
     product: Node
@@ -37,13 +38,16 @@ class _Scores:
     inside: set[Node] = field(default_factory=set)
 
 
-def join_attention(edit: Editor) -> None:
-    """Put attention in the place of ``edit.node``, a batched product, where its left operand is a softmax of another's scores."""
+def join_attention(edit: Editor, beside: Collection[Node] = ()) -> None:
+    """Put attention in the place of ``edit.node``, a batched product, where its left operand is a softmax of another's scores.
+
+    ``beside``: what reads the weights too and is about to go.
+    """
     node = edit.node
-    if str(node.target) not in _PRODUCTS or len(node.args) != 2:
+    if str(node.target) not in PRODUCTS or len(node.args) != 2:
         return
     inside: set[Node] = {node}
-    softmax = _same_elements(node.args[0], inside)
+    softmax = same_elements(node.args[0], inside)
     group, outside = group_of(softmax)
     tops = [n for n in group if n.target is aten.amax.default]
     value = softmax.meta["val"]
@@ -51,17 +55,17 @@ def join_attention(edit: Editor) -> None:
         return
     if list(tops[0].args[1]) not in ([-1], [value.dim() - 1]) or value.dim() not in (3, 4):
         return
-    found = _scores(outside.pop())
-    if found is None or not _fits(found, node, value) or (found.shaped and found.shaped.meta["val"].dim() not in (3, 4)):
+    found = scores_of(outside.pop())
+    if found is None or not fits_template(found, node, value) or (found.shaped and found.shaped.meta["val"].dim() not in (3, 4)):
         return
     inside |= group | found.inside
-    if not all(u in inside for n in inside - {node} for u in n.users):
+    if not all(u in inside or u in beside for n in inside - {node} for u in n.users):
         return
     with edit.graph.graph.inserting_before(node):
         _replace(edit, found, softmax)
 
 
-def _same_elements(node: Node, passed: set[Node]) -> Node:
+def same_elements(node: Node, passed: set[Node]) -> Node:
     """What a node is a view, a copy or a conversion of."""
     while node.target in (*VIEWS, aten.clone.default, CONVERT) or _whole(node):
         passed.add(node)
@@ -71,10 +75,11 @@ def _same_elements(node: Node, passed: set[Node]) -> Node:
 
 def _whole(node: Node) -> bool:
     """Whether an expansion or a slice has all of what it reads, and no more."""
-    return node.target in (aten.expand.default, aten.slice.Tensor) and _shape(node) == _shape(node.args[0])
+    return node.target in (aten.expand.default, aten.slice.Tensor) and shape_of(node) == shape_of(node.args[0])
 
 
-def _shape(node: Node) -> list[str]:
+def shape_of(node: Node) -> list[str]:
+    """The sizes as text."""
     return [str(n) for n in node.meta["val"].shape]
 
 
@@ -86,15 +91,15 @@ def _number(value: Any) -> Any:
     return sympy.sympify(value) if isinstance(value, int | float) else None
 
 
-def _scores(node: Node) -> _Scores | None:
+def scores_of(node: Node) -> Scores | None:
     """The scores that ``node`` is made of; None where it is something else."""
     inside: set[Node] = set()
-    node = _same_elements(node, inside)
-    if str(node.target) in _PRODUCTS:
-        return _Scores(node, inside={node, *inside}) if len(node.args) == 2 else None
+    node = same_elements(node, inside)
+    if str(node.target) in PRODUCTS:
+        return Scores(node, inside={node, *inside}) if len(node.args) == 2 else None
     found = None
     if node.target in (aten.mul.Tensor, aten.div.Tensor) and isinstance(node.args[0], Node) and _number(node.args[1]) is not None:
-        found = _scores(node.args[0])
+        found = scores_of(node.args[0])
         if found is None or found.masked is not None:
             return None
         factor = _number(node.args[1])
@@ -105,22 +110,23 @@ def _scores(node: Node) -> _Scores | None:
         condition, first, second = node.args
         keeps = _constant(second) is not None
         scores, fill = (first, _constant(second)) if keeps else (second, _constant(first))
-        if fill is not None and fill <= _HIDES:
+        if fill is not None and fill <= HIDES:
             found = _masked(node, scores, condition, keeps=keeps, fill=fill)
     if found is not None:
         found.inside |= {node, *inside}
     return found
 
 
-def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: float = 0.0) -> _Scores | None:
-    if _shape(scores) != _shape(node):
+def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: float = 0.0) -> Scores | None:
+    if shape_of(scores) != shape_of(node):
         return None
-    found = _scores(scores)
+    found = scores_of(scores)
     if found is None or found.masked is not None:
         return None
     if mask.meta["val"].dtype not in (torch.bool, torch.float32, found.product.meta["val"].dtype):
         return None
     found.masked, found.keeps, found.fill, found.shaped = mask, keeps, fill, node
+    by_condition(found, -math.inf)
     return found
 
 
@@ -132,19 +138,20 @@ def _constant(node: Any) -> float | None:
     return None
 
 
-def _fits(found: _Scores, node: Node, weights: torch.Tensor) -> bool:
+def fits_template(found: Scores, node: Node, weights: torch.Tensor) -> bool:
     """Whether the template computes this: its types, heads that one kernel holds, a scale that is a number."""
     operands = (*found.product.args, node.args[1])
     dtypes = {n.meta["val"].dtype for n in operands}
-    width = max(_hint(found.product.args[0].meta["val"].shape[-1]), _hint(node.args[1].meta["val"].shape[-1]))
+    width = max(size_hint(found.product.args[0].meta["val"].shape[-1]), size_hint(node.args[1].meta["val"].shape[-1]))
     if len(dtypes) != 1 or not dtypes <= {torch.float32, *HALF} or width > _WIDEST:
         return False
-    if _shape(found.product)[1:] != [str(n) for n in weights.shape[-2:]]:
+    if shape_of(found.product)[1:] != [str(n) for n in weights.shape[-2:]]:
         return False
     return bool(found.scale.is_number) or _is_usual(found.scale, found.product.args[0].meta["val"])
 
 
-def _hint(size: Any) -> int:
+def size_hint(size: Any) -> int:
+    """A size at the problem's own sizes."""
     return size if isinstance(size, int) else int(size.node.hint or _WIDEST + 1)
 
 
@@ -162,26 +169,48 @@ def _is_usual(scale: Any, query: torch.Tensor) -> bool:
     return True
 
 
-def _replace(edit: Editor, found: _Scores, softmax: Node) -> None:
+def _replace(edit: Editor, found: Scores, softmax: Node) -> None:
     weights = found.shaped or softmax
     node, (query, key), rank = edit.node, found.product.args, weights.meta["val"].dim()
-    query, key, value = (_with_heads(edit, n, weights) for n in (query, key, node.args[1]))
-    key = key.args[0] if key.target is aten.permute.default and key.args[1] == [0, 1, 3, 2] else edit.call(
-        aten.permute.default, key, [0, 1, 3, 2])
+    value = with_heads(edit, node.args[1], weights)
+    query, key = (unscaled(with_heads(edit, n, weights), found) for n in (query, key))
+    key = unscaled(transposed(edit, key), found)
     half = query.meta["val"].dtype in HALF
     scale = None if not found.scale.is_number else float(found.scale)
     if half and edit.options.library and found.masked is None:
         out = edit.template("torch_scaled_dot_product_attention", query, key, value, None, 0.0, False, scale, False)
     else:
         extra = {} if found.masked is None else {"nan_rows": True}
-        out = edit.template("half_attention" if half else "attention", query, key, value, _mask(edit, found, rank), False, scale,
+        out = edit.template("half_attention" if half else "attention", query, key, value, as_mask(edit, found, rank), False, scale,
                             allow_tf32=edit.options.matmul_tf32, **extra)
     if rank == 3:
         node.replace_all_uses_with(edit.call(aten.squeeze.dim, out, 1))
-        return
+    else:
+        place_heads(edit, out)
+
+
+def unscaled(node: Node, found: Scores) -> Node:
+    """An operand without the number that it is multiplied with, which becomes the scores'."""
+    while node.target is aten.mul.Tensor and found.scale.is_number and isinstance(node.args[0], Node):
+        factor = _number(node.args[1])
+        if factor is None or not factor.is_number or factor <= 0:
+            break
+        found.scale, node = found.scale * factor, node.args[0]
+    return node
+
+
+def transposed(edit: Editor, key: Node) -> Node:
+    """A key [B, H, width, rows] as [B, H, rows, width]."""
+    turned = key.target is aten.permute.default and key.args[1] == [0, 1, 3, 2]
+    return key.args[0] if turned else edit.call(aten.permute.default, key, [0, 1, 3, 2])
+
+
+def place_heads(edit: Editor, out: Node) -> None:
+    """Attention's result [B, H, rows, columns] in the place of the batched product ``edit.node``."""
+    node = edit.node
     others = []
     for user in list(node.users):
-        if user.target in VIEWS and _shape(user) == _shape(out):
+        if user.target in VIEWS and shape_of(user) == shape_of(out):
             put_attention(edit, user, out)
         else:
             others.append(user)
@@ -203,14 +232,14 @@ def put_attention(edit: Editor, old: Node, out: Node) -> None:
     old.replace_all_uses_with(out)
 
 
-def _with_heads(edit: Editor, operand: Node, weights: Node) -> Node:
+def with_heads(edit: Editor, operand: Node, weights: Node) -> Node:
     """An operand [B * H, rows, columns] as [B, H, rows, columns], the first two as those of the weights."""
     if weights.meta["val"].dim() == 3:
         return edit.call(aten.unsqueeze.default, operand, 1)
-    node, wanted = operand, _shape(weights)[:2] + _shape(operand)[1:]
+    node, wanted = operand, shape_of(weights)[:2] + shape_of(operand)[1:]
     while node.target in (*VIEWS, aten.clone.default) or _whole(node):
         node = node.args[0]
-        if _shape(node) == wanted:
+        if shape_of(node) == wanted:
             while node.target is aten.clone.default or _whole(node):
                 node = node.args[0]
             return node
@@ -225,7 +254,7 @@ def in_rows(edit: Editor, mask: Node) -> Node:
     return edit.call(aten.clone.default, mask, memory_format=torch.contiguous_format) if scattered else mask
 
 
-def _mask(edit: Editor, found: _Scores, rank: int) -> Node | None:
+def as_mask(edit: Editor, found: Scores, rank: int) -> Node | None:
     """What the template takes as a mask: a condition that is true for what is seen, or what is added."""
     mask = found.masked
     if mask is None:
@@ -240,6 +269,17 @@ def _mask(edit: Editor, found: _Scores, rank: int) -> Node | None:
                             for v in (found.fill, 0.0))
             mask = edit.call(aten.where.self, mask, *((seen, hidden) if found.keeps else (hidden, seen)))
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
+
+
+def by_condition(found: Scores, low: float) -> None:
+    """A mask that adds zero or a number up to ``low`` as the condition that chooses: the kernel passes over what it hides."""
+    mask: Any = found.masked
+    if mask is None or mask.meta["val"].dtype == torch.bool:
+        return
+    mask = same_elements(mask, set())
+    numbers = [n for a in mask.args[1:] if (n := _constant(a)) is not None] if mask.target is aten.where.self else []
+    if len(numbers) == 2 and max(numbers) == 0.0 and min(numbers) <= low:
+        found.masked, found.keeps, found.fill = mask.args[0], numbers[0] == 0.0, -math.inf
 
 
 __all__ = ["in_rows", "join_attention", "put_attention"]

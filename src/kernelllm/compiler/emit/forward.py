@@ -22,7 +22,7 @@ from kernelllm.compiler.template_ops import TORCH_SCHEMAS
 _RESULTS = {
     "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
     "conv_transpose": "convolved", "attention": "attended", "half_attention": "attended", "half_attention_backward": "gradient",
-    "attention_with_sums": "attended", "attention_gradients": "gradient",
+    "sink_attention": "attended", "attention_with_sums": "attended", "attention_gradients": "gradient",
     "half_matmul": "product", "half_batched_matmul": "product", "gated_matmul": "gated", "matmul_three": "products",
     "quantized_matmul": "product",
     "scaled_dot_product_attention": "attended", "max_pool": "pooled", "avg_pool": "pooled", "adaptive_avg_pool": "pooled",

@@ -254,7 +254,7 @@ def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor
             shape = [a.shape[0], b.shape[1]]
         case ("batched_matmul" | "half_batched_matmul"), [HostTensor() as a, HostTensor() as b, *_]:
             shape = [a.shape[0], a.shape[1], b.shape[2]]
-        case ("attention" | "half_attention"), [HostTensor() as q, _, HostTensor() as v, *_]:
+        case ("attention" | "half_attention" | "sink_attention"), [HostTensor() as q, _, HostTensor() as v, *_]:
             batch, heads, queries, width = *q.shape[:-1], v.shape[-1]
             return HostTensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
         case (("cumsum" | "cumprod" | "logcumsumexp" | "row_softmax"), [HostTensor() as a, *_]):

@@ -229,7 +229,8 @@ def ratio(node: ast.expr) -> ast.expr:
     """
     try:
         made = to_ast(_Printer().doprint(sympy.cancel(_rational(node))))
-        return node if any(isinstance(n, ast.Constant) and n.value >= 2**31 for n in ast.walk(made)) else made
+        large = any(isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value >= 2**31 for n in ast.walk(made))
+        return node if large else made
     except (NotInteger, RecursionError, sympy.PolynomialError):
         return node
 

@@ -49,6 +49,8 @@ groups, allow_tf32=False) -> T
 is_causal=False, scale=None,                  v ``[B,Hk,S,Dv]``, Hk divides H; mask bool (True: attend) or additive, broadcasts
 allow_tf32=False) -> T                        to ``[B,H,T,S]``; causal is top-left aligned as in torch; scale default ``1/sqrt(D)``;
                                               the result lies in memory as ``[B,T,H,Dv]``
+``sink_attention(q, k, v, mask,  attention_   half_attention() whose softmax has one more score for each head, ``sinks`` ``[H]``,
+sinks, scale=None) -> T``        sinks        without a value; scale above 0
 ``half_attention_backward(q, k,   attention_   gradients of q, k and v without a mask, in fp16 and bf16, widths up to 256
 v, out, grad, is_causal=False,   half_
 scale=None) -> (T, T, T)``       backward

@@ -66,14 +66,14 @@ def attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW: tl.constexpr, B
 
 
 @triton.jit(do_not_specialize=["B"])
-def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H, group, T, S, D, Dv, scale,
+def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
                           stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, INDEX: tl.constexpr,
-                          CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
+                          CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. SUMS: the logarithm of each query's sum
-    is stored too. EVEN: no width is padded."""
+    is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no width is padded."""
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
     batch = (pid // H % B).to(tl.int64)
@@ -94,6 +94,9 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, B, H,
     row = tl.zeros((1, 1), dtype=INDEX) if MASK_ROW else ts.to(INDEX)[:, None] * stride_mt
     top = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_T,), dtype=tl.float32)
+    if SINKS:
+        top = tl.zeros((BLOCK_T,), dtype=tl.float32) + tl.load(sink_ptr + head).to(tl.float32) * 1.4426950408889634
+        total += 1.0
     acc = tl.zeros((BLOCK_T, BLOCK_DV), dtype=tl.float32)
     begin = 0
     end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
@@ -224,7 +227,7 @@ def attention_half_tiles(t, s, width, masked):
     return (64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)
 
 
-def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out, sums=None):
+def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out, sums=None, sinks=None):
     """attention() in half precision for scale > 0, into out [B,H,T,Dv] of any layout with heads' elements side by side."""
     batch, heads, t, d = q.shape
     s, dv = k.shape[2], v.shape[3]
@@ -232,11 +235,12 @@ def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out,
     block_t, block_s, warps, stages = attention_half_tiles(t, s, max(block_d, block_dv), mask_kind > 0)
     reach = t * mask.stride(2) + s * mask.stride(3) if mask_kind else 0
     attention_half_kernel[(batch * heads * triton.cdiv(t, block_t),)](
-        q, k, v, mask if mask_kind else q, out, q if sums is None else sums, batch, heads, heads // k.shape[1], t, s, d, dv,
-        scale * 1.4426950408889634, *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)),
-        out.stride(0), out.stride(1), out.stride(2), mask_kind, mask_kind > 0 and mask.stride(2) == 0,
-        tl.int32 if reach < 2**31 else tl.int64, is_causal, nan_rows, sums is not None, block_d == d and block_dv == dv,
-        block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
+        q, k, v, mask if mask_kind else q, out, q if sums is None else sums, q if sinks is None else sinks, batch, heads,
+        heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634, *q.stride(), *k.stride(), *v.stride(),
+        *(mask.stride() if mask_kind else (0, 0, 0, 0)), out.stride(0), out.stride(1), out.stride(2), mask_kind,
+        mask_kind > 0 and mask.stride(2) == 0,
+        tl.int32 if reach < 2**31 else tl.int64, is_causal, nan_rows, sums is not None, sinks is not None,
+        block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
     return out
 
