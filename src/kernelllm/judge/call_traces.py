@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.backends.host_tensors import has_storage
 from kernelllm.judge.transport import plain, values
 
 _Range = tuple[int, int]
@@ -79,8 +80,8 @@ class CallTraces:
 
 
 def memory(tensor: torch.Tensor) -> _Range:
-    """The addresses of a tensor's memory, from the first to before the second; of one that is not dense (0, 0)."""
-    if tensor.layout is not torch.strided:
+    """The addresses of a tensor's memory, from the first to before the second; of one that has none (0, 0)."""
+    if not has_storage(tensor):
         return 0, 0
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
