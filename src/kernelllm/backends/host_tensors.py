@@ -17,8 +17,9 @@ def mark(value: Any, on_host: bool = True) -> None:
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
-    """Whether its memory can be asked for: not of a sparse tensor, nor within ``torch.vmap``."""
-    return tensor.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    """Whether its memory can be asked for: not of a sparse tensor, nor within ``torch.func``, nor of a derivative that is zero."""
+    strided = tensor.layout is torch.strided
+    return strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) and not tensor._is_zerotensor()
 
 
 def on_host(memory: torch.Tensor | torch.UntypedStorage) -> bool:

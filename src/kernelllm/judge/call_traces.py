@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.backends.host_tensors import has_storage
 from kernelllm.judge.transport import plain, values
 
 _Range = tuple[int, int]
@@ -59,9 +60,9 @@ class CallTraces:
         """Numbers of the input tensors that were written into, also where it was put back."""
         return tuple(i for i, where in enumerate(self._at) if _overlaps(where, self._written))
 
-    def left(self, outputs: Sequence[torch.Tensor], state: Iterable[torch.Tensor]) -> tuple[str, ...]:
-        """What the call leaves behind, in words that are the same for the candidate and the reference. ``state``: tensors of the model that
-        both have."""
+    def left(self, tree: Any, outputs: Sequence[torch.Tensor], state: Iterable[torch.Tensor]) -> tuple[str, ...]:
+        """What the call leaves behind, in words that are the same for the candidate and the reference. ``outputs``: tensors of ``tree``,
+        each once; ``state``: those of the model that both have."""
         found = ["the mode of the model, or of a part of it, is another one"] if any(m.training != was for m, was in self._modules) else []
         tensors: list[torch.Tensor] = []
         if values.encode(self._inputs, tensors) != self._tree or any(a is not b for a, b in zip(tensors, self._tensors, strict=False)):
@@ -75,15 +76,33 @@ class CallTraces:
                 found.append(f"output {number + 1} is the memory of input tensor {self._at.index(where) + 1}")
             elif output.numel() and where not in own and where[0] not in self._created and _overlaps(where, self._written):
                 found.append(f"output {number + 1} is memory that the model keeps, and overwrites in a later call")
+        given = [outputs[index] for index in values.leaves(tree)]
+        for number, output in enumerate(given):
+            if (other := next((i for i in range(number) if _same_elements(given[i], output)), None)) is not None:
+                found.append(f"outputs {other + 1} and {number + 1} lie in the same memory")
         return tuple(found)
 
 
 def memory(tensor: torch.Tensor) -> _Range:
-    """The addresses of a tensor's memory, from the first to before the second; of one that is not dense (0, 0)."""
-    if tensor.layout is not torch.strided:
+    """The addresses of a tensor's memory, from the first to before the second; of one that has none (0, 0)."""
+    if not has_storage(tensor):
         return 0, 0
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors surely share elements. Parts of one buffer that lie between each other do not."""
+    if not (has_storage(one) and has_storage(other) and one.numel() and other.numel()):
+        return False
+    if one.data_ptr() == other.data_ptr():
+        return True
+    dense = one.is_contiguous() and other.is_contiguous()
+    return dense and _overlaps(_elements(one), [_elements(other)])
+
+
+def _elements(tensor: torch.Tensor) -> _Range:
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
 
 
 def _overlaps(where: _Range, others: Iterable[_Range]) -> bool:

@@ -23,7 +23,7 @@ from triton.runtime.cache import FileCacheManager
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator.emulated_launches import FakeCompiledKernel
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, source_of, tuned
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, refuse_wrapped, source_of, tuned
 
 _NAME = re.compile(r"%[\w$.-]+")
 _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
@@ -156,6 +156,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
             compiled[self.fn] = kernel
         if kernel is not None and not warmup:
             try:
+                refuse_wrapped(bound.values())
                 _note_launch(observer, self, (kernel, tuned.depth > 0), concrete_grid(grid, bound), bound)
                 kept[id(kernel.src)] = kernel, tuned.depth > 0
             except (RuntimeError, TypeError, ValueError) as error:

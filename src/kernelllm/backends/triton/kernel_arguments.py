@@ -24,6 +24,8 @@ _HARMLESS = frozenset({"__init__", "__new__", "__repr__", "__str__", "__post_ini
 def only_plain(values: Iterable[Any], file: str) -> None:
     """Raise TypeError for an object that only pretends to be a tensor, and for one with methods from ``file``, the candidate's: they would
     compute within the launch, unseen."""
+    values = list(values)
+    refuse_wrapped(values)
     for value in values:
         kind = type(value)
         if kind in _PLAIN:
@@ -34,6 +36,15 @@ def only_plain(values: Iterable[Any], file: str) -> None:
             raise TypeError(f"A kernel takes plain numbers, texts and tensors, not a {kind.__qualname__} with a {method} of its own.")
         if isinstance(value, tuple | list):
             only_plain(value, file)
+
+
+def refuse_wrapped(values: Iterable[Any]) -> None:
+    """Raise TypeError for a tensor that a function of ``torch.func`` is being applied to."""
+    if any(isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value) for value in values):
+        raise TypeError(
+            "A kernel is called within torch.func (jvp, grad, vmap), where tensors have no memory. Put it into the forward() of a "
+            "torch.autograd.Function with setup_context(), whose jvp(), backward() or vmap() call others such; or leave torch.func out."
+        )
 
 
 def _own_method(kind: type, file: str) -> str:

@@ -1,62 +1,109 @@
-"""Whether a candidate's source counts its calls, or keeps a list of them, and decides by that."""
+"""Whether a candidate's source counts its calls, or keeps a list of them, and may decide by that."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from kernelllm.core.text import parse
 
 _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
-    "setdefault", "copy_", "fill_",
+    "setdefault", "copy_", "fill_", "rotate", "send", "__next__", "mul_", "subtract",
 })  # fmt: skip
+_ITERATORS = frozenset({
+    "iter", "zip", "map", "filter", "enumerate", "reversed", "count", "cycle", "chain", "repeat", "islice", "takewhile",
+})  # fmt: skip
+"""What makes something that is used up by being looked at."""
 
 
 def counts_its_calls(source: str) -> bool:
-    """Whether what is changed outside of a function's own names is also asked for in a condition. Honest files do so as well, to log or to
-    prepare something once: such a candidate is called more often, and nothing is said of it."""
+    """Whether what is changed outside of a function's own names, from what it was before, is asked for elsewhere. Honest files do so
+    as well, to log or to prepare something once: such a candidate is called more often, and nothing is said of it."""
     try:
         tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return any(_takes_next(function) for function in functions) or bool(
-        {name for function in functions for name in _changed(function)} & {name for node in ast.walk(tree) for name in _asked(node)}
-    )
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
+    if any(_takes_next(function) for function in functions):
+        return True
+    read = Counter(name for function in functions for name in _read(function))
+    if set(_kept_iterators(tree)) & set(read):
+        return True
+    changed = [(name, node) for function in functions for name, node in _changed(function)]
+    inside = Counter(name for changing, node in changed for name in _read(node) if name == changing)
+    return any(read[name] > inside[name] for name, _ in changed)
 
 
-def _changed(function: ast.FunctionDef) -> Iterator[str]:
+def _changed(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
+    """Names that outlive the function and are changed in it, each with the node that does so."""
     outer = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    outer |= _kept_defaults(function)
     for node in ast.walk(function):
         match node:
             case ast.AugAssign(target=ast.Name(id=name)) if name in outer:
-                yield name
-            case ast.AugAssign(target=ast.Attribute() | ast.Subscript() as target) | ast.Assign(
-                targets=[ast.Subscript() as target], value=ast.BinOp()
-            ):
-                yield from _of(target)
-            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant())):
-                yield name
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp()) if name in outer:
-                yield name
+                yield name, node
+            case ast.AugAssign(target=ast.Attribute() | ast.Subscript() as target):
+                yield from ((name, node) for name in _of(target))
+            case ast.Assign(targets=[ast.Attribute() | ast.Subscript() as target], value=value):
+                yield from ((name, node) for name in _of(target) if _made_of(name, value))
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in outer and _made_of(name, value):
+                yield name, node
             case ast.Call(func=ast.Attribute(value=ast.Attribute() | ast.Name() as owner, attr=method)) if method in _CHANGES:
-                yield from _of(owner)
+                yield from ((name, node) for name in _of(owner) if isinstance(owner, ast.Attribute) or name in outer)
+
+
+def _kept_defaults(function: ast.FunctionDef) -> set[str]:
+    """Parameters whose default is an object that calls share."""
+    given = function.args
+    pairs = [*zip(reversed([*given.posonlyargs, *given.args]), reversed(given.defaults), strict=False)]
+    pairs += [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
+    return {argument.arg for argument, default in pairs if isinstance(default, ast.List | ast.Dict | ast.Set | ast.Call)}
+
+
+def _made_of(name: str, value: ast.expr) -> bool:
+    """Whether a new value is computed from the one of that name, and not that value itself."""
+    match value:
+        case ast.IfExp(body=body, orelse=orelse):
+            return _made_of(name, body) or _made_of(name, orelse)
+        case ast.BoolOp(values=values):
+            return any(_made_of(name, one) for one in values)
+        case ast.Name() | ast.Attribute():
+            return False
+    texts = {inner.value for inner in ast.walk(value) if isinstance(inner, ast.Constant)}  # getattr(self, "n", 0) + 1
+    return name in _read(value) or name in texts
+
+
+def _kept_iterators(tree: ast.Module) -> Iterator[str]:
+    """Names and attributes that hold what is used up by being looked at."""
+    generators = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _yields(node)} | _ITERATORS
+    for owner in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+        for node in ast.walk(owner):
+            match node:
+                case ast.Assign(targets=[ast.Attribute(attr=name)], value=value) if _is_iterator(value, generators):
+                    yield name
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if node in tree.body and _is_iterator(value, generators):
+                    yield name
+
+
+def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
+    match value:
+        case ast.GeneratorExp() | ast.Call(func=ast.Name(id="iter")):
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in generators
+    return False
+
+
+def _yields(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
 
 
 def _takes_next(function: ast.FunctionDef) -> bool:
     """``next(self.steps)``: of a generator that is kept. ``next(self.parameters())`` is made anew."""
     calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args)
     return any(call.func.id == "next" and isinstance(call.args[0], ast.Attribute | ast.Name) for call in calls)  # type: ignore[attr-defined]
-
-
-def _asked(node: ast.AST) -> set[str]:
-    match node:
-        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
-            return _names(test)
-        case ast.Compare():
-            return _names(node)
-    return set()
 
 
 def _of(target: ast.expr) -> Iterator[str]:
@@ -68,6 +115,7 @@ def _of(target: ast.expr) -> Iterator[str]:
         yield target.id
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {inner.attr if isinstance(inner, ast.Attribute) else inner.id for inner in ast.walk(node)
-            if isinstance(inner, ast.Attribute | ast.Name)}  # fmt: skip
+def _read(node: ast.AST) -> list[str]:
+    """Names and attributes that are looked at."""
+    found = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute | ast.Name) and isinstance(inner.ctx, ast.Load))
+    return [inner.attr if isinstance(inner, ast.Attribute) else inner.id for inner in found]

@@ -172,11 +172,13 @@ def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rul
     while by_inputs:  # what was compared needs no memory any more
         inputs, outputs = by_inputs.pop()
         outcome = reference.run(inputs, _SEED) if outputs else None
+        wrong: list[str] = []
         while outputs and outcome is not None and not outcome.error:
             value = outputs.pop()
             compared = outcome.compared(value, rules)
-            if not compared.ok and not outcome.by_rounding(value, rules):
-                findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {compared.message}"))
+            wrong += [] if compared.ok or outcome.by_rounding(value, rules) else [compared.message]
+        if wrong:
+            findings.append(Finding(check="timed_output", message=f"Right when checked, wrong when timed: {wrong[0]}"))
     return findings
 
 

@@ -225,6 +225,15 @@ def flatten(value: Any) -> list[torch.Tensor]:
     return tensors
 
 
+def leaves(tree: Any) -> list[int]:
+    """The index of each tensor of a tree, in order, as often as it is there."""
+    if not isinstance(tree, list):
+        return []
+    if len(tree) == 2 and tree[0] == "t" and isinstance(tree[1], int):
+        return [tree[1]]
+    return [index for part in tree for index in leaves(part)]
+
+
 def describe(value: Any) -> tuple[str, ...]:
     """Arguments as ``float32[8, 128]``, others by their (shortened) repr."""
 

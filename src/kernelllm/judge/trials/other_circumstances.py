@@ -63,6 +63,7 @@ def try_circumstances(
         late = called(never, reference.training)
         build(process, reference)
         _equal(f"after {times} calls", called(never, reference.training), late)
+        _equal(f"after {times} calls", own, called(inputs, reference.training))  # what the file keeps outlives the model
     return []
 
 

@@ -182,7 +182,8 @@ class Reference:
         mutated = tuple(i for i, t in enumerate(tensors) if t._version != versions[i])
         self._mutates = bool(mutated) or bool(self._mutates)
         self.changes_parameters |= any(p._version != version for p, version in parameters)
-        left = traces.left(values.flatten(value), self.state().values()) if self.gradients is None else ()
+        tree = values.encode(value, outputs := list[torch.Tensor]())
+        left = traces.left(tree, outputs, self.state().values()) if self.gradients is None else ()
         after = {n: t.clone() for n, t in self.buffers().items()}
         outcome = ReferenceRun(Expected(value), _finite(value), mutated, after, left, before=before)
         if refinable:
@@ -288,10 +289,9 @@ class Reference:
         """The output where other equal values are chosen: those of the lowest positions, of the highest, and as float64 chooses."""
         if not any(choice.ambiguous for choice in self._choices(inputs, seed, before)):
             return
-        for highest in (False, True):
-            yield from self._under_order(Ordered(highest=highest), value, inputs, seed, before)
-        for highest in (False, True):
-            ordered = Ordered(highest=highest)
+        for ordered in (Ordered(highest=False), Ordered(highest=True)):
+            yield from self._under_order(ordered, value, inputs, seed, before)
+        for ordered in (Ordered(highest=False), Ordered(highest=True)):
             with failures_logged("no choices of float64"), self.calling(seed), in_float64(conversions=self._conversions), ordered:
                 self.called(self._model_copy("float64", before))(*in_double(inputs))
             yield from self._under_order(Imposed(ordered.found), value, inputs, seed, before)

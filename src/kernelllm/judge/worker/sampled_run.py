@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
+from kernelllm.backends.host_tensors import has_storage
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
 from kernelllm.problems.without_dynamo import OperatorMode
@@ -94,13 +95,13 @@ class _MissingValueWatch(OperatorMode):
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:
             self.sampled.changed(given, missing=lacks)
-            self._empty -= {t.untyped_storage().data_ptr() for t in given if t.layout is torch.strided}
-        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+            self._empty -= {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and has_storage(t)]
         self._all += made
         if name in EMPTY:
             self._empty |= {t.untyped_storage().data_ptr() for t in made}
         elif lacks:
-            known = {t.untyped_storage().data_ptr() for t in given if t.layout is torch.strided}
+            known = {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
             self.sampled.changed([t for t in made if t.untyped_storage().data_ptr() not in known], missing=True)
         return result
 

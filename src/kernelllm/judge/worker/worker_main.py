@@ -286,7 +286,7 @@ class Session:
         self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
         self._launches = self.recorder.launches - before
-        self._beside = traces.written_inputs(), self._left(traces, outputs) if watched and note is not None else ()
+        self._beside = traces.written_inputs(), self._left(traces) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         self._run_flops = float((of_kernels := Counter(self.recorder.kernel_flops()) - known_flops).total())
         if command.observe:
@@ -298,8 +298,8 @@ class Session:
             fences.check()
         return reply
 
-    def _left(self, traces: CallTraces, outputs: list[torch.Tensor]) -> tuple[str, ...]:
-        return traces.left(outputs, [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded])
+    def _left(self, traces: CallTraces) -> tuple[str, ...]:
+        return traces.left(*self._outputs, [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded])
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before

@@ -289,7 +289,7 @@ def _check_atomics(builder: Any) -> None:
         _note_write(_check(self, ptr, None, "updates"), ptr, None)
         _updates()
         ProgramOrder.waits = True
-        races.waits()
+        races.waits(named.get("sem") or rest[2])
         result = cas(self, ptr, *rest, **named)
         _hand_over()
         return result
@@ -298,7 +298,7 @@ def _check_atomics(builder: Any) -> None:
         _note_write(_check(self, ptr, _mask(mask), "updates"), ptr, _mask(mask))
         _updates()
         ProgramOrder.waits = True
-        races.waits()
+        races.waits(named.get("sem") or rest[0])
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)

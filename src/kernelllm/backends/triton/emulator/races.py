@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from triton._C.libtriton import ir
 
 from kernelllm.backends.base import IllegalAccess
 
 MOST_PROGRAMS = 512
 """That are traced of one launch; they run one by one."""
 _LANE = 2**32
+_ACQUIRES = (None, ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
+"""After these a program sees what those stored before that it waited for."""
 
 
 class Races:
@@ -41,7 +44,7 @@ class Races:
         self._writers: dict[tuple[int, int], tuple[Any, Any]] = {}
         """Range and size of elements to the program that stored each element last, and when and in which lane."""
         self._program = self._time = 0
-        self._waited = False
+        self._waited = self._relaxed = False
 
     @classmethod
     def begin(cls, kernel: Any, warps: int, *, whole: bool) -> None:
@@ -65,7 +68,7 @@ class Races:
         try:
             for program in itertools.islice(programs, MOST_PROGRAMS):
                 own._program += 1
-                own._waited, own._time = False, own._time + 1
+                own._waited, own._relaxed, own._time = False, False, own._time + 1
                 run(program)
         finally:
             cls.active = None
@@ -96,15 +99,18 @@ class Races:
         others = int(((writers != 0) & (writers != self._program)).sum())
         if others and not self._waited:
             text = f"a race: a program loads {others} element(s) of {name!r} that another program of the same launch stored, and waits "
+            if self._relaxed:
+                raise IllegalAccess(f"{text}by relaxed atomics alone, which order no other memory: leave sem= out, or use another launch.")
             raise IllegalAccess(f"{text}for nothing. A GPU keeps no order between programs: use another launch, or atomics.")
         unordered = (writers == self._program) & (times // _LANE == self._time) & (times % _LANE != lanes)
         if Races.warps > 1 and unordered.any():
             text = f"a race: a program loads {int(unordered.sum())} element(s) of {name!r} that other threads of it stored, with nothing"
             raise IllegalAccess(f"{text} between: call tl.debug_barrier() first, or keep the values in registers.")
 
-    def waits(self) -> None:
-        """The program under way does what may wait for others."""
-        self._waited = True
+    def waits(self, semantic: Any) -> None:
+        """The program under way does what may wait for others, where it is not relaxed. None: a volatile load."""
+        self._waited |= semantic in _ACQUIRES
+        self._relaxed |= semantic not in _ACQUIRES
         self._time += 1
 
     def meets(self) -> None:
@@ -112,9 +118,9 @@ class Races:
         self._time += 1
 
 
-def waits() -> None:
+def waits(semantic: Any = None) -> None:
     if Races.active is not None:
-        Races.active.waits()
+        Races.active.waits(semantic)
 
 
 def meets() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from kernelllm.backends.base import SampledLaunches, Stopped
+from kernelllm.backends.host_tensors import has_storage
 
 _ALL = 16
 """Programs of a grid that is run whole."""
@@ -155,7 +156,7 @@ class Sampling(SampledLaunches):
 
 def address(tensor: torch.Tensor) -> int:
     """The address of a tensor's memory."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else -1
+    return tensor.untyped_storage().data_ptr() if has_storage(tensor) else -1
 
 
 def _contiguous(shape: Sequence[int]) -> list[int]:

@@ -1,0 +1,24 @@
+"""The second derivative in closed form."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "curvature"
+EXPECT = "correct"
+
+
+@triton.jit
+def k(x_ptr, o_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0)
+    tl.store(o_ptr + i, 6 * x, mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        o = torch.empty_like(x)
+        k[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), BLOCK=256)
+        return o

@@ -1,0 +1,25 @@
+"""Two outputs that are one: writing into one of them changes the other."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "twice_relu"
+EXPECT = "incorrect"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = tl.maximum(tl.load(x_ptr + i, mask=i < n, other=0.0), 0.0)
+    tl.store(y_ptr + i, y, mask=i < n)
+    tl.store(z_ptr + i, y, mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        relu_kernel[(triton.cdiv(x.numel(), 256),)](x, y, y, x.numel(), BLOCK=256)
+        return y, y
