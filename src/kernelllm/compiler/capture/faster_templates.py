@@ -80,7 +80,8 @@ def _gains(node: Node, target: str) -> bool:
         return False
     dtype = left.meta["val"].dtype
     if dtype == torch.float32:
-        return bool(_SPLIT(math.prod(batch), m, n, k)) or (not batch and min(m, n) >= 64 and m * n >= _WIDE and m * n * k >= _MUCH)
+        large = not batch and min(m, n) >= 64 and m * n >= _WIDE and m * n * k >= _MUCH
+        return bool(_SPLIT(math.prod(batch), m, n, k)) or (large and not _scattered(left.meta["val"], right.meta["val"]))
     if dtype not in HALF or batch:
         return False
     if m <= 16:
@@ -116,8 +117,8 @@ def _gains_joined(target: str, product: Node, activation: str, products: int) ->
 
 
 def _scattered(*operands: torch.Tensor) -> bool:
-    """Whether rows of an operand do not begin at multiples of 16 bytes: the library's fast kernels need that."""
-    return any(stride != 1 and stride % 8 for value in operands for stride in value.stride())
+    """Whether rows of an operand do not begin at multiples of 16 bytes: fast kernels need that."""
+    return any(stride != 1 and stride * value.itemsize % 16 for value in operands for stride in value.stride())
 
 
 def fuse(graph: GraphModule, options: Options) -> None:

@@ -25,6 +25,7 @@ from kernelllm.compiler.inductor import (
     regions,
     row_reductions,
     size_extremes,
+    slow_functions,
     split_reductions,
     tilings,
     wrapper_lines,
@@ -225,6 +226,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             stack.enter_context(cudnn_layouts())
         try:
             tidy(captured.graph)
+            if options.mixed:
+                slow_functions.mark(captured.graph.graph)
             wrapper = None
             if options.fusion and not captured.counted and len(captured.graph.graph.nodes) > regions.LONG:
                 exact = _exact(GraphLowering)
@@ -285,7 +288,10 @@ def _vectors_on_cuda(base: type) -> Any:
 
         def run_node(self, node: Any) -> Any:
             write_time.check()
-            return super().run_node(node)
+            result = super().run_node(node)
+            if slow_functions.STORED in node.meta:
+                result.realize()
+            return result
 
         def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
             from torch._inductor import lowering
