@@ -1,4 +1,4 @@
-"""Half-precision products of which 8 does not divide the columns."""
+"""Products whose rows do not begin at multiples of 16 bytes."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def test_the_library_gives_them_unless_they_are_the_result(result: str, aligned:
     text = compiled(Problem(name="head", source=HEAD.format(result)), Options(extern="allow", symbolic=False, mixed=True))
     assert ("= padded_mm(" in text) is aligned
     assert ("= half_matmul(" in text) is not aligned
+
+
+@pytest.mark.parametrize(("width", "ours"), [(64, True), (50, False)])
+def test_float32_products_are_ours_where_rows_begin_at_multiples_of_16_bytes(width: int, ours: bool) -> None:
+    half = HEAD.format("self.head(x).relu()").replace(", dtype=torch.bfloat16", "")
+    source = half.replace("512, 1024, 1001", f"65536, {width}, 128")
+    text = compiled(Problem(name="wide", source=source), Options(extern="allow", symbolic=False, mixed=True))
+    assert ("= matmul(" in text) is ours
 
 
 RUN = """
