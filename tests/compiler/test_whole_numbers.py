@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate, Problem
@@ -65,3 +67,22 @@ def get_init_inputs(): return [20, 72, 18]
     assert "get_in" not in source
     for name in ("x_size1", "x_size1_2", "conv_weight_size2", "heads"):
         assert f"{name} = " in source or f", {name} = " in source, name
+
+
+SORTED = """
+import torch
+rows, experts = 24, 8
+class Model(torch.nn.Module):
+    def forward(self, x, scores):
+        chosen = scores.topk(2, -1)[1].reshape(-1)
+        order = torch.argsort(chosen, stable=True)
+        return x[order // 2] * 2
+def get_inputs(): return [torch.rand(rows, 5), torch.rand(rows, experts)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), Options(extern="allow", symbolic=False, mixed=True)])
+def test_whole_numbers_of_64_bits_are_sorted_by_torch(options: Options) -> None:
+    """Inductor would sort a row this short in a kernel of its own."""
+    assert "torch.ops.aten.sort" in compiled(Problem(name="sorted", source=SORTED), options)

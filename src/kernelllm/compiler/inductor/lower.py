@@ -284,7 +284,7 @@ def _vectors_on_cuda(base: type) -> Any:
 
     class Vectors(base):  # type: ignore[misc]
         def has_feature(self, device: Any, feature: Any) -> bool:
-            return feature is not BackendFeature.FOREACH and super().has_feature(device, feature)
+            return feature not in (BackendFeature.FOREACH, BackendFeature.SORT) and super().has_feature(device, feature)
 
         def run_node(self, node: Any) -> Any:
             write_time.check()
