@@ -13,7 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.capture.graph_editor import CONVERT, VIEWS
-from kernelllm.compiler.capture.stacked_steps import PRODUCTS, Steps, is_elementwise, is_tensor, part_of, plain
+from kernelllm.compiler.capture.stacked_steps import PRODUCTS, LoopSteps, is_elementwise, is_tensor, part_of, plain
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -91,7 +91,7 @@ class _Forms:
 
 def _by_themselves(graph: GraphModule, options: Options, *, products: bool) -> None:
     """Products that no step needs another for, or what the other products read that is such, computed ahead of the loop."""
-    forms, groups, steps = _Forms(), dict[int, list[Node]](), Steps(graph, options)
+    forms, groups, steps = _Forms(), dict[int, list[Node]](), LoopSteps(graph, options)
     for node in graph.graph.nodes:
         number, differs = forms.of(node)
         if differs:
@@ -124,7 +124,7 @@ def _computed(node: Any) -> Any:
 
 def _gathered(graph: GraphModule, options: Options) -> None:
     """Results of all steps that lie side by side in one tensor."""
-    steps = Steps(graph, options)
+    steps = LoopSteps(graph, options)
     for node in list(graph.graph.nodes):
         found = _parts_of(node)
         if found is None or len(found[0]) < _FEWEST or not node.users:

@@ -74,7 +74,7 @@ def _from_begin(base: Any, dim: int, at: int) -> int:
     return int(at + size) if at < 0 and isinstance(size, int) else at
 
 
-class Steps:
+class LoopSteps:
     """Stacks what the steps of a loop compute; new nodes stand before ``self.at``."""
 
     def __init__(self, graph: GraphModule, options: Options) -> None:

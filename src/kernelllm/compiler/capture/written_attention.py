@@ -23,7 +23,7 @@ HIDES = -1e8
 
 
 @dataclass
-class Scores:
+class AttentionScores:
     """What the softmax reads: ``scale * product``, under a mask."""
 
     product: Node
@@ -91,12 +91,12 @@ def _number(value: Any) -> Any:
     return sympy.sympify(value) if isinstance(value, int | float) else None
 
 
-def scores_of(node: Node) -> Scores | None:
+def scores_of(node: Node) -> AttentionScores | None:
     """The scores that ``node`` is made of; None where it is something else."""
     inside: set[Node] = set()
     node = same_elements(node, inside)
     if str(node.target) in PRODUCTS:
-        return Scores(node, inside={node, *inside}) if len(node.args) == 2 else None
+        return AttentionScores(node, inside={node, *inside}) if len(node.args) == 2 else None
     found = None
     if node.target in (aten.mul.Tensor, aten.div.Tensor) and isinstance(node.args[0], Node) and _number(node.args[1]) is not None:
         found = scores_of(node.args[0])
@@ -117,7 +117,7 @@ def scores_of(node: Node) -> Scores | None:
     return found
 
 
-def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: float = 0.0) -> Scores | None:
+def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: float = 0.0) -> AttentionScores | None:
     if shape_of(scores) != shape_of(node):
         return None
     found = scores_of(scores)
@@ -138,7 +138,7 @@ def _constant(node: Any) -> float | None:
     return None
 
 
-def fits_template(found: Scores, node: Node, weights: torch.Tensor) -> bool:
+def fits_template(found: AttentionScores, node: Node, weights: torch.Tensor) -> bool:
     """Whether the template computes this: its types, heads that one kernel holds, a scale that is a number."""
     operands = (*found.product.args, node.args[1])
     dtypes = {n.meta["val"].dtype for n in operands}
@@ -169,7 +169,7 @@ def _is_usual(scale: Any, query: torch.Tensor) -> bool:
     return True
 
 
-def _replace(edit: Editor, found: Scores, softmax: Node) -> None:
+def _replace(edit: Editor, found: AttentionScores, softmax: Node) -> None:
     weights = found.shaped or softmax
     node, (query, key), rank = edit.node, found.product.args, weights.meta["val"].dim()
     value = with_heads(edit, node.args[1], weights)
@@ -189,7 +189,7 @@ def _replace(edit: Editor, found: Scores, softmax: Node) -> None:
         place_heads(edit, out)
 
 
-def unscaled(node: Node, found: Scores) -> Node:
+def unscaled(node: Node, found: AttentionScores) -> Node:
     """An operand without the number that it is multiplied with, which becomes the scores'."""
     while node.target is aten.mul.Tensor and found.scale.is_number and isinstance(node.args[0], Node):
         factor = _number(node.args[1])
@@ -254,7 +254,7 @@ def in_rows(edit: Editor, mask: Node) -> Node:
     return edit.call(aten.clone.default, mask, memory_format=torch.contiguous_format) if scattered else mask
 
 
-def as_mask(edit: Editor, found: Scores, rank: int) -> Node | None:
+def as_mask(edit: Editor, found: AttentionScores, rank: int) -> Node | None:
     """What the template takes as a mask: a condition that is true for what is seen, or what is added."""
     mask = found.masked
     if mask is None:
@@ -271,7 +271,7 @@ def as_mask(edit: Editor, found: Scores, rank: int) -> Node | None:
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
 
 
-def by_condition(found: Scores, low: float) -> None:
+def by_condition(found: AttentionScores, low: float) -> None:
     """A mask that adds zero or a number up to ``low`` as the condition that chooses: the kernel passes over what it hides."""
     mask: Any = found.masked
     if mask is None or mask.meta["val"].dtype == torch.bool:

@@ -14,7 +14,7 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import functions, interpreter, lockstep, memory, races, sampling
+from kernelllm.backends.triton.emulator import functions, lockstep, memory, races, sampling, tf32
 from kernelllm.backends.triton.emulator.captured_globals import unchanged
 from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
@@ -40,7 +40,7 @@ class InterpretedLaunches(Launches):
 
     def begin_run(self, places: Collection[str] | None, fill: float, *, in_order: bool, exact_products: bool = False) -> None:
         UnloadedLanes.kept, UnloadedLanes.fill = places, fill
-        interpreter.Tf32.rounds = not exact_products
+        tf32.Tf32.rounds = not exact_products
         again = in_order or places is not None
         autotuning.begin_run(again=again)
         sampling.begin_run(again=again, in_order=in_order)

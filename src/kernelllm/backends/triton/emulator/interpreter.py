@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races
+from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races, tf32
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -50,12 +50,6 @@ def to_tf32(data: Any) -> Any:
     bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(0xFFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(data), rounded.reshape(np.shape(data)), data)
-
-
-class Tf32:
-    """Whether products that ask for TF32, or do not ask for more, have their operands rounded to it."""
-
-    rounds = True
 
 
 def install() -> None:
@@ -196,7 +190,7 @@ def _dot_operand(handle: Any, precision: Any) -> Any:
     if kind is tl.float16:
         return handle.data.astype(np.float32)
     # one TF32 product unless the kernel asks for more; "bf16x3", "bf16x6" and "tf32x3" are nearly exact
-    if Tf32.rounds and kind is tl.float32 and str(precision).rsplit(".", 1)[-1].upper() == "TF32":
+    if tf32.Tf32.rounds and kind is tl.float32 and str(precision).rsplit(".", 1)[-1].upper() == "TF32":
         return to_tf32(handle.data)
     return handle.data
 
