@@ -23,6 +23,8 @@ hypothesis.settings.load_profile("unhurried")
 collect_seldom()
 
 ROOT = Path(__file__).parent.parent
+SLOW = set((ROOT / "tests" / "slow.txt").read_text().splitlines())
+"""Tests that take seconds and try more of what others try. Those of parameters are easier to list than to mark in place."""
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "slow" not in config.option.markexpr:
         reasons["slow"] = "more of the same; run with -m slow"
     for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.slow)
         for name, reason in reasons.items():
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))

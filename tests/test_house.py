@@ -130,3 +130,10 @@ def test_class_names_are_unique() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_test_of_the_slow_list_exists(root: Path) -> None:
+    listed = (root / "tests" / "slow.txt").read_text().splitlines()
+    assert listed == sorted(set(listed))
+    for file, _, name in (line.partition("::") for line in listed):
+        assert f"def {name.partition('[')[0]}(" in (root / file).read_text(), name

@@ -76,10 +76,8 @@ class CallTraces:
                 found.append(f"output {number + 1} is the memory of input tensor {self._at.index(where) + 1}")
             elif output.numel() and where not in own and where[0] not in self._created and _overlaps(where, self._written):
                 found.append(f"output {number + 1} is memory that the model keeps, and overwrites in a later call")
-        given = [outputs[index] for index in values.leaves(tree)]
-        for number, output in enumerate(given):
-            if (other := next((i for i in range(number) if _same_elements(given[i], output)), None)) is not None:
-                found.append(f"outputs {other + 1} and {number + 1} lie in the same memory")
+        sharing = _sharing([outputs[index] for index in values.leaves(tree)])
+        found += [f"outputs {other + 1} and {number + 1} lie in the same memory" for number, other in sorted(sharing.items())]
         return tuple(found)
 
 
@@ -91,18 +89,32 @@ def memory(tensor: torch.Tensor) -> _Range:
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
-def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors surely share elements. Parts of one buffer that lie between each other do not."""
-    if not (has_storage(one) and has_storage(other) and one.numel() and other.numel()):
-        return False
-    if one.data_ptr() == other.data_ptr():
-        return True
-    dense = one.is_contiguous() and other.is_contiguous()
-    return dense and _overlaps(_elements(one), [_elements(other)])
+def _sharing(outputs: Sequence[torch.Tensor]) -> dict[int, int]:
+    """Numbers of tensors that surely share elements with an earlier one, and its number. Parts of one buffer that lie between each other
+    share none."""
+    found: dict[int, int] = {}
 
+    def share(one: int, other: int) -> None:
+        first, second = sorted((one, other))
+        found[second] = min(first, found.get(second, first))
 
-def _elements(tensor: torch.Tensor) -> _Range:
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    at: dict[int, int] = {}
+    dense: list[tuple[int, int, int]] = []
+    for number, output in enumerate(outputs):
+        if not (has_storage(output) and output.numel()):
+            continue
+        start = output.data_ptr()
+        if (other := at.setdefault(start, number)) != number:
+            share(other, number)
+        if output.is_contiguous():
+            dense.append((start, number, start + output.nbytes))
+    reached, by = 0, -1
+    for start, number, end in sorted(dense):
+        if start < reached:
+            share(by, number)
+        if end > reached:
+            reached, by = end, number
+    return found
 
 
 def _overlaps(where: _Range, others: Iterable[_Range]) -> bool:

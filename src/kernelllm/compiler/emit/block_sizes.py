@@ -39,6 +39,8 @@ class LaunchConfig:
     warps: int = 4
     tuned: list[tuple[dict[str, int], int]] = field(default_factory=list)
     """For autotune: block sizes and warps to try."""
+    restored: tuple[str, ...] = ()
+    """Pointers that the kernel reads and writes: tuning puts back what they lead to."""
 
     def every(self) -> dict[str, set[int]]:
         """What each block size may be."""
@@ -60,6 +62,7 @@ def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) ->
         chosen = _as_inductor(kernel, known if tunes else [min(known, key=lambda one: _distance(one, chosen))])
     elif tunes:
         chosen.tuned = _tuned(chosen, kernel)
+    chosen.restored = tuple(p for p in kernel.params if p.startswith("in_out_ptr"))
     return chosen
 
 

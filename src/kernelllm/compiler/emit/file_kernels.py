@@ -101,11 +101,9 @@ class FileKernels:
 
 
 def _mutates(launch: Launch, arguments: set[str]) -> bool:
-    """Whether a launch changes what it, or its caller, reads."""
-    if any(p.startswith("in_out_ptr") for p in launch.arguments):
-        return True
-    writes = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("out_ptr")}
-    reads = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("in_")}
+    """Whether a launch changes what its caller reads, or what it reads itself by another pointer."""
+    writes = {_buffer(v) for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr"))}
+    reads = {_buffer(v) for p, v in launch.arguments.items() if p.startswith("in_ptr")}
     return bool(writes & (arguments | reads))
 
 

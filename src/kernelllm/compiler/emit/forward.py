@@ -317,6 +317,7 @@ def name_buffers(
     final = set(returned)
     for i, name in enumerate(returned):
         host.paths[name] = fresh_name("out" if len(returned) == 1 else f"out_{i}", taken)
+    changed = _changed_in_place(program, wishes, bases)
     for item in program.items:
         if isinstance(item, Launch):
             targets = [
@@ -340,7 +341,7 @@ def name_buffers(
             if isinstance(call, ast.Call):
                 called = ast.unparse(call.func).removesuffix(".default").removesuffix(".Tensor")
                 if name_of(call.func) == "reinterpret_tensor":
-                    bare = "viewed"
+                    bare = changed.get(program.base(item.target), "viewed")
                 else:
                     last = called.rsplit(".", 1)[-1].removeprefix("torch_")
                     layer = "" if last == "matmul_three" else _layer(call.args[1:3], host)
@@ -351,6 +352,15 @@ def name_buffers(
     for item in program.items:
         if isinstance(item, Allocate) and item.target not in host.paths:
             host.paths[item.target] = fresh_name("out" if item.target in final else "scratch", taken)
+
+
+def _changed_in_place(program: HostProgram, wishes: dict[str, dict[str, str]], bases: dict[str, str]) -> dict[str, str]:
+    """What to call each buffer that a kernel both reads and writes: after what it writes."""
+    launches = [item for item in program.items if isinstance(item, Launch)]
+    return {
+        program.base(v.id): wishes[one.kernel].get(p) or bases[one.kernel]
+        for one in launches for p, v in one.arguments.items() if p.startswith("in_out_ptr") and isinstance(v, ast.Name)
+    }  # fmt: skip
 
 
 def _layer(operands: Sequence[ast.expr], host: HostPrinter) -> str:

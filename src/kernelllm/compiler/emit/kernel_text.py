@@ -281,7 +281,8 @@ def _autotune(chosen: LaunchConfig, names: dict[str, str], sizes: list[str], blo
         inner = ", ".join(f'"{names[b]}": {v}' for b, v in values.items() if b in blocks)
         lines.append(f"        triton.Config({{{inner}}}, num_warps={warps}),")
     keys = ", ".join(f'"{s}"' for s in sizes)
-    return [*lines, "    ],", f"    key=[{keys}],", ")"]
+    restored = ", ".join(f'"{names[p]}"' for p in chosen.restored if p in names)
+    return [*lines, "    ],", f"    key=[{keys}],", *([f"    restore_value=[{restored}],"] if restored else []), ")"]
 
 
 def _pointers(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> tuple[dict[str, str], set[str]]:

@@ -259,7 +259,14 @@ def _name(cleaned: Cleaned, statement: ast.stmt, names: dict[str, str], taken: s
             names[name] = fresh_name(_index_wish(name, value, names), taken)
             continue
         index = cleaned.facts.type(value) in ("int32", "int64", "size")
-        names[name] = fresh_name(wish_for(value, pointers, index), taken)
+        wish = "before" if _reads_what_it_writes(value) else wish_for(value, pointers, index)
+        names[name] = fresh_name(wish, taken)
+
+
+def _reads_what_it_writes(value: ast.expr) -> bool:
+    """Whether a value is loaded from a buffer that the kernel writes in place."""
+    loads = [n for n in ast.walk(value) if isinstance(n, ast.Call) and name_of(n.func) == "tl.load"]
+    return any(isinstance(n, ast.Name) and n.id.startswith("in_out_ptr") for load in loads for n in ast.walk(load.args[0]))
 
 
 def _index_wish(name: str, value: ast.expr, names: dict[str, str]) -> str:

@@ -22,6 +22,7 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import (
     channels_last,
+    in_place,
     regions,
     row_reductions,
     size_extremes,
@@ -89,7 +90,7 @@ def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
         "benchmark_kernel": False,
         "graph_partition": False,
         "allow_buffer_reuse": False,
-        "inplace_buffers": False,
+        "inplace_buffers": options.library,
         "memory_planning": False,
         "assume_aligned_inputs": True,
         "freezing": False,
@@ -216,6 +217,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(row_reductions.symbolic_rows())
         size_extremes.replace(stack)
         channels_last.wanted(stack)
+        in_place.allowed(stack)
         tilings.remember(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
