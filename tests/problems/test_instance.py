@@ -182,3 +182,30 @@ def test_inputs_are_drawn_on_the_gpu() -> None:
     instance = Instance(problem())
     assert instance.inputs(0, "cuda")[0].is_cuda
     assert all(p.is_cuda for p in instance.model(0, "cuda").parameters())
+
+
+TAKES_GRADIENTS = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        return torch.autograd.grad(torch.tanh(self.layer(x)).sum(), [x, self.layer.weight])
+
+def get_inputs(): return [torch.randn(4, 8)]
+"""
+
+
+def test_a_forward_that_takes_gradients_runs_where_none_are_recorded_and_keeps_its_line_numbers() -> None:
+    made = Instance(Problem(name="p", source=TAKES_GRADIENTS))
+    model, inputs = made.model(0), made.inputs(0)
+    with torch.no_grad():
+        to_input, to_weight = model(*inputs)
+    slope = 1 - torch.tanh(model.layer(inputs[0])) ** 2
+    torch.testing.assert_close(to_input, slope @ model.layer.weight)
+    torch.testing.assert_close(to_weight, slope.t() @ inputs[0])
+    assert len(made.source.splitlines()) == len(TAKES_GRADIENTS.splitlines())

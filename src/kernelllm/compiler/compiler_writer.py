@@ -256,7 +256,9 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     """
     from kernelllm.compiler.emit import host_arithmetic
     from kernelllm.compiler.loops.substitution import with_systems
+    from kernelllm.problems.instance import with_gradients
 
+    problem = msgspec.structs.replace(problem, source=with_gradients(problem.source))
     text = _whole_file(with_systems(problem), options.settled, known or Lowerings())
     return text if options.short else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
 

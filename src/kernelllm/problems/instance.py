@@ -6,10 +6,12 @@ and never come here.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import itertools
 import linecache
+import re
 import sys
 import traceback
 import types
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 _numbers = itertools.count()
+_TAKES_GRADIENTS = re.compile(r"\bautograd\.grad\(|\.backward\(")
 _NEEDS_GPU = ("not compiled with cuda", "no nvidia driver", "no cuda gpus", "cuda driver", "cuda-capable device")
 
 
@@ -122,6 +125,7 @@ class Instance:
         filename = f"<problem {self.problem.name} #{number}>"
         name = f"kernelllm_problem_{number}"
         sizes.parse(self.source, _where(self.problem))
+        self.source = with_gradients(self.source)
         module = types.ModuleType(name)
         folder, package = import_root(self.problem.path)
         module.__file__ = filename  # the key in linecache, for inspect.getsource and tracebacks
@@ -146,6 +150,27 @@ class Instance:
             raise ProblemError(f"There is not enough memory to run {stage} of the problem.", where=_where(self.problem)) from error
         except (Exception, SystemExit) as error:  # whatever the problem's own code raises is its own fault
             raise explain(error, stage, self.problem, self._filename) from error
+
+
+def with_gradients(source: str) -> str:
+    """The same source; where its ``Model.forward`` takes gradients itself, with them enabled: problems are run without them.
+
+    Lines keep their numbers where the line above ``forward`` is empty.
+    """
+    if "enable_grad" in source or not _TAKES_GRADIENTS.search(source):
+        return source
+    tree = ast.parse(source)
+    if not any(isinstance(n, ast.Import) and any(a.name == "torch" and a.asname is None for a in n.names) for n in tree.body):
+        return source
+    model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
+    forward = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None) if model else None
+    if forward is None:
+        return source
+    lines = source.split("\n")
+    at = min(n.lineno for n in (forward, *forward.decorator_list)) - 1
+    above = at - (at > 0 and not lines[at - 1].strip())
+    lines[above:at] = [" " * forward.col_offset + "@torch.enable_grad()"]
+    return "\n".join(lines)
 
 
 def explain(error: BaseException, stage: str, problem: Problem, filename: str = "<problem") -> ProblemError:
