@@ -24,6 +24,8 @@ _STORED = {
     "welford_along": ("mean", "m2", "count"), "softmax_along": ("largest", "total"), "argmax_along": ("largest", "argmax"),
     "argmin_along": ("smallest", "argmin"),
 }  # fmt: skip
+_FEW_VALUES = 3
+"""Of a size that is known: for so many a kernel is compiled for each."""
 
 
 @dataclass
@@ -124,9 +126,10 @@ def to_text(
             order.append(param)
             seen.add(fixed[param])
     blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
-    plain = {p for p in order if p in pointers or any(varies(call.sizes[p]) for call in calls)}
+    ordinary = {p for p in order if p not in pointers and any(varies(call.sizes[p]) for call in calls)}
+    plain = {p for p in order if p in pointers or p in ordinary or _many(p, cleaned, calls)}
     arguments = [fixed[p] + ("" if p in plain else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
-    varying = [p for p in order if p in plain and p not in pointers]
+    varying = [p for p in order if p in ordinary]
     lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), _jit(cleaned, calls, varying, fixed)]
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
@@ -137,6 +140,11 @@ def to_text(
     lines.append(formatting.text(body, 4))
     text = "\n".join([*(c.text for c in combines), *lines])
     return KernelText(name, text, order, fixed, cleaned.helpers.union(*(c.helpers for c in combines)))
+
+
+def _many(param: str, cleaned: Cleaned, calls: list[LaunchValues]) -> bool:
+    """Whether launches pass so many whole numbers for a size that compiling for each would take long, as in the steps of a loop."""
+    return cleaned.facts.types.get(param) == "size" and len({call.sizes[param] for call in calls}) > _FEW_VALUES
 
 
 def _jit(cleaned: Cleaned, calls: list[LaunchValues], varying: list[str], names: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.trials.compare import Rules, compare
+from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 
@@ -30,11 +30,11 @@ def try_remaining(process: CandidateProcess, reference: Reference, seed: int, kn
         return
     inputs = reference.inputs(seed)
     with reference.buffers_restored():
-        expected = reference.run(inputs, seed, refinable=False).expected
+        expected = reference.run(inputs, seed)
     build(process, reference)
     end = time.monotonic() + _SECONDS
     while runs and time.monotonic() < end:
-        compared = compare(process.run(inputs, seed).value, expected, _RULES)
+        compared = expected.compared(process.run(inputs, seed).value, _RULES)
         if not compared.ok:
             raise CandidateFailure(Status.INCORRECT, f"Right in all trials, wrong with another configuration. {compared.message}")
         runs -= 1
