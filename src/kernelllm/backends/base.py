@@ -238,6 +238,8 @@ class LanguageNames(msgspec.Struct, frozen=True, kw_only=True):
     """Dotted paths of decorators of functions that kernels call on constants, when they are compiled."""
     machine: tuple[str, ...]
     """Dotted paths that tell outside of a kernel which machine or emulator it is on."""
+    launching: tuple[str, ...] = ()
+    """Those below them that launches take, and that lead to them: they tell nothing."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,10 @@ NAMES = LanguageNames(
         "handle", "builder", "fn", "numpy", "item", "tolist", "cpu", "cuda", "is_cuda", "data_ptr", "device", "requires_grad",
     )),
     constant_functions=("triton.constexpr_function", "triton.runtime.jit.constexpr_function", "triton.runtime.constexpr_function"),
+    launching=(
+        "triton.runtime.driver", "triton.runtime.driver.active", "triton.runtime.driver.active.get_current_stream",
+        "triton.runtime.driver.active.get_current_device",
+    ),  # fmt: skip
     machine=(
         "triton.__version__", "triton.runtime.driver", "triton.runtime.jit.JITFunction", "triton.runtime.JITFunction", "triton.JITFunction",
         "triton.knobs.runtime",

@@ -51,8 +51,10 @@ class KernelNames:
                 for what, line in allowed.foreign(body)
             ] if allowed else []  # fmt: skip
         machine = (*_MACHINE, *(backend.names.machine if backend.names else ()))
+        launching = backend.names.launching if backend.names else ()
         for use in known.uses():
-            if starts(use.path, *machine, *_PROCESS) and use.node not in inside and not isinstance(use.node, ast.Import | ast.ImportFrom):
+            asks = starts(use.path, *machine, *_PROCESS) and use.path not in launching
+            if asks and use.node not in inside and not isinstance(use.node, ast.Import | ast.ImportFrom):
                 severity = Severity.WARN if starts(use.path, *_PROCESS) else Severity.INFO
                 message = f"Asks where it runs ({use.path}): judge and user may get different kernels."
                 found.append(Finding(check=self.name, message=message, severity=severity, line=use.line))

@@ -26,12 +26,13 @@ class Replay:
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
         """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide."""
         known = analyse(tree)
+        arguments = {n.arg for n in known.nodes if isinstance(n, ast.arg)}
         found = []
         for node in analyse(tree).nodes:
             keys: list[ast.AST] = []
             if isinstance(node, ast.Subscript):
                 keys = [node.slice]
-            elif isinstance(node, ast.Compare):
+            elif isinstance(node, ast.Compare) and not _of_two(node, arguments):
                 keys = [node.left, *node.comparators]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "setdefault", "pop"):
                 keys = list(node.args[:1])
@@ -93,6 +94,17 @@ def _keeps_few_bits(node: ast.BinOp) -> bool:
     """``address % 16`` and ``address & 15`` say how a tensor is aligned, and not which it is."""
     few = isinstance(node.right, ast.Constant) and isinstance(node.right.value, int) and node.right.value <= MOST_ALIGNED
     return few and isinstance(node.op, ast.Mod | ast.BitAnd)
+
+
+def _of_two(node: ast.Compare, arguments: set[str]) -> bool:
+    """Whether the addresses of a function's own arguments are compared with each other, as for two parts of one tensor."""
+    sides = [node.left, *node.comparators]
+    for number, side in enumerate(sides):
+        while isinstance(side, ast.Call | ast.Attribute):
+            side = side.func if isinstance(side, ast.Call) else side.value
+        if not (_address(sides[number], None) and isinstance(side, ast.Name) and side.id in arguments - {"self"}):
+            return False
+    return True
 
 
 def _address(node: ast.AST, known: object) -> bool:
