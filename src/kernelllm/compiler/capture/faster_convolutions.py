@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -43,8 +44,25 @@ def rewrite(graph: GraphModule, options: Options) -> None:
             _put(node, edit, _two_dimensions)
     for node in graph.graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
         with graph.graph.inserting_before(node):
-            if (alone or node.args[1].meta["val"].dim() == 3) and put_gradients(Editor(graph, node, namespace, options), *node.args):
+            edit = Editor(graph, node, namespace, options)
+            if (alone or node.args[1].meta["val"].dim() == 3) and put_gradients(edit, *node.args):
                 graph.graph.erase_node(node)
+            else:
+                _sum_for_bias(edit, node)
+
+
+def _sum_for_bias(edit: Editor, node: Node) -> None:
+    """Let a kernel that may do more sum up the gradient of the bias: torch takes one of its own, which is slow where channels are last."""
+    users = [user for user in node.users if user.target is operator.getitem and user.args[1] == 2]
+    wanted = list(node.args[10])
+    if not wanted[2] or not users:
+        return
+    grad = node.args[0]
+    total = edit.call(aten.sum.dim_IntList, grad, [0, *range(2, grad.meta["val"].dim())])
+    for user in users:
+        user.replace_all_uses_with(total)
+        edit.graph.graph.erase_node(user)
+    node.args = (*node.args[:10], [*wanted[:2], False])
 
 
 def _put(node: Node, edit: Editor, rule: Callable[..., Node | None]) -> bool:

@@ -92,6 +92,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(taken_apart.fill_diagonal, context, torch.Tensor.fill_diagonal_))
+        patch(stack, torch.Tensor, "cumprod", _either(taken_apart.cumprod, context, torch.Tensor.cumprod))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
         if torch.backends.opt_einsum.is_available():

@@ -202,9 +202,39 @@ def one_hot(_: Any, tensor: Any, num_classes: Any = -1) -> Any:
     return (tensor.unsqueeze(-1) == torch.arange(classes, device=tensor.device)).long()
 
 
+class _CumulativeProduct(torch.autograd.Function):
+    """``cumprod`` with gradients by scans. While tracing, torch's own take a scan for every element: it cannot see where zeros are."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, dim: int) -> Any:
+        y = torch.cumprod(x, dim)
+        ctx.save_for_backward(x, y)
+        ctx.dim = dim
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        """Up to the first zero the sum of all later ``grad * y``, by ``x``; at that zero the same sum with 1 in its place; 0 behind it."""
+        (x, y), dim = ctx.saved_tensors, ctx.dim
+        zeros = (x == 0).to(torch.int32).cumsum(dim)
+        before, at = zeros == 0, (x == 0) & (zeros == 1)
+        later = (grad * y).flip(dim).cumsum(dim).flip(dim)
+        beyond = torch.where(zeros > 0, grad * torch.cumprod(torch.where(at, 1.0, x), dim), 0.0).sum(dim, keepdim=True)
+        return torch.where(before, later / torch.where(before, x, 1.0), torch.where(at, beyond, 0.0)).to(x.dtype), None
+
+
+def cumprod(_: Any, x: Any, dim: Any = None, *more: Any, dtype: Any = None, **others: Any) -> Any:
+    """Where gradients are taken, :class:`_CumulativeProduct`."""
+    if more or others or not isinstance(dim, int) or not (torch.is_grad_enabled() and x.requires_grad and x.dim()):
+        return NotImplemented
+    if not x.is_floating_point() or (dtype is not None and not dtype.is_floating_point):
+        return NotImplemented
+    return _CumulativeProduct.apply(x if dtype is None else x.to(dtype), dim)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
-    "as_tensor": tensor_of_sizes,
+    "as_tensor": tensor_of_sizes, "cumprod": cumprod,
 }  # fmt: skip
 NN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": bags_of_one_length, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample,
