@@ -167,7 +167,7 @@ def with_gradients(source: str) -> str:
     if forward is None:
         return source
     lines = source.split("\n")
-    at = min(n.lineno for n in (forward, *forward.decorator_list)) - 1
+    at = min([forward.lineno, *(n.lineno for n in forward.decorator_list)]) - 1
     above = at - (at > 0 and not lines[at - 1].strip())
     lines[above:at] = [" " * forward.col_offset + "@torch.enable_grad()"]
     return "\n".join(lines)

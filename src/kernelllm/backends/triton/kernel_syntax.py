@@ -46,7 +46,7 @@ NAMES = LanguageNames(
     launching=(
         "triton.runtime.driver", "triton.runtime.driver.active", "triton.runtime.driver.active.get_current_stream",
         "triton.runtime.driver.active.get_current_device",
-    ),  # fmt: skip
+    ),
     machine=(
         "triton.__version__", "triton.runtime.driver", "triton.runtime.jit.JITFunction", "triton.runtime.JITFunction", "triton.JITFunction",
         "triton.knobs.runtime",

@@ -80,7 +80,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
         *((F, name, rule) for name, rule in taken_apart.NN_FUNCTIONS.items()),
-        (F, "ctc_loss", _ctc_loss),
+        (torch.Tensor, "cumprod", taken_apart.cumprod), (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d),
         *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
@@ -92,7 +92,6 @@ def whole_layers(options: Options) -> Iterator[None]:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(taken_apart.fill_diagonal, context, torch.Tensor.fill_diagonal_))
-        patch(stack, torch.Tensor, "cumprod", _either(taken_apart.cumprod, context, torch.Tensor.cumprod))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
         if torch.backends.opt_einsum.is_available():

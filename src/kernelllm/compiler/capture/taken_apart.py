@@ -213,7 +213,7 @@ class _CumulativeProduct(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         """Up to the first zero the sum of all later ``grad * y``, by ``x``; at that zero the same sum with 1 in its place; 0 behind it."""
         (x, y), dim = ctx.saved_tensors, ctx.dim
         zeros = (x == 0).to(torch.int32).cumsum(dim)
@@ -229,7 +229,7 @@ def cumprod(_: Any, x: Any, dim: Any = None, *more: Any, dtype: Any = None, **ot
         return NotImplemented
     if not x.is_floating_point() or (dtype is not None and not dtype.is_floating_point):
         return NotImplemented
-    return _CumulativeProduct.apply(x if dtype is None else x.to(dtype), dim)
+    return _CumulativeProduct.apply(x if dtype is None else x.to(dtype), dim)  # type: ignore[no-untyped-call]
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

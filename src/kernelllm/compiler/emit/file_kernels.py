@@ -14,6 +14,7 @@ from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit import integers, kernel_text
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
+from kernelllm.compiler.emit.buffer_names import name_buffers
 from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import HostProgram
 from kernelllm.compiler.emit.readable_names import kernel_name, spoken
@@ -59,7 +60,7 @@ class FileKernels:
         local |= top
         bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
         wishes = {k: kernel_text.store_wishes(c) for k, c in self.cleaned.items()}
-        fw.name_buffers(self.program, self.host, wishes, bases, local)
+        name_buffers(self.program, self.host, wishes, bases, local)
         calls: dict[str, list[kernel_text.LaunchValues]] = {}
         for launch in self._launches():
             write_time.check()

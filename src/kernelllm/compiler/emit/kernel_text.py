@@ -126,10 +126,9 @@ def to_text(
             order.append(param)
             seen.add(fixed[param])
     blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
-    ordinary = {p for p in order if p not in pointers and any(varies(call.sizes[p]) for call in calls)}
-    plain = {p for p in order if p in pointers or p in ordinary or _many(p, cleaned, calls)}
+    varying = [p for p in order if p not in pointers and any(varies(call.sizes[p]) for call in calls)]
+    plain = {p for p in order if p in pointers or p in varying or _many(p, cleaned, calls)}
     arguments = [fixed[p] + ("" if p in plain else ": tl.constexpr") for p in order] + [f"{fixed[b]}: tl.constexpr" for b in blocks]
-    varying = [p for p in order if p in ordinary]
     lines = [*_autotune(chosen, fixed, [sizes[p] for p in order if p in sizes], blocks), _jit(cleaned, calls, varying, fixed)]
     head = f"def {name}({', '.join(arguments)}):"
     lines += formatting.broken(head, formatting.WIDTH)
