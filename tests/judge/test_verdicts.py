@@ -250,11 +250,21 @@ def test_configurations_that_nobody_saw_are_named() -> None:
     assert unseen({"elsewhere": {"BLOCK: 64": False}}, tried) is None  # a kernel that never ran is told as one
 
 
-@pytest.mark.parametrize(("said", "fixed"), [("must be 32", {"D": 32}), ("a power of two, got 23", {"D": 32}), ("too long", {})])
+SIDES = ((80, 100), (40, 50))
+
+
+@pytest.mark.parametrize(
+    ("said", "fixed"),
+    [
+        ("must be 32", {"D": 32}), ("a power of two, got 23", {"D": 32}), ("too long", {}), ("written for SEQ // B == 7", {"B": 64}),
+        ("written for sides[0][1] == 100", {"SIDES": SIDES}),
+    ],
+)  # fmt: skip
 def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict[str, int]) -> None:
     failure = CandidateFailure(Status.RUNTIME_ERROR, f"The candidate raised ValueError: {said}")
     failure.refused = True
-    reference: Any = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed={"D": (32, 23), "B": (64, 5)}))
+    changed = {"D": (32, 23), "B": (64, 5), "SIDES": (SIDES, ((13, 16), (6, 8)))}
+    reference: Any = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed=changed), problem=SQUARE)
     assert refused_sizes(failure, [reference]) == fixed
 
 

@@ -159,16 +159,30 @@ def _built_and_run(process: CandidateProcess, reference: Reference, inputs: list
 
 def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
     """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
-    names none of these values, those whose other value it names (``must be a power of two, got 23``)."""
+    names none of these values, those whose other value it names (``must be a power of two, got 23``), then those that it calls by their
+    names (``written for SEQ // CHUNK == 32``)."""
     if failure is None or not failure.refused:
         return {}
-    numbers = {int(text) for text in re.findall(r"\b\d+\b", f"{failure.message}\n{failure.trace}")}
+    said = f"{failure.message}\n{failure.trace}"
+    numbers = {int(text) for text in re.findall(r"\b\d+\b", said)}
     changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
-    return _naming(numbers, ((name, own, own) for name, own, _ in changed)) or _naming(numbers, changed)
+    found = _naming(numbers, ((name, own, own) for name, own, _ in changed)) or _naming(numbers, changed)
+    if found or not references:
+        return found
+    names, words = readable(references[0].problem.source), set(re.findall(r"[A-Za-z_]\w*", said))
+    return {name: own for name, own, _ in changed if names.get(name, name) in words}
 
 
 def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
-    return {name: own for name, own, value in values_of if numbers & set(value if isinstance(value, tuple | list) else (value,))}
+    return {name: own for name, own, value in values_of if numbers & set(_whole_numbers(value))}
+
+
+def _whole_numbers(value: Any) -> Iterator[Any]:
+    """A size, or the sizes in a list of them, of lists too."""
+    for part in value if isinstance(value, tuple | list) else ():
+        yield from _whole_numbers(part)
+    if not isinstance(value, tuple | list):
+        yield value
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
