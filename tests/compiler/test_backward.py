@@ -13,6 +13,8 @@ from compiler.compiled import IMPORTS, LINEAR, captured, problem
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 BACKWARD = Options(backward=True)
 SIZES = """
@@ -165,3 +167,25 @@ def test_a_module_without_gradients_is_refused() -> None:
     body = "class Model(nn.Module):\n    def forward(self, x): return x.argmax(-1)\n" + SIZES.replace("[width, hidden]", "[]")
     with pytest.raises(CaptureError, match="no gradients"):
         compiled(problem(body), BACKWARD)
+
+
+CUMULATIVE = """
+class Model(nn.Module):
+    def forward(self, x, grad):
+        x = x.detach().requires_grad_(True)
+        along, down = torch.cumprod(x, 1), (x * 2).cumprod(dim=0)
+        return *torch.autograd.grad(along, x, grad), *torch.autograd.grad(down, x, grad)
+rows, width = 12, 20
+def get_inputs():
+    x = torch.rand(rows, width) + 0.5
+    x[1, 7] = x[2, 3] = x[2, 9] = 0.0
+    return [x, torch.randn(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_the_gradient_of_a_cumulative_product_is_scans_also_where_zeros_are(quick: Judge) -> None:
+    text = compiled(problem(CUMULATIVE), Options())
+    assert text.count("_kernel[") < 10
+    verdict = quick.judge(problem(CUMULATIVE), Candidate(source=text))
+    assert verdict.correct, verdict.message

@@ -469,3 +469,51 @@ def test_kernels_write_in_place_where_nothing_else_reads_the_memory(hybrid: Judg
     assert forward.count("torch.empty") == 1, forward  # what gelu makes: its input is a result
     verdict = hybrid.judge(problem(HANDED_ON), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+WINDOW_GRADIENTS = """
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.window, self.point = nn.Conv2d(channels, channels, 7, padding=3, groups=channels), nn.Conv2d(channels, channels, 1)
+        self.half()
+    def forward(self, x, grad):
+        x = x.detach().requires_grad_(True)
+        y = self.point(torch.relu(self.window(x)))
+        return torch.autograd.grad(y, [x, self.window.weight, self.window.bias], grad)
+images, channels, side = 2, 32, 8
+def get_inputs(): return [torch.randn(images, channels, side, side).half(), torch.randn(images, channels, side, side).half()]
+def get_init_inputs(): return [channels]
+"""
+
+
+def test_gradients_of_a_convolution_are_cudnn_s_channels_last_and_the_bias_has_a_sum_of_its_own(hybrid: Judge) -> None:
+    text = compiled(problem(WINDOW_GRADIENTS), Options(extern="allow", symbolic=False, mixed=True))
+    calls = [call[: call.index("\n        )")] for call in text.split("convolution_backward(\n")[1:]]
+    (window,) = (call for call in calls if "[3, 3]" in call or "(3, 3)" in call)
+    assert window.rstrip().endswith("False]"), window
+    assert re.search(r", (\w+),", window)[1] != "x", window  # type: ignore[index]
+    verdict = hybrid.judge(problem(WINDOW_GRADIENTS), Candidate(source=text))
+    assert verdict.correct, verdict.message
+
+
+STEPS = """
+class Model(nn.Module):
+    def forward(self, x, weight):
+        h, made = torch.zeros_like(x[:, 0]), []
+        for step in range(x.shape[1]):
+            h = torch.tanh(x[:, step] + h @ weight)
+            made.append(h)
+        return torch.stack(made, 1)
+rows, steps, width = 4, 8, 32
+def get_inputs(): return [torch.randn(rows, steps, width), torch.randn(width, width) * 0.1]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_kernel_is_not_compiled_for_each_step_of_an_unrolled_loop(hybrid: Judge) -> None:
+    text = compiled(problem(STEPS), Options(extern="allow", symbolic=False, mixed=True, unroll=True))
+    (head,) = re.findall(r"def \w+_kernel\([^)]*\bsize\b[^)]*\)", text)
+    assert "size: tl.constexpr" not in head
+    verdict = hybrid.judge(problem(STEPS), Candidate(source=text))
+    assert verdict.correct, verdict.message
