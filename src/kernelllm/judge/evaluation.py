@@ -31,6 +31,8 @@ from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
+_REFUSALS = 3
+"""Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
 """GPU memory that judging takes: so many times the problem's inputs and parameters, and its outputs (in arenas, as copies, in sets
 to be timed), and bytes for the contexts of its processes."""
@@ -61,10 +63,13 @@ class Evaluation:
         context.floors.count(self._problem)
         seen.fixed = context.references.fixed_by(self._candidate.source, self._problem)
         references = self._evaluate()
-        asserted = refused_sizes(seen.trials.failure, references)
-        if asserted:  # written for a few sizes, and it says so
+        for _ in range(_REFUSALS):
+            asserted = refused_sizes(seen.trials.failure, references)
+            if not asserted.keys() - seen.fixed.keys():
+                break
+            # written for a few sizes, and it says so
             self._seen = seen = Evidence(self._problem, self._candidate, fixed={**seen.fixed, **asserted}, findings=list(source.findings))
-            self._evaluate()
+            references = self._evaluate()
         return conclusion.concluded(context, seen)
 
     def _evaluate(self) -> list[Reference]:

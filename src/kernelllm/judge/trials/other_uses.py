@@ -159,18 +159,19 @@ def _built_and_run(process: CandidateProcess, reference: Reference, inputs: list
 
 def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
     """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
-    names none of these values, those whose other value it names (``must be a power of two, got 23``), then those that it calls by their
-    names (``written for SEQ // CHUNK == 32``)."""
+    names none of these values, those that it calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it
+    names (``must be a power of two, got 23``)."""
     if failure is None or not failure.refused:
         return {}
     said = f"{failure.message}\n{failure.trace}"
     numbers = {int(text) for text in re.findall(r"\b\d+\b", said)}
     changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
-    found = _naming(numbers, ((name, own, own) for name, own, _ in changed)) or _naming(numbers, changed)
-    if found or not references:
+    if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
         return found
-    names, words = readable(references[0].problem.source), set(re.findall(r"[A-Za-z_]\w*", said))
-    return {name: own for name, own, _ in changed if names.get(name, name) in words}
+    names = readable(references[0].problem.source) if references else {}
+    words = set(re.findall(r"[A-Za-z_]\w*", said))
+    called = {name: own for name, own, _ in changed if names.get(name, name) in words}
+    return called or _naming(numbers, changed)
 
 
 def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
