@@ -234,6 +234,7 @@ def test_a_copy_of_a_view_is_no_view(file: Path) -> None:
     code = "x = torch.zeros(5, 8); copy, view = ModelNew()(x); x += 1; assert copy.sum() == 0 and view.sum() == 40"
     assert outcomes(file, code) == [""]
 
+
 INHERITED = """
 import torch
 class Norm(torch.nn.Module):
@@ -252,6 +253,7 @@ def get_init_inputs(): return [features]
 def test_arguments_of_an_inherited_constructor(file: Path) -> None:
     ran, eps = outcomes(file, "ModelNew(20)(torch.randn(5, 20))", "ModelNew(20, eps=0.5)")
     assert (ran, "eps=1e-05" in eps) == ("", True)
+
 
 PADDED = """
 import torch
@@ -315,6 +317,31 @@ def test_sizes_that_tracing_and_lowering_found_equal(file: Path) -> None:
     assert (ran, "written for" in odd, "written for" in even) == ("", True, True)
 
 
+CHUNKED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, chunk):
+        super().__init__()
+        self.chunk = chunk
+    def forward(self, v, beta):
+        b, t, h, _ = v.shape
+        v, beta = (m.transpose(1, 2).reshape(b, h, t // self.chunk, self.chunk, -1) for m in (v, torch.sigmoid(beta)[..., None]))
+        return v * beta
+steps, heads, width, chunk = 128, 3, 32, 16
+def get_inputs(): return [torch.rand(1, steps, heads, width), torch.rand(1, steps, heads)]
+def get_init_inputs(): return [chunk]
+"""
+
+
+@written(CHUNKED)
+def test_a_last_dimension_that_is_1_by_computation_is_broadcast(file: Path) -> None:
+    right = """
+v, beta = torch.rand(1, 20, 3, 7), torch.rand(1, 20, 3)
+assert ModelNew(5)(v, beta).allclose((v * beta.sigmoid()[..., None]).transpose(1, 2).reshape(1, 3, 4, 5, 7))"""
+    ran, refused = outcomes(file, right, "ModelNew(6)(torch.rand(1, 20, 3, 7), torch.rand(1, 20, 3))")
+    assert (ran, "written for" in refused) == ("", True)
+
+
 NUMBERS = """
 import torch, torch.nn.functional as F
 class Model(torch.nn.Module):
@@ -351,9 +378,7 @@ def get_inputs(): return [torch.rand(rows, 40), torch.rand(20)]
 @written(OUTER)
 def test_more_elements_than_offsets_of_32_bits_reach(file: Path) -> None:
     few, many = "torch.rand(3, 4)", "torch.zeros(1, 1).expand(2**20, 4096)"
-    ran, given, made = outcomes(
-        file, *(f"ModelNew()({x}, torch.zeros(1).expand({n}))" for x, n in ((few, 70), (many, 70), (few, 70_000)))
-    )
+    ran, given, made = outcomes(file, *(f"ModelNew()({x}, torch.zeros(1).expand({n}))" for x, n in ((few, 70), (many, 70), (few, 70_000))))
     assert (ran, "x: the kernels take" in given, "written for offsets of 32 bits" in made) == ("", True, True)
 
 

@@ -40,3 +40,26 @@ def test_statistics_in_two_stages_at_any_size(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text(text)
     sizes: list[dict[str, object]] = [{"batch": 3, "height": 5, "width": 7}, {"batch": 1, "height": 9, "width": 2}]
     agrees_with_reference(tmp_path, [("statistics", str(tmp_path / "new.py"), sizes)])
+
+
+BESIDE_A_SLICE = """
+class Model(nn.Module):
+    @torch.enable_grad()
+    def forward(self, x, target):
+        x = x.detach().requires_grad_(True)
+        loss = F.mse_loss(torch.relu(x[..., 1:]) * F.softplus(x[..., :1]), target, reduction="sum")
+        gradient, = torch.autograd.grad(loss, x)
+        return gradient * 2, gradient.sum((0, 1))
+batch, steps, width = 4096, 64, 256
+def get_inputs(): return [torch.randn(batch, steps, width + 1), torch.randn(batch, steps, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_the_end_of_a_slice_is_no_multiple_of_a_number_of_parts(tmp_path: Path) -> None:
+    """At these sizes the parts are marked by 337, which divides the end of ``x[..., 1:]``."""
+    text = compiled(problem(BESIDE_A_SLICE), Options())
+    assert "splits" in text
+    (tmp_path / "slice.py").write_text(IMPORTS + BESIDE_A_SLICE)
+    (tmp_path / "new.py").write_text(text)
+    agrees_with_reference(tmp_path, [("slice", str(tmp_path / "new.py"), [{"batch": 3, "steps": 5, "width": 9}])])

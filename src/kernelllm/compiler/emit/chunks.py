@@ -15,6 +15,10 @@ from kernelllm.compiler.inductor.split_reductions import SMALLEST, is_prime
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 
 
+_LARGEST = 2**31 - 1
+"""Larger numbers are no sizes: 337 divides the end of ``x[1:]``, 2**63 - 1."""
+
+
 @dataclass(frozen=True)
 class Split:
     """One marked number of parts."""
@@ -84,7 +88,7 @@ class _Marks(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if type(node.value) is not int or node.value == 0 or node.value % self.split.mark:
+        if type(node.value) is not int or not 0 < abs(node.value) <= _LARGEST or node.value % self.split.mark:
             return node
         factor = node.value // self.split.mark
         name = ast.Name(self.split.parts, ast.Load())

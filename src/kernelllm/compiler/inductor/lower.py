@@ -21,6 +21,7 @@ from kernelllm.compiler.capture import constants, depthwise, derived_sizes, fast
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.inductor import (
+    broadcasting,
     channels_last,
     in_place,
     regions,
@@ -216,6 +217,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         size_extremes.replace(stack)
+        broadcasting.of_computed_ones(stack)
         channels_last.wanted(stack)
         in_place.allowed(stack)
         tilings.remember(stack)

@@ -1,0 +1,33 @@
+"""Dimensions that are one element long by computation: ``reshape(b, h, n, c, -1)`` may leave a last size ``SEQ // (CHUNK * (SEQ // CHUNK))``.
+
+Broadcasting asks whether that is 1, and the file checks that it is. Inductor then reads such a dimension as if it were as long as the
+result where it does not spell 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import sympy
+
+from kernelllm.compiler.capture.patching import patch
+
+
+def of_computed_ones(stack: ExitStack) -> None:
+    """Until ``stack`` closes, what was broadcast along a computed size of 1 is read at its first element there."""
+    from torch._inductor.ir import ExpandView
+    from torch._inductor.virtualized import V
+
+    make_reindexer = ExpandView.make_reindexer
+
+    def reindexer(view: Any) -> Callable[[Sequence[sympy.Expr]], Sequence[sympy.Expr]]:
+        plain, actual = make_reindexer(view), view.data.get_size()
+        one = [
+            not sympy.sympify(n).is_Integer and n != m and V.graph.sizevars.guard_or_false(sympy.Eq(n, 1))
+            for n, m in zip(actual, view.get_size()[len(view.get_size()) - len(actual) :], strict=True)
+        ]
+        return lambda index: [sympy.S.Zero if single else at for single, at in zip(one, plain(index), strict=True)]
+
+    patch(stack, ExpandView, "make_reindexer", reindexer)
