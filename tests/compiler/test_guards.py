@@ -221,6 +221,26 @@ def test_decisions_about_sizes(file: Path) -> None:
     assert "x_size1 >= 8" in short
 
 
+FRACTIONS = """
+import torch, math
+class Model(torch.nn.Module):
+    def forward(self, x):
+        ratio = x.shape[0] / x.shape[1]
+        y = x * max(1.0, ratio) ** 0.5 if math.sqrt(x.shape[0]) > 3 else x.cos()
+        return y if ratio > 0.25 else y.exp(), x * math.sin(x.shape[2])
+def get_inputs(): return [torch.randn(60, 30, 7)]
+"""
+
+
+@written(FRACTIONS)
+def test_decisions_about_fractions_and_functions_of_sizes(file: Path) -> None:
+    right = "x = torch.randn(24, 40, 7); y, z = ModelNew()(x); assert y.equal(x) and z.allclose(x * math.sin(7))"
+    refused = (f"ModelNew()(torch.randn({shape}))" for shape in ("9, 4, 7", "12, 48, 7", "60, 30, 8"))
+    ran, root, ratio, sine = outcomes(file, "import math; " + right, *refused)
+    assert ran == ""
+    assert ("math.sqrt" in root, "/" in ratio, "None, 7)" in sine) == (True, True, True)
+
+
 COPIED = """
 import torch
 class Model(torch.nn.Module):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+import interpreted
 import pytest
 
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.core.types import Problem
 from kernelllm.judge import Judge
-from tests.support import interpreted
 
 MODULE = """import torch
 import torch.nn as nn

@@ -265,8 +265,8 @@ def _least(*values: Any) -> Any:
 
 def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 2 and not kwargs and any(isinstance(a, torch.SymInt) for a in args):
-            return symbolic(*args)
+        if len(args) > 1 and not kwargs and any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args):
+            return reduce(symbolic, args)
         return pick(*args, **kwargs)
 
     return chosen

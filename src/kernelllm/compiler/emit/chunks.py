@@ -14,7 +14,6 @@ from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.split_reductions import SMALLEST, is_prime
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 
-
 _LARGEST = 2**31 - 1
 """Larger numbers are no sizes: 337 divides the end of ``x[1:]``, 2**63 - 1."""
 

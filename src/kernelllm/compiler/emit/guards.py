@@ -267,9 +267,9 @@ class Guards:
     def _comparisons(self) -> Iterator[tuple[str, str, str]]:
         """What sizes have to be to each other: equal where the graph relies on it, else as the module's code decided; and arguments
         that are sizes."""
-        written = [c for c in self.conditions if None not in (sides := [self._expression(c[i]) for i in (0, 2)]) and sides[0] != sides[1]]
-        for left, sign, right in size_examples.independent(written, self.captured.sizes):
-            yield str(self._size(left)), sign, str(self._size(right))
+        differing = [c for c in self.conditions if None in (sides := [self._expression(c[i]) for i in (0, 2)]) or sides[0] != sides[1]]
+        for left, sign, right in size_examples.independent(differing, self.captured.sizes):
+            yield self._size(left) or self._fraction(left), sign, self._size(right) or self._fraction(right)
         for name, value in self.captured.plain_inputs.items():
             text = self._size(value.text) if isinstance(value, SizeExpression) else None
             if text is not None and text not in (name, re.sub(r"\W+", "_", name).strip("_")):
@@ -279,6 +279,10 @@ class Guards:
         """A size expression of the graph as the file writes it; None where it is more than integer arithmetic."""
         expression = self._expression(text)
         return None if expression is None else self.host.size(expression)
+
+    def _fraction(self, text: str) -> str:
+        """The same for other arithmetic, such as a quotient of two sizes."""
+        return self.host.text(ast.parse(as_python(text), mode="eval").body)
 
     def _expression(self, text: str) -> Any:
         try:

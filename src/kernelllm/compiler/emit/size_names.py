@@ -191,11 +191,16 @@ class _Operators(ast.NodeTransformer):
             if (operator := _AS_OPERATORS.get(node.func.id)) and len(node.args) == 2:
                 return ast.BinOp(node.args[0], operator(), node.args[1])
             node.func.id = {"Min": "min", "Max": "max"}.get(node.func.id, node.func.id)
+        function = ast.unparse(node.func)
+        if function == "torch.sym_float":
+            return node.args[0]
+        if function.startswith("torch._sym_"):
+            node.func = ast.Attribute(ast.Name("math", ast.Load()), function.removeprefix("torch._sym_"), ast.Load())
         return node
 
 
 def as_python(expression: str) -> str:
-    """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``PythonMod(s0, 8)`` as ``s0 % 8``, ``Min`` as ``min``."""
+    """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``Min`` as ``min``, ``torch._sym_sqrt`` as ``math.sqrt``."""
     try:
         return ast.unparse(_Operators().visit(ast.parse(expression, mode="eval")))
     except SyntaxError:

@@ -24,6 +24,7 @@ from kernelllm.compiler.inductor import (
     broadcasting,
     channels_last,
     in_place,
+    read_by_products,
     regions,
     row_reductions,
     size_extremes,
@@ -230,6 +231,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             stack.enter_context(cudnn_layouts())
         try:
             tidy(captured.graph)
+            read_by_products.mark(captured.graph.graph)
             if options.mixed:
                 slow_functions.mark(captured.graph.graph)
             wrapper = None

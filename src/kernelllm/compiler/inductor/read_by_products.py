@@ -1,0 +1,46 @@
+"""Results that a product reads are in memory. Kernels that read them too, but are lowered before the product, read them there as well.
+
+Inductor lowers nodes in order, and gives a reader ahead of the product the arithmetic instead. In an iteration such as Muon's,
+``x = a * x + f(x @ x.mT) @ x``, each round then repeats that of all rounds before, from the tensors of each.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from kernelllm.compiler.inductor.slow_functions import STORED
+
+aten = torch.ops.aten
+_PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}
+_VIEWS = {aten.expand, aten.view, aten.reshape, aten.permute, aten.transpose, aten.unsqueeze, aten.squeeze, aten.slice, aten.select}
+
+
+def mark(graph: Graph) -> None:
+    """Mark, in ``meta``, the results to store."""
+    place = {node: at for at, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if torch.Tag.pointwise not in getattr(node.target, "tags", ()) or not _as_large_as_a_source(node):
+            continue
+        readers = _readers(node)
+        last = max((place[r] for r in readers if _is_product(r)), default=-1)
+        if any(place[r] < last and not _is_product(r) for r in readers):
+            node.meta[STORED] = True
+
+
+def _as_large_as_a_source(node: Node) -> bool:
+    """Whether reading the result takes no more than reading what it is made of."""
+    shape = getattr(node.meta.get("val"), "shape", None)
+    return shape is not None and any(getattr(n.meta.get("val"), "shape", None) == shape for n in node.all_input_nodes)
+
+
+def _readers(node: Node) -> list[Node]:
+    """What reads a node, by itself or as a view."""
+    found: list[Node] = []
+    for user in node.users:
+        found += _readers(user) if getattr(user.target, "_overloadpacket", None) in _VIEWS else [user]
+    return found
+
+
+def _is_product(node: Node) -> bool:
+    return getattr(node.target, "_overloadpacket", None) in _PRODUCTS or getattr(node.target, "namespace", "") == "kernelllm"
