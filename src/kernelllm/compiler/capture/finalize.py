@@ -52,6 +52,9 @@ def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
     env = built.env
+    for node in graph.graph.find_nodes(op="get_attr"):
+        if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
+            raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
     if built.ways > 1:
         branches.shared(graph, built.ways)
     graph = complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")

@@ -226,6 +226,11 @@ def symbolic(problem: Problem, options: Options) -> Captured:
         factors = {k: _combined(factors.get(k, 1), more.get(k, 1)) for k in {*factors, *more}}
         built = build(problem, factors=factors)
         captured = trace(built, options, "make_fx")
+    read = {size.symbol for size in captured.sizes}
+    kept = {k: f for k, f in factors.items() if {str(s) for s in built.env.replace(built.table[k].node._expr).free_symbols} <= read}
+    if kept != factors:  # the code only decides by them: as plain sizes, what it decided is a condition that the file checks
+        built, factors = build(problem, factors=kept), kept
+        captured = trace(built, options, "make_fx")
     return _separated(problem, options, built, captured, factors)
 
 

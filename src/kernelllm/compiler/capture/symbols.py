@@ -17,17 +17,16 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any
 
-import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
 
+from kernelllm.compiler.capture import size_functions
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
@@ -176,138 +175,6 @@ def execute(problem: Problem, code: Any, table: Mapping[str, Any]) -> dict[str, 
     return namespace
 
 
-def _quotient(value: torch.SymFloat, divided: Callable[[Any, Any], Any]) -> Any:
-    """``divided`` of a size and the number of which ``value`` is the quotient, as ``n`` and 4 in ``n / 4``; None where it is none."""
-    match value.node.expr:
-        case IntTrueDiv(args=(size, divisor)) | FloatTrueDiv(args=(ToFloat(args=(size,)), ToFloat(args=(divisor,)))):
-            pass
-        case FloatTrueDiv(args=(ToFloat(args=(size,)), divisor)) if divisor.is_number and float(divisor).is_integer():
-            divisor = sympy.Integer(builtins.int(divisor))
-        case _:
-            return None
-    if not divisor.is_positive:
-        return None
-    return divided(*(builtins.int(n) if n.is_number else value.node.shape_env.create_symintnode(n, hint=None) for n in (size, divisor)))
-
-
-def _number(value: Any) -> Any:
-    """``int(value)`` as a symbol where the value is one; None where it is not."""
-    if isinstance(value, torch.SymInt):
-        return value
-    if isinstance(value, torch.SymFloat):
-        whole = _quotient(value, lambda size, divisor: size // divisor)
-        if whole is not None and all(n.is_nonnegative for n in value.node.expr.args):  # int() rounds towards zero
-            return whole
-        if value.node.expr.has(OpaqueUnaryFn_log2):
-            return builtins.int(builtins.float(value))  # the last bit decides
-        return torch.sym_int(value)
-    return None
-
-
-class _IntMeta(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, builtins.int | torch.SymInt)
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, builtins.int | torch.SymInt)
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        kept = _number(args[0]) if len(args) == 1 and not kwargs else None
-        if len(args) == 1 and isinstance(args[0], torch.Tensor) and not args[0].is_floating_point() and not args[0].is_complex():
-            return args[0].item()
-        return builtins.int(*args, **kwargs) if kept is None else kept
-
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or other is builtins.int or other is torch.SymInt
-
-    def __hash__(cls) -> builtins.int:
-        return hash(builtins.int)
-
-
-class SymbolicInt(metaclass=_IntMeta):
-    """Stands for ``int`` where code runs with symbols: accepts them in ``isinstance`` and keeps them in ``int(x)``."""
-
-
-class _FloatMeta(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, builtins.float | torch.SymFloat)
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, builtins.float | torch.SymFloat)
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        value = args[0] if len(args) == 1 and not kwargs else None
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.item()
-        return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else builtins.float(*args, **kwargs)
-
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or other is builtins.float or other is torch.SymFloat
-
-    def __hash__(cls) -> builtins.int:
-        return hash(builtins.float)
-
-
-class SymbolicFloat(metaclass=_FloatMeta):
-    """Stands for ``float`` where code runs with symbols: ``1.0 / float(head_dim)`` stays a formula."""
-
-
-def _round(value: Any, *digits: Any) -> Any:
-    return value if isinstance(value, torch.SymInt) and not digits else builtins.round(value, *digits)
-
-
-def _least(*values: Any) -> Any:
-    """Without a decision on which size is the least."""
-    sizes = values[0] if len(values) == 1 else values
-    symbolic = isinstance(sizes, list | tuple) and any(isinstance(size, torch.SymInt) for size in sizes)
-    return reduce(torch.sym_min, sizes) if symbolic else builtins.min(*values)
-
-
-def _maximum(pick: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def chosen(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > 1 and not kwargs and any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args):
-            return reduce(symbolic, args)
-        return pick(*args, **kwargs)
-
-    return chosen
-
-
-def _math(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return symbolic(*args) if any(isinstance(a, torch.SymInt | torch.SymFloat) for a in args) else plain(*args, **kwargs)
-
-    return function
-
-
-def _floor(value: Any) -> Any:
-    if isinstance(value, torch.SymInt):
-        return value
-    whole = _quotient(value, lambda size, divisor: size // divisor)
-    return _number(value) if whole is None else whole
-
-
-def _ceil(value: Any) -> Any:
-    if isinstance(value, torch.SymInt):
-        return value
-    whole = _quotient(value, lambda size, divisor: (size + divisor - 1) // divisor)
-    return torch.sym_int(-((-value) // 1)) if whole is None else whole
-
-
-def _log2(value: Any) -> Any:
-    return torch._sym_log2(torch.sym_float(value))  # type: ignore[attr-defined]
-
-
-def _log(value: Any, base: Any = math.e) -> Any:
-    if base != math.e:
-        return math.log(_pinned(value), _pinned(base))
-    return _log2(value) * math.log(2)
-
-
-def _pinned(value: Any) -> Any:
-    """The value of a symbol as a number, which the graph then depends on."""
-    return builtins.int(value) if isinstance(value, torch.SymInt) else builtins.float(value)
-
-
 def _no_init(tensor: Any, *_: Any, **__: Any) -> Any:
     return tensor
 
@@ -327,18 +194,18 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
     with ExitStack() as stack:
         for name, function in (
             ("sqrt", torch.sym_sqrt),
-            ("floor", _floor),
-            ("ceil", _ceil),
-            ("log", _log),
-            ("log2", _log2),
+            ("floor", size_functions.floor),
+            ("ceil", size_functions.ceil),
+            ("log", size_functions.log),
+            ("log2", size_functions.log2),
         ):
-            patch(stack, math, name, _math(function, getattr(math, name)))
+            patch(stack, math, name, size_functions.function_of(function, getattr(math, name)))
         if "numpy" in sys.modules:
-            patch(stack, sys.modules["numpy"], "sqrt", _math(torch.sym_sqrt, sys.modules["numpy"].sqrt))
-        patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=SymbolicInt))
-        patch(stack, rnn, "int", SymbolicInt)
-        patch(stack, torch.nn.functional, "float", SymbolicFloat)
-        patch(stack, torch.nn.functional, "min", _least)
+            patch(stack, sys.modules["numpy"], "sqrt", size_functions.function_of(torch.sym_sqrt, sys.modules["numpy"].sqrt))
+        patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=size_functions.SymbolicInt))
+        patch(stack, rnn, "int", size_functions.SymbolicInt)
+        patch(stack, torch.nn.functional, "float", size_functions.SymbolicFloat)
+        patch(stack, torch.nn.functional, "min", size_functions.extreme(builtins.min, torch.sym_min))
         if building:
             for name in dir(init):
                 if name.endswith("_") and not name.startswith("_"):
@@ -347,11 +214,12 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
             patch(stack, torch.nn.RNNBase, "reset_parameters", lambda self: None)
         if namespace is not None:
             for name, value in {
-                "int": SymbolicInt,
-                "float": SymbolicFloat,
-                "round": _round,
-                "max": _maximum(builtins.max, torch.sym_max),
-                "min": _maximum(builtins.min, torch.sym_min),
+                "int": size_functions.SymbolicInt,
+                "float": size_functions.SymbolicFloat,
+                "round": size_functions.rounded,
+                "divmod": lambda size, by: (size // by, size % by),
+                "max": size_functions.extreme(builtins.max, size_functions.larger),
+                "min": size_functions.extreme(builtins.min, torch.sym_min),
             }.items():
                 if name not in namespace:
                     namespace[name] = value

@@ -14,6 +14,7 @@ from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, PLAIN, closure, library
 from kernelllm.compiler.emit.host_steps import in_layout, layout_kept
 from kernelllm.compiler.emit.main_graph import MainGraph
+from kernelllm.compiler.emit.size_names import as_python
 from kernelllm.compiler.emit.specialise import Specialised, specialised
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
@@ -68,6 +69,7 @@ class CandidateFile(MainGraph):
             if not elsewhere:
                 break
             compared |= elsewhere
+        relations = [*self._multiples(lines, paths, relations), *relations]
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
         first = self.guards.first(lines)
@@ -82,6 +84,14 @@ class CandidateFile(MainGraph):
         kept = [line for path, tensor in into for line in layout_kept(path, tensor, self.host.tuple)]
         top += [*kept, *(line for some in layouts if len(some) > 1 for line in some)]
         return [*self.guards.given(), *self.unpacked([*top, text]), *top]
+
+    def _multiples(self, read: list[str], paths: dict[str, str], checked: list[str]) -> list[str]:
+        """Statements that ask for multiples where sizes are read by division, for places that no statement in ``checked`` looks at."""
+        names = [line.split(" = ")[0] for line in read]
+        places = [] if self.guards.silent else list(self.sizes.divided(names, paths))
+        unseen = [(p, as_python(str(s.expression))) for s, p in places if not any(f'("{s.name}", ' in line for line in checked)]
+        texts = [(place, self.host.text(ast.parse(size, mode="eval").body)) for place, size in unseen]
+        return refused({f"{p} != {size}": f"{p} == {size}" for p, size in texts}, "the kernels were written for", "ValueError")
 
     def _numbers(self) -> list[str]:
         """Python floats as the tensors that the kernels read."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
 from kernelllm.compiler.emit import state_paths
+from kernelllm.compiler.emit.constructor_checks import literal
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
-from kernelllm.compiler.emit.guards import Guards, literal
+from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.host_steps import in_layout
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.core.errors import CaptureError

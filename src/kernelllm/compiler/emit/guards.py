@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
-from kernelllm.compiler.emit import index_limits, integers, size_examples
+from kernelllm.compiler.emit import constructor_checks, index_limits, integers, size_examples
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
+from kernelllm.compiler.emit.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
 from kernelllm.problems.sizes import DTYPES
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _CHECK = '''
 def check(name, tensor, dtypes, shape, device=None):
     """Refuse a tensor that the kernels were not written for; a size of None may be any."""
@@ -53,7 +53,7 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
-        self.conditions, self.offsets = index_limits.split(captured.guards)
+        self.conditions, self.offsets = index_limits.split(c for c in captured.guards if not constructor_checks.unread(captured, c))
         self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
         """Tensors are taken as they come; only what changes the meaning of a call is refused."""
@@ -183,10 +183,10 @@ class Guards:
         loose = [g for g in self.inputs if g.name in also or not (self._numbered(g) or self._free(g))]
         lines = [self._check(g, self._shape(g)) for g in loose]
         lines += [self._check(g, self._shape(g)) for g in self._parameters()]
-        conditions = {f"{left} {_OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
-        hints = {size.symbol: size.hint for size in self.captured.sizes}
+        conditions = {f"{left} {OPPOSITE[sign]} {right}": f"{left} {sign} {right}" for left, sign, right in self._comparisons()}
+        own = {size.symbol: size.hint for size in self.captured.sizes}
         offsets = [limit for limit in self.offsets if self._size(limit[0])]
-        large = index_limits.uncovered(offsets, [g.shape for g in self.inputs] if self._limited else [], hints)
+        large = index_limits.uncovered(offsets, [g.shape for g in self.inputs] if self._limited else [], own)
         if large:
             conditions[f"{self._size(large[0])} > {large[2]}"] = "offsets of 32 bits"
         return lines + refused(conditions, "the kernels were written for", "ValueError")
@@ -199,8 +199,8 @@ class Guards:
 
     def _elements(self, given: GraphInput) -> int:
         """How many elements the problem's own tensor has."""
-        hints = {size.symbol: size.hint for size in self.captured.sizes}
-        return math.prod(eval(as_python(d), {"__builtins__": {}}, hints) for d in given.shape)
+        own = {size.symbol: size.hint for size in self.captured.sizes}
+        return math.prod(eval(as_python(d), {"__builtins__": {}}, own) for d in given.shape)
 
     def read_elsewhere(self, reading: list[str]) -> set[str]:
         """Names of inputs with a size that these statements read off another tensor."""
@@ -294,29 +294,7 @@ class Guards:
 
     def fixed_arguments(self, constructor: ast.FunctionDef) -> dict[str, str]:
         """Conditions under which an argument of the constructor differs from what the kernels hold, to what they hold."""
-        mine = {a.arg for a in (*constructor.args.posonlyargs, *constructor.args.args, *constructor.args.kwonlyargs)}
-        found: dict[str, str] = {}
-        for name, value in self.captured.constructor.items():
-            if name in mine:
-                found |= dict(self._fixed(name, value))
-        return found
-
-    def _fixed(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
-        if isinstance(value, list | tuple) and any(isinstance(v, SizeExpression | list | tuple) for v in value):
-            yield f"len({name}) != {len(value)}", f"len({name})={len(value)}"
-            for i, item in enumerate(value):
-                yield from self._fixed(f"{name}[{i}]", item)
-            return
-        value = self._lost(value) if isinstance(value, SizeExpression) else value
-        text = None if isinstance(value, SizeExpression) else literal(value)
-        if text is not None:
-            yield (f"{name} is not {text}" if value is None else f"{name} != {text}"), f"{name}={text}"
-
-    def _lost(self, value: SizeExpression) -> Any:
-        """The number of a size that forward uses and can read nowhere, which is fixed; other sizes as they are."""
-        known = self.host.sizes.known
-        lost = {s.symbol: s.hint for n, s in known.items() if n in self.host.used_sizes and not s.sources and not s.expression}
-        return lost.get(value.text, value)
+        return constructor_checks.conditions(self.captured, self.host, constructor)
 
     def results(self, results: list[tuple[str, Any]]) -> tuple[list[str], list[str]]:
         """Statements that let results refuse a backward pass, and the results' texts then. Given: text and value in the graph."""
@@ -366,17 +344,6 @@ class Guards:
             parts.append(f"{'train' if next(iter(self.captured.modes.values())) else 'eval'}() mode")
         parts += list(fixed.values())
         return "; ".join(["Differentiable" if self.captured.backward else "Inference only", *parts]) + "."
-
-
-def literal(value: Any) -> str | None:
-    """A plain value as Python; None for an object that has no such form."""
-    if isinstance(value, torch.dtype):
-        return str(value)
-    text = repr(value)
-    try:
-        return text if ast.literal_eval(text) == value else None
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
 
 
 def _tuple(parts: list[str]) -> str:

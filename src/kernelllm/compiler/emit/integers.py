@@ -1,7 +1,7 @@
 """Integer expressions made readable: Inductor's ``1 + ((-1)*s1) + ks0*x1*((7 + ks1) // 8)`` forms, through sympy.
 
 Only used on expressions known to be integers. Rewrites keep the value for sizes of at least 1: ``max(1, n)`` becomes
-``n`` (it only appears in strides, which address nothing when a size is 0).
+``n`` (it only appears in strides, which address nothing when a size is 0; the problem's own is spelled ``max(0, n - 1) + 1``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -155,14 +155,17 @@ class SizeNames:
         shape = self.shape(given.shape)
         return [str(d) if d.is_Symbol else "_" for d in shape] if shape else None
 
+    def divided(self, names: Iterable[str], paths: dict[str, str]) -> Iterator[tuple[SizeSource, str]]:
+        """Of the places where these sizes are read, those that hold a multiple, and are no dimension of an input."""
+        for name in names:
+            source = next(iter(self.known[name].sources), None) if name in self.known else None
+            if source is None or source.kind in ("input", "argument"):
+                continue
+            if as_python(source.expression or self.known[name].symbol) != self.known[name].symbol:
+                yield source, _place(source, paths)
+
     def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str:
-        if source.kind == "module":
-            base = f"self.{indexed(source.name)}"
-        elif source.kind == "argument":
-            base = source.name
-        else:
-            owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{indexed(source.name)}")
-            base = f"{owner}.shape[{source.dim}]"
+        base = _place(source, paths)
         symbol = sympy.Symbol(self.known[name].symbol)
         stands = as_python(source.expression or str(symbol))
         if stands == str(symbol):
@@ -205,6 +208,16 @@ def as_python(expression: str) -> str:
         return ast.unparse(_Operators().visit(ast.parse(expression, mode="eval")))
     except SyntaxError:
         return expression
+
+
+def _place(source: SizeSource, paths: dict[str, str]) -> str:
+    """The whole number of a source, as the file reaches it."""
+    if source.kind == "module":
+        return f"self.{indexed(source.name)}"
+    if source.kind == "argument":
+        return source.name
+    owner = paths.get(source.name) or (source.name if source.kind == "input" else f"self.{indexed(source.name)}")
+    return f"{owner}.shape[{source.dim}]"
 
 
 def _argument(size: Size) -> str:
