@@ -73,8 +73,10 @@ def to_captured(
     passes.run(graph, options)
     _restore_hints(built)
     arguments, roots, computed, merged = _size_arguments(built, graph, leaf_of, leaves, unknown)
+    symbolic = bool(built.table) or not built.values
     for node in list(graph.graph.find_nodes(op="placeholder")):
-        if not node.users and node not in arguments:
+        compared = not symbolic and leaf_of[node].kind == "input"  # its sizes may have decided something
+        if not node.users and node not in arguments and not compared:
             graph.graph.erase_node(node)
     graph.graph.lint()
     graph.recompile()
@@ -95,7 +97,7 @@ def to_captured(
         result_classes=classes,
         way=way,
         training=built.model.training,
-        symbolic=bool(built.table) or not built.values,
+        symbolic=symbolic,
         counted=bool(unknown),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),

@@ -35,7 +35,7 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
     for left, sign, right in size_examples.independent([c for c in captured.guards if unread(captured, c)], sizes):
         symbols = _symbols(f"{left} {right}")
         if symbols <= names.keys():
-            one, other = (ast.unparse(_Renamed(names).visit(ast.parse(as_python(side)))) for side in (left, right))
+            one, other = (ast.unparse(_Arguments(names).visit(ast.parse(as_python(side)))) for side in (left, right))
             found[f"{one} {OPPOSITE[sign]} {other}"] = f"{one} {sign} {other}"
         else:
             lost |= {s: own[s] for s in unread(captured, (left, sign, right)) if s in own}
@@ -50,7 +50,7 @@ def _symbols(text: str) -> set[str]:
     return {*re.findall(r"\bs\d+\b", text)}
 
 
-class _Renamed(ast.NodeTransformer):
+class _Arguments(ast.NodeTransformer):
     def __init__(self, names: dict[str, ast.Name]) -> None:
         self.names = names
 

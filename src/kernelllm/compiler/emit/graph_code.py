@@ -209,11 +209,11 @@ class GraphCode:
         ]
 
     def used_names(self) -> set[str]:
-        found: set[str] = set()
+        """Variables that kernels and torch read, and those that a result is a view of: its strides are those of the problem's layout."""
+        nodes = [e for e in self.program.result if not isinstance(e, ast.Name)]
         for item in self.program.items:
-            nodes = list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Assign) else []
-            found |= {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
-        return found
+            nodes += list(item.arguments.values()) if isinstance(item, Launch) else [item.value] if isinstance(item, Assign) else []
+        return {self.program.base(n.id) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _outputs(call: ast.Call) -> int | None:

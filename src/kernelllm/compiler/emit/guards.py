@@ -50,7 +50,8 @@ class Guards:
     ) -> None:
         """``arguments``: those of forward. ``used``: variables of the tensors that the graph uses. ``taken``: names in the file."""
         self.captured, self.host, self.arguments, self.taken, self.dtypes = captured, host, arguments, taken, dtypes
-        self.inputs = [g for g in captured.graph_inputs if g.variable in used]
+        whole = not captured.symbolic  # then each size may have decided something
+        self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
         self.conditions, self.offsets = index_limits.split(c for c in captured.guards if not constructor_checks.unread(captured, c))

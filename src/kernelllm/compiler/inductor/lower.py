@@ -174,6 +174,13 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
+def _mark_stored(graph: torch.fx.Graph, options: Options) -> None:
+    """Mark what is stored, though a kernel that reads it could compute it."""
+    read_by_products.mark(graph)
+    if options.mixed:
+        slow_functions.mark(graph)
+
+
 def _one_kernel_an_operator(base: type) -> Any:
     """GraphLowering that stores every operator's result, so that none is computed inside another's kernel."""
 
@@ -217,11 +224,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        size_extremes.replace(stack)
-        broadcasting.of_computed_ones(stack)
-        channels_last.wanted(stack)
-        in_place.allowed(stack)
-        tilings.remember(stack)
+        for replace in (size_extremes.replace, broadcasting.of_computed_ones, channels_last.wanted, in_place.allowed, tilings.remember):
+            replace(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options, counted=captured.counted)))
         if options.mixed and depthwise.of_few_channels(captured.graph):
@@ -231,9 +235,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             stack.enter_context(cudnn_layouts())
         try:
             tidy(captured.graph)
-            read_by_products.mark(captured.graph.graph)
-            if options.mixed:
-                slow_functions.mark(captured.graph.graph)
+            _mark_stored(captured.graph.graph, options)
             wrapper = None
             if options.fusion and not captured.counted and len(captured.graph.graph.nodes) > regions.LONG:
                 exact = _exact(GraphLowering)
