@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 BACKENDS = "[SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]"
 """cuDNN's attention where it can do it, which takes half of flash attention's time on a Hopper GPU."""
+
+
+_SIZES = re.compile(r"torch\.empty\(\(([\d, ]*\d),?\), ")
+"""Sizes that torch is quicker to read as arguments of their own: 2 us for 3 on an H100's host."""
 
 
 class FixedPath(GraphCode):
@@ -59,7 +64,7 @@ class FixedPath(GraphCode):
             *("    " + line for line in [*file.unpacked(body), *body]), "",
         ]
         states = [(self.host.paths[s.variable], s.name) for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
-        self.methods = state_paths.looked_up(self.methods, states)
+        self.methods = state_paths.looked_up([_SIZES.sub(r"torch.empty(\1, ", line) for line in self.methods], states)
 
     def _written(self) -> set[str]:
         """The inputs that the path writes into."""
