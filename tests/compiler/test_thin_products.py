@@ -63,3 +63,16 @@ def test_batches_whose_rows_are_not_aligned_are_padded(rows: int, terms: int, co
     (product,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default)
     assert [n % 8 for n in (*product.args[0].meta["val"].shape[1:], *product.args[1].meta["val"].shape[1:])] == [0] * 4
     torch.testing.assert_close(graph(*given), forward(*given))
+
+
+def test_an_operand_whose_rows_are_not_aligned_is_copied_once_for_all_products() -> None:
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.relu(torch.addmm(bias, x, weight.t())), dy.t() @ x, torch.relu(dy @ weight)
+
+    given = tuple(torch.randint(-2, 3, size).to(BF16) for size in ((16384, 99), (176, 99), (176,), (16384, 176)))
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    pads = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.constant_pad_nd.default)
+    assert sorted(str(n.args[0]) for n in pads) == ["weight_1", "x_1"]
+    assert len(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 2
+    torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)

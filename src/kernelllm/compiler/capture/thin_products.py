@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ _FEW = 8
 """Inductor writes sums of fewer terms out, so that no reduction is left."""
 _SMALL = 64
 """Elements of a product of a row or a column, of which a batch has many."""
+_THIN = 16
+"""Rows or columns of a single product from which on the library multiplies them with tensor cores."""
 _TERMS = 256
 """Terms up to which such a product joins the kernel that makes its larger operand, which then lies nowhere."""
 _LONG = 1024
@@ -40,7 +43,7 @@ def by_shape(w: Editor, *args: Node) -> Node | None:
     column = not batch and n == 1 and m >= _LONG and a.meta["val"].stride(1) == 1
     if few or vectors or column:
         return as_sum(w, a, b, *bias)
-    return None if bias else _aligned(w, a, b)
+    return _aligned(w, a, b, *bias)
 
 
 def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:
@@ -97,15 +100,37 @@ def leaves(node: Node) -> bool:
     return any(u.op == "output" or (u.target in VIEWS and leaves(u)) for u in node.users)
 
 
-def _aligned(w: Editor, a: Node, b: Node) -> Node | None:
-    """A batch of half-precision products with zeros behind terms and columns, so that all rows begin at multiples of 16 bytes."""
+def _aligned(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node | None:
+    """Half-precision products with zeros behind terms, columns and rows, so that all rows in memory begin at multiples of 16 bytes.
+
+    A single product only where an operand's do not; where the result's alone do not, nothing need be copied.
+    """
     (*batch, m, k), n = a.meta["val"].shape, b.meta["val"].shape[-1]
-    if not batch or a.meta["val"].dtype not in HALF or not (k % 8 or n % 8) or batch[0] * m * n * k < _MUCH or min(m, n) < _SMALL:
+    if a.meta["val"].dtype not in HALF or math.prod(batch) * m * n * k < _MUCH or min(m, n) < (_SMALL if batch else _THIN):
         return None
-    if leaves(w.node):
+    turned = [not batch and t.meta["val"].stride(0) == 1 for t in (a, b)]  # columns lie along memory
+    ends = (m if turned[0] else k, k if turned[1] else n)
+    if not any(end % 8 for end in (ends if not batch else (k, n))):
         return None
-    terms, columns = -k % 8, -n % 8
-    a = w.call(aten.constant_pad_nd.default, a, [0, terms]) if terms else a
-    b = w.call(aten.constant_pad_nd.default, b, [0, columns, 0, terms])
-    out = w.call(aten.bmm.default, a, b)
-    return w.call(aten.slice.Tensor, out, 2, 0, n) if columns else out
+    rows, terms, columns = (-m % 8 if turned[0] else 0), -k % 8, -n % 8
+    last = leaves(w.node)
+    if last and (batch or ((rows or columns) and m * n * _FEW > k * (m + n))):
+        return None  # what the caller gets would be a copy
+    left, right = _zeros_behind(w, a, rows, terms), _zeros_behind(w, b, terms, columns)
+    joined = bias is not None and not columns and not rows
+    out = w.call(aten.addmm.default, bias, left, right) if joined else w.call((aten.bmm if batch else aten.mm).default, left, right)
+    out = w.call(aten.slice.Tensor, out, len(batch) + 1, 0, n) if columns else out
+    out = w.call(aten.slice.Tensor, out, 0, 0, m) if rows else out
+    out = w.call(aten.add.Tensor, out, bias) if bias is not None and not joined else out
+    return w.call(aten.clone.default, out, memory_format=torch.contiguous_format) if last and (rows or columns) else out
+
+
+def _zeros_behind(w: Editor, node: Node, rows: int, columns: int) -> Node:
+    """A matrix, or each of a batch, with zeros below and to the right; a copy that another product reads serves this one too."""
+    if not rows and not columns:
+        return node
+    if node.target is aten.permute.default and node.meta["val"].dim() == 2:
+        return w.call(aten.permute.default, _zeros_behind(w, node.args[0], columns, rows), [1, 0])
+    zeros = [0, columns, 0, rows] if rows else [0, columns]
+    found = (u for u in node.users if u.target is aten.constant_pad_nd.default and list(u.args[1]) == zeros and len(u.args) == 2)
+    return next(found, None) or w.call(aten.constant_pad_nd.default, node, zeros)
