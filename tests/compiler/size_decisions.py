@@ -51,6 +51,14 @@ TELLING = [
 ]
 """Each was once wrong at other sizes, or with other layouts, without a word. ``K`` stands for :data:`KEPT`."""
 
+GRADIENTS = [
+    ("K", "return F.avg_pool2d(x[:, None], 3, stride=2, padding=1, ceil_mode=True)"),
+    ("K", "return F.avg_pool2d(x[:, None], (2, 3), ceil_mode=True, count_include_pad=False)"),
+    ("K", "return x[:, -k:]"),
+    ("K", "return x.new_ones(t, d).cumsum(0) * x"),
+]
+"""Gradients of these were wrong."""
+
 OTHERS = [
     ("K", "y = 0\nfor i in range(t // 8): y = y + x[:, i]\nreturn y"),
     ("K", "y = x\nfor i in range(k): y = y * 1.1\nreturn y"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import interpreted
 import pytest
-from size_decisions import OTHERS, TELLING, source
+from size_decisions import GRADIENTS, OTHERS, TELLING, source
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
@@ -38,7 +38,11 @@ def loaded(path):
 
 def outcome(model, sizes, x):
     try:
-        return model(*sizes)(x)
+        result = model(*sizes)(x.requires_grad_(sys.argv[2] == "gradients"))
+        if sys.argv[2] != "gradients":
+            return result
+        weights = torch.linspace(0.5, 1.5, result.numel()).view(result.shape)
+        return result.detach(), *torch.autograd.grad((result * weights).sum(), x)
     except Exception as error:
         return error
 
@@ -58,9 +62,10 @@ def alike(one, other):
 wrong, folder = [], Path(sys.argv[1])
 for path in sorted(folder.glob("*_problem.py")):
     model, new = loaded(path)["Model"], loaded(path.with_name(path.name.replace("problem", "new")))["ModelNew"]
-    for at, (shape, sizes) in enumerate(SIZES):
+    for at, (shape, sizes) in enumerate(SIZES[:6] if sys.argv[2] else SIZES):
         torch.manual_seed(0)
         for x in (torch.randn(shape), torch.randn(shape[0], shape[2] + 1, shape[1]).mT[..., 1:]):
+            x = x.detach()
             right, ours = outcome(model, sizes, x), outcome(new, sizes, x)
             if isinstance(right, Exception):
                 continue
@@ -77,13 +82,17 @@ def wrong(folder: Path, forwards: list[tuple[str, str]], options: Options) -> li
         text = source(*pair)
         (folder / f"{at}_problem.py").write_text(text)
         (folder / f"{at}_new.py").write_text(compiled(Problem(name="decides", source=text), options))
-    found: list[str] = json.loads(interpreted.run(RUN, str(folder), timeout_s=600))
+    found: list[str] = json.loads(interpreted.run(RUN, str(folder), "gradients" if options.backward else "", timeout_s=600))
     return found
 
 
 @pytest.mark.parametrize("options", [Options(), FIXED], ids=["general", "known"])
 def test_right_or_refused(tmp_path: Path, options: Options) -> None:
     assert wrong(tmp_path, TELLING, options) == []
+
+
+def test_gradients_are_right(tmp_path: Path) -> None:
+    assert wrong(tmp_path, GRADIENTS, Options(backward=True)) == []
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from kernelllm.compiler.capture import pool_gradients
+
 SUM, MEAN, MAX = 0, 1, 2
 
 
@@ -301,6 +303,6 @@ _aten = torch.ops.aten
 OPERATORS: dict[Any, Callable[..., Any]] = {
     _aten.index.Tensor: masked(_aten.index), _aten.index_put.default: masked(_aten.index_put), _aten.masked_select.default: masked_select,
     _aten.glu.default: glu, _aten._upsample_bilinear2d_aa.default: antialiased(False),
-    _aten._upsample_bicubic2d_aa.default: antialiased(True),
+    _aten._upsample_bicubic2d_aa.default: antialiased(True), **pool_gradients.rules(),
 }  # fmt: skip
 """Decompositions for a trace."""

@@ -151,6 +151,8 @@ def on_cuda(captured: Captured) -> FakeTensorMode:
     return mode
 
 
+_STRIDES = "results_before_passes"
+"""Key in a graph's ``meta``: a pass may put a view that repeats elements in the place of a result (``cumsum`` of ones)."""
 _CHECKS = ("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata")
 
 
@@ -162,6 +164,7 @@ def tidy(graph: torch.fx.GraphModule) -> None:
         if node.op == "call_function" and str(node.target).startswith(_CHECKS):
             graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
+    graph.meta[_STRIDES] = [getattr(n, "meta", {}).get("val") for n in graph.graph.output_node().args[0]]
     view_to_reshape(graph)
     with torch.no_grad(), ExitStack() as stack:
         # where torch is built without CUDA, these methods ask for a GPU's driver; the operators do not
@@ -320,7 +323,9 @@ def _exact(base: type) -> Any:
             from torch._inductor import ir
 
             nodes = self.current_node.args[0] if hasattr(self, "current_node") else ()
-            strides = [[s.node.expr if isinstance(s, torch.SymInt) else s for s in n.meta["val"].stride()] for n in nodes]
+            results = getattr(self.module, "meta", {}).get(_STRIDES) or [n.meta["val"] for n in nodes]
+            strides = [[s.node.expr if isinstance(s, torch.SymInt) else s for s in (r.stride() if isinstance(r, torch.Tensor) else ())]
+                       for r in results]  # fmt: skip
             values = [
                 ir.ExternKernel.require_exact_strides(v, s)
                 if isinstance(v, ir.TensorBox) else v for v, s in zip(args[0], strides, strict=True)

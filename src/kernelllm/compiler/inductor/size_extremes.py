@@ -10,6 +10,9 @@ from torch.utils._sympy.functions import Max, Min
 
 from kernelllm.compiler.capture.patching import patch
 
+_END = 2**63 - 1
+"""The end of ``x[n:]``, which no size reaches."""
+
 
 def replace(stack: ExitStack) -> None:
     """Files have no guards of Inductor's: a diagonal of 24 x 40 elements must not be 24 long at 40 x 24."""
@@ -33,6 +36,6 @@ def _ordered(sizes: Any, left: Any, right: Any) -> tuple[Any, Any] | None:
     """Both by size, where that is known of all sizes."""
     left, right = sympy.sympify(left), sympy.sympify(right)
     for low, high in ((left, right), (right, left)):
-        if sizes.statically_known_leq(low, high):
+        if high == _END or sizes.statically_known_leq(low, high):
             return low, high
     return None
