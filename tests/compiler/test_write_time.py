@@ -10,7 +10,7 @@ from kernelllm.compiler.compiler_writer import Compiler, Lowerings, compiled
 from kernelllm.compiler.inductor import lower
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import Attempt, Status, Verdict
+from kernelllm.core.types import Attempt, Finding, Status, Verdict
 
 LONG = """
 class Model(nn.Module):
@@ -86,3 +86,6 @@ def test_after_wrong_candidates_come_other_ways_of_capture():
     verdict = Verdict(status=Status.INCORRECT, message="wrong")
     ways = [c.params for c in Compiler().write(problem(FILTER), 2, [Attempt(problem="case", candidate=first, verdict=verdict)])]
     assert {"symbolic": False} in ways
+    served = Verdict(status=Status.INCORRECT, message="wrong", findings=(Finding(check="silently_different", message="in float16"),))
+    again = [c.params for c in Compiler().write(problem(FILTER), 1, [Attempt(problem="case", candidate=first, verdict=served)])]
+    assert again == [{"any_dtype": False}]

@@ -60,6 +60,9 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 UNROLLED: dict[str, Any] = {"extern": "allow", "symbolic": False, "unroll": True, "mixed": True}
 """A loop over a dimension as ``torch.compile`` has it, with templates where they are faster: comes next where the loop stayed launches."""
 
+OWN_DTYPE: dict[str, Any] = {"any_dtype": False}
+"""A file for the inputs' own dtypes: comes next where one was right with these, and wrong with others that it served."""
+
 CAREFUL: tuple[dict[str, Any], ...] = ({"trace": "export"}, {"symbolic": False})
 """Other ways of capture, which come next where every candidate so far was judged wrong."""
 
@@ -128,7 +131,9 @@ class Compiler(Writer):
         known = Lowerings()
         count, spent, attends, pathless = 0, 0.0, bool(feedback), False
         allowed = self.options.write_time * (2 if self.options.extern == "auto" else 1)
-        ways = self._ways(all_wrong=bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback))
+        all_wrong = bool(feedback) and all(attempt.verdict.status in WRONG for attempt in feedback)
+        served = any(finding.check == "silently_different" for attempt in feedback for finding in attempt.verdict.findings)
+        ways = self._ways(next_ways=((OWN_DTYPE,) if served else ()) + CAREFUL if all_wrong else ())
         for at, options in enumerate(ways):
             if count == n or spent > allowed:
                 break
@@ -166,12 +171,12 @@ class Compiler(Writer):
         if count == 0 and errors and not feedback:
             raise errors[0]
 
-    def _ways(self, *, all_wrong: bool) -> list[Options]:
+    def _ways(self, *, next_ways: Sequence[dict[str, Any]]) -> list[Options]:
         """Options to try in order, each once: the wanted ones, then the variants, which serve as fallbacks too. Those that leave heavy
         operators to torch are among them for ``extern="auto"`` alone: a judge may refuse them."""
         mixed = self.options.extern == "auto"
         wanted = msgspec.structs.replace(self.options, extern="avoid") if mixed else self.options
-        first = [*(PORTFOLIO if mixed else ({},)), *(CAREFUL if all_wrong else ())]
+        first = [*(PORTFOLIO if mixed else ({},)), *next_ways]
         if self.options.short:
             first = [*first, {"short": False}]
         variants = [*first, *(change for change in VARIANTS if mixed or "extern" not in change)]
