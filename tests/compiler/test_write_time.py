@@ -86,6 +86,11 @@ def test_after_wrong_candidates_come_other_ways_of_capture():
     verdict = Verdict(status=Status.INCORRECT, message="wrong")
     ways = [c.params for c in Compiler().write(problem(FILTER), 2, [Attempt(problem="case", candidate=first, verdict=verdict)])]
     assert {"symbolic": False} in ways
+
+
+def test_after_a_file_that_is_wrong_in_a_dtype_it_serves_comes_one_for_the_modules_own() -> None:
+    (first,) = Compiler().write(problem(PRODUCT), 1)
     served = Verdict(status=Status.INCORRECT, message="wrong", findings=(Finding(check="silently_different", message="in float16"),))
-    again = [c.params for c in Compiler().write(problem(FILTER), 1, [Attempt(problem="case", candidate=first, verdict=served)])]
-    assert again == [{"any_dtype": False}]
+    (second,) = Compiler().write(problem(PRODUCT), 1, [Attempt(problem="case", candidate=first, verdict=served)])
+    assert second.params == {"any_dtype": False}
+    assert ("torch.float16" in first.source, "torch.float16" in second.source) == (True, False)
