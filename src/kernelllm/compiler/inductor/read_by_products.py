@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph, Node
 
-from kernelllm.compiler.inductor.slow_functions import STORED
+from kernelllm.compiler.inductor.slow_functions import STORED, VIEWS
 
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}
-_VIEWS = {aten.expand, aten.view, aten.reshape, aten.permute, aten.transpose, aten.unsqueeze, aten.squeeze, aten.slice, aten.select}
 
 
 def mark(graph: Graph) -> None:
@@ -38,7 +37,7 @@ def _readers(node: Node) -> list[Node]:
     """What reads a node, by itself or as a view."""
     found: list[Node] = []
     for user in node.users:
-        found += _readers(user) if getattr(user.target, "_overloadpacket", None) in _VIEWS else [user]
+        found += _readers(user) if getattr(user.target, "_overloadpacket", None) in VIEWS else [user]
     return found
 
 

@@ -15,7 +15,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 STORED = "stored_by_kernelllm"
 """The key in a node's ``meta`` that says that its result is stored."""
 _SLOW = (aten.cos, aten.sin, aten.tan, aten.atan2, aten.pow, aten.lgamma, aten.digamma)
-_VIEWS = (aten.unsqueeze, aten.expand, aten.view, aten.reshape, aten.permute, aten.slice, aten.squeeze, aten.select, aten.transpose)
+VIEWS = (aten.unsqueeze, aten.expand, aten.view, aten.reshape, aten.permute, aten.slice, aten.squeeze, aten.select, aten.transpose)
 _READERS = 8
 """Elements that read each result, from which on it is stored."""
 _MUCH = 2**22
@@ -30,7 +30,7 @@ def mark(graph: Graph) -> None:
         if node.op != "call_function" or size is None:
             continue
         held = [slow[source] for source in node.all_input_nodes if source in slow]
-        if packet in _VIEWS:
+        if packet in VIEWS:
             slow |= {node: held[0]} if held else {}
             continue
         pointwise = packet in (aten.cat, prims.convert_element_type) or torch.Tag.pointwise in getattr(node.target, "tags", ())
