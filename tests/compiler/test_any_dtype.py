@@ -55,6 +55,15 @@ rows, width = 3, 5000
 def get_inputs(): return [torch.full((rows, width), 100.0), torch.rand(rows, width)]
 def get_init_inputs(): return [width]
 """
+ALSO_RETURNED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        h, mean = x + y, x.mean(0)
+        return h, (h - 100) * 3, mean, y - mean
+rows, width = 7, 500
+def get_inputs(): return [torch.full((rows, width), 100.0) + torch.rand(rows, width), torch.rand(rows, width)]
+def get_init_inputs(): return []
+"""
 FLOAT32 = {
     "a product of what was made float32": "torch.mm(x.float(), x.float().t()).to(x.dtype)",
     "a constant of the type": "x.masked_fill(x > 0, torch.finfo(x.dtype).min)",
@@ -109,11 +118,12 @@ def test_three_types(body: str, tmp_path: Path) -> None:
     assert '"""Inference only; float32, float16 or bfloat16.' in text
 
 
-def test_statistics_are_of_the_numbers_that_are_normalised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", [TWICE, ALSO_RETURNED], ids=["statistics", "elements"])
+def test_what_is_stored_is_what_is_used(body: str, tmp_path: Path) -> None:
     """Of a sum that is stored in half precision and read back, rounding may be all that its elements differ in."""
     ours, reference = tmp_path / "ours.py", tmp_path / "reference.py"
-    ours.write_text(compiled(problem(TWICE), Options()), encoding="utf-8")
-    reference.write_text(problem(TWICE).source, encoding="utf-8")
+    ours.write_text(compiled(problem(body), Options()), encoding="utf-8")
+    reference.write_text(problem(body).source, encoding="utf-8")
     worst = json.loads(interpreted.run(RUN, str(ours), str(reference)))
     assert worst["torch.float16"] < 4e-3
     assert worst["torch.bfloat16"] < 3e-2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import sympy
 
 from kernelllm.compiler.emit import formatting, indices, integers
-from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, every, fresh, name_of
+from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, bindings, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
@@ -165,22 +166,21 @@ def _is_multiple(value: Any, of: Any) -> bool:
 
 
 def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
-    """Values that a reduction reads and that are stored in half precision besides, each with its pointer.
+    """Values that a kernel stores in half precision and computes with besides, each with its pointer.
 
-    Whoever reads them back, such as the second pass of a normalisation, must see the numbers that the statistics were taken of.
+    Whoever reads them back must see the numbers that the rest was computed of, as the second pass of a normalisation and eager do.
     """
-    if not any(p.startswith("R") for p in (*cleaned.params, *cleaned.persistent)):
-        return {}
     found: dict[str, str] = {}
-    used = all_reads(cleaned.body)
+    used, only_stored = all_reads(cleaned.body), Counter[str]()
     for statement in every(cleaned.body):
         match statement:
             case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=value), *_])) if name_of(func) == "tl.store":
+                only_stored[value] += 1
                 pointer = next(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
-                reduced = any(axis.startswith("R") for axis in cleaned.facts.axes.get(value, ()))
-                if pointer in half and reduced and used[value] > 1 and cleaned.facts.types.get(value) == "fp32":
+                if pointer in half and cleaned.facts.types.get(value) == "fp32":
                     found[value] = pointer
-    return found
+    bound = bindings(cleaned.body)
+    return {value: pointer for value, pointer in found.items() if used[value] > only_stored[value] and bound[value] == 1}
 
 
 class _InFloat32(ast.NodeTransformer):
