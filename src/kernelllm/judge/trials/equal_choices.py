@@ -62,12 +62,12 @@ class ChoicesOfARun(OperatorMode):
 class Ordered(OperatorMode):
     """Among equal values ``topk`` and ``sort`` take the lower position first, as a stable sort does, or the higher one.
 
-    ``first``: the position that counts as the lowest, those before it come after all others. ``found``: the positions taken."""
+    ``first``: the position that counts as the lowest, those before it come after all others. ``found``: what is taken."""
 
     def __init__(self, *, highest: bool = False, first: int = 0) -> None:
         super().__init__()
         self._highest, self._first = highest, first
-        self.found: list[torch.Tensor] = []
+        self.found: list[Choice] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = _given(func, args, kwargs or {})
@@ -79,7 +79,7 @@ class Ordered(OperatorMode):
         descending = bool(given.get("descending", given.get("largest")))
         order = torch.sort(numbers.index_select(dim, places), dim=dim, descending=descending, stable=True).indices
         positions = _cut(places[order], given)
-        self.found.append(positions)
+        self.found.append(Choice(numbers, dim, positions))
         return numbers.gather(dim, positions), positions
 
 
@@ -124,6 +124,40 @@ def nearest(value: Any, others: list[Any]) -> Any:
         return candidates.gather(0, (candidates.double() - mine.double()).abs().nan_to_num(torch.inf).argmin(0, keepdim=True))[0]
 
     return mapped(value, of)
+
+
+def takes_twice(value: Any, orders: list[tuple[list[Choice], Any]], tolerance: Callable[[torch.dtype], float]) -> bool:
+    """Whether an output has one of several equal numbers in two places.
+
+    ``orders``: what the reference chooses, and gives, under different orders of equal numbers. Outputs with an element for each choice, or
+    a row of them, are looked at: what they hold says which position was taken.
+    """
+    for choices in zip(*(found for found, _ in orders), strict=True):
+        positions = torch.stack([choice.positions for choice in choices])
+        for mine, *theirs in zip(tensors(value), *(tensors(output) for _, output in orders), strict=True):
+            fits = mine.is_floating_point() and mine.shape[: positions.dim() - 1] == positions.shape[1:] and mine.shape == theirs[0].shape
+            if fits and _repeats(mine, torch.stack(theirs), positions, choices[0].dim, tolerance(mine.dtype)):
+                return True
+    return False
+
+
+def _repeats(mine: torch.Tensor, theirs: torch.Tensor, positions: torch.Tensor, dim: int, tolerance: float) -> bool:
+    """``theirs`` and ``positions``: [orders, ...]. An element whose value no single position explains says nothing, and neither does an
+    output that depends on more than the element's own position."""
+    size = tolerance * (1 + theirs.abs().amax(0))
+    ordered, order = positions.sort(0)
+    wide = order.reshape(*order.shape, *[1] * (theirs.dim() - order.dim())).expand_as(theirs)
+    same = ordered.diff(dim=0) == 0
+    differs = (theirs.gather(0, wide).diff(dim=0).abs() > size).reshape(*same.shape, -1).any(-1)
+    if bool((differs & same).any()):
+        return False
+    near = ((theirs - mine).abs() <= size).reshape(*positions.shape, -1).all(-1)
+    low, high = positions.masked_fill(~near, positions.max() + 1).amin(0), positions.masked_fill(~near, -1).amax(0)
+    lengths = [1] * low.dim()
+    lengths[dim] = -1
+    apiece = -1 - torch.arange(low.shape[dim], device=low.device).reshape(lengths)
+    taken = torch.where(near.any(0) & (low == high), low, apiece)
+    return bool((taken.sort(dim).values.diff(dim=dim) == 0).any())
 
 
 def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:

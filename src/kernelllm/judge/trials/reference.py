@@ -294,14 +294,14 @@ class Reference:
         for ordered in (Ordered(highest=False), Ordered(highest=True)):
             with failures_logged("no choices of float64"), self.calling(seed), in_float64(conversions=self._conversions), ordered:
                 self.called(self._model_copy("float64", before))(*in_double(inputs))
-            yield from self._under_order(Imposed(ordered.found), value, inputs, seed, before)
+            yield from self._under_order(Imposed([c.positions for c in ordered.found]), value, inputs, seed, before)
 
-    def _rotated(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
-        """Outputs under orders of equal values in which each of them comes first once; none where there are too many to try."""
-        ambiguous = [c.numbers.shape[c.dim] for c in self._choices(inputs, seed, before) if c.ambiguous]
-        if ambiguous and max(ambiguous) <= _ORDERS:
-            for first in range(max(ambiguous)):
-                yield from self._under_order(Ordered(first=first), value, inputs, seed, before)
+    def _rotated(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[tuple[list[Choice], Any]]:
+        """Choices and outputs under orders of equal values, each of them once before and once behind all others, if few."""
+        lengths = [c.numbers.shape[c.dim] for c in self._choices(inputs, seed, before) if c.ambiguous]
+        firsts = range(max(lengths) if lengths and max(lengths) <= _ORDERS else 0)
+        for order in (Ordered(highest=highest, first=first) for highest in (False, True) for first in firsts):
+            yield from ((order.found, output) for output in self._under_order(order, value, inputs, seed, before))
 
     def _under_order(
         self, order: Ordered | Imposed, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest
+from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare, tolerance_for
+from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest, takes_twice
 from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
 from kernelllm.problems import nested
+
+_TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
 
 
 @dataclass
@@ -44,8 +46,8 @@ class ReferenceRun:
     """What it chose among equal values."""
     rechosen: Callable[[], Iterator[Any]] = lambda: iter(())
     """Outputs that are as right, where it chose otherwise among equal values."""
-    rotated: Callable[[], Iterator[Any]] = lambda: iter(())
-    """Outputs in which each of some equal values was chosen first once."""
+    rotated: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
+    """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
@@ -89,8 +91,10 @@ class ReferenceRun:
             found = next((other for other in others if other.ok), found)
         if not found.ok and rules.scaled and not exact and same_shapes(value, of(self.expected).value):
             # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
-            rotated = [of(Expected(one)).value for one in self.rotated()]
+            rotated = [of(Expected(one)).value for _, one in self.rotated()]
             found = compare(value, Expected(nearest(value, rotated)), rules) if rotated else found
+        if found.ok and exact and takes_twice(value, list(self.rotated()), tolerance_for):
+            found = Comparison(False, found.max_error, message=_TWICE)
         return found
 
     def by_rounding(self, value: Any, rules: Rules) -> bool:
