@@ -10,8 +10,10 @@ import pytest
 import torch
 from compiled import ATTENTION, CONV, LAYER_NORM, LINEAR, LSTM, captured, problem
 
+from kernelllm.compiler import emit
 from kernelllm.compiler.capture.capture import capture, captured_for
 from kernelllm.compiler.capture.torch_export import exported
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError, ProblemError
 
@@ -323,6 +325,22 @@ def test_what_comes_after_capture_may_fail_too():
         return graph.way
 
     assert captured_for(problem(LINEAR), Options(), refuses_symbols) == "static"
+
+
+def test_a_fault_in_writing_one_way_leads_to_the_next(monkeypatch):
+    def emitted(part, lowered, options):
+        if not options.differences():
+            raise IndexError("a fault")
+        return usual(part, lowered, options)
+
+    usual = emit.emit
+    monkeypatch.setattr(emit, "emit", emitted)
+    (candidate,) = Compiler().write(problem(LAYER_NORM), 1)
+    assert candidate.params
+
+    monkeypatch.setattr(emit, "emit", {}.__getitem__)
+    with pytest.raises(CaptureError, match="a fault in kernelllm"):
+        list(Compiler().write(problem(LAYER_NORM), 1))
 
 
 def test_an_error_names_each_cause_once():

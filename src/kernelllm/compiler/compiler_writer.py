@@ -16,7 +16,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.compiler import write_time
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
-from kernelllm.core.errors import CaptureError, UsageError
+from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem, Status
 from kernelllm.core.writer import Writer
 
@@ -148,7 +148,7 @@ class Compiler(Writer):
             start = time.thread_time()
             try:
                 with write_time.limited(allowed - spent):
-                    source = compiled(problem, options, known)
+                    source = _in_one_way(problem, options, known)
                 refuse_idle(source, problem.name)
             except CaptureError as error:
                 log.info("%s with %s: %s", problem.name, options.differences(), error)
@@ -252,6 +252,21 @@ def _emitted(part: Problem, lowered: Lowered, options: Options) -> str:
 
     text = emit(part, lowered, options)
     return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
+
+
+def _in_one_way(problem: Problem, options: Options, known: Lowerings) -> str:
+    """:func:`compiled`, with a fault of the compiler as CaptureError: the next way may have none. Raises what that raises."""
+    try:
+        return compiled(problem, options, known)
+    except KernelLLMError:
+        raise
+    except SystemError as error:  # before Python 3.13, of threads that build syntax trees at the same time; see core.text.parse
+        log.info("%s: once more after %s", problem.name, error)
+        return compiled(problem, options, Lowerings())
+    except Exception as error:
+        log.warning("%s: a fault of the compiler, with %s", problem.name, options.differences() or "its defaults", exc_info=error)
+        what = f"The compiler failed on {problem.name!r}: {type(error).__name__}: {error}. This is a fault in kernelllm."
+        raise CaptureError(what, fix="Please report it with the module.") from error
 
 
 def compiled(problem: Problem, options: Options, known: Lowerings | None = None) -> str:
